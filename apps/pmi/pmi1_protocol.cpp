@@ -81,7 +81,8 @@ std::optional<int> abort_code(std::string_view line) {
 }
 
 Pmi1Protocol::Pmi1Protocol(const launcher::PmiJob& job)
-    : space_("hora_" + job.job_id),
+    : job_(job),
+      space_("hora_" + job.job_id),
       ranks_here_(
           static_cast<int>(job.hosts[static_cast<std::size_t>(job.own_host)].ranks.size())) {
   for (const launcher::PmiHost& host : job.hosts) size_ += static_cast<int>(host.ranks.size());
@@ -111,7 +112,9 @@ std::string Pmi1Protocol::handle(int rank, std::string_view line) {
     return "cmd=maxes kvsname_max=256 keylen_max=" + std::to_string(kMostKey) +
            " vallen_max=" + std::to_string(kMostValue) + "\n";
   }
-  if (command == "get_appnum") return "cmd=appnum appnum=0\n";
+  if (command == "get_appnum") {
+    return "cmd=appnum appnum=" + std::to_string(launcher::program_number(job_, rank)) + "\n";
+  }
   if (command == "get_my_kvsname") return "cmd=my_kvsname kvsname=" + space_ + "\n";
   if (command == "get_universe_size") {
     return "cmd=universe_size size=" + std::to_string(size_) + "\n";

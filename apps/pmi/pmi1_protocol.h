@@ -32,6 +32,7 @@ class Pmi1Protocol {
   std::string end_barrier();
 
  private:
+  launcher::PmiJob job_;
   std::string space_;  // the name of the only key-value space
   int size_ = 0;
   int ranks_here_ = 0;

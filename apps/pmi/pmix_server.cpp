@@ -265,6 +265,20 @@ pmix_proc_t process(int rank) {
   return proc;
 }
 
+// The ranks of the program that has this number: from its first rank up to that of the next.
+struct ProgramRanks {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+ProgramRanks ranks_of_program(const PmiJob& job, std::size_t number) {
+  std::size_t all = 0;
+  for (const PmiHost& host : job.hosts) all += host.ranks.size();
+  const auto& next = job.next_programs;
+  const std::size_t first = number == 0 ? 0 : static_cast<std::size_t>(next[number - 1]);
+  const std::size_t end = number < next.size() ? static_cast<std::size_t>(next[number]) : all;
+  return {first, end - first};
+}
+
 // Each rank's place in the job, and for the ranks of this host a directory of their own.
 void describe_ranks(InfoList& info, std::deque<InfoList>& ranks_of_job,
                     const std::string& directory) {
@@ -276,7 +290,12 @@ void describe_ranks(InfoList& info, std::deque<InfoList>& ranks_of_job,
       about.small(PMIX_LOCAL_RANK, i);
       about.small(PMIX_NODE_RANK, i);
       about.number(PMIX_NODEID, host);
-      about.number(PMIX_APPNUM, 0);
+      const auto program = static_cast<std::size_t>(program_number(the_server->job, ranks[i]));
+      const ProgramRanks peers = ranks_of_program(the_server->job, program);
+      about.number(PMIX_APPNUM, program);
+      about.rank(PMIX_APP_RANK, ranks[i] - static_cast<int>(peers.first));
+      about.rank(PMIX_APPLDR, static_cast<int>(peers.first));
+      about.number(PMIX_APP_SIZE, peers.count);
       about.rank(PMIX_GLOBAL_RANK, ranks[i]);
       about.text(PMIX_HOSTNAME, the_server->job.hosts[host].name);
       if (static_cast<int>(host) == the_server->job.own_host) {
@@ -308,15 +327,14 @@ void describe_job(InfoList& info, const std::string& directory) {
   must(the_server->pmix.PMIx_generate_ppn(places.c_str(), &map), "placing the ranks");
   info.regex(PMIX_PROC_MAP, map);
   std::free(map);
-  for (const char* key : {PMIX_UNIV_SIZE, PMIX_JOB_SIZE, PMIX_MAX_PROCS, PMIX_APP_SIZE}) {
-    info.number(key, size);
-  }
+  for (const char* key : {PMIX_UNIV_SIZE, PMIX_JOB_SIZE, PMIX_MAX_PROCS}) info.number(key, size);
   info.number(PMIX_LOCAL_SIZE, here.ranks.size());
   info.number(PMIX_NODE_SIZE, here.ranks.size());
   info.number(PMIX_NUM_NODES, job.hosts.size());
   info.number(PMIX_NODEID, static_cast<std::size_t>(job.own_host));
+  info.number(PMIX_APP_SIZE, ranks_of_program(job, 0).count);
   info.number(PMIX_APPNUM, 0);
-  info.number(PMIX_JOB_NUM_APPS, 1);
+  info.number(PMIX_JOB_NUM_APPS, 1 + job.next_programs.size());
   info.rank(PMIX_LOCALLDR, here.ranks.front());
   info.text(PMIX_LOCAL_PEERS, joined(here.ranks));
   info.text(PMIX_HOSTNAME, here.name);

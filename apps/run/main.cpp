@@ -15,6 +15,7 @@
 #include "hora/event_schema.h"
 #include "launcher/agent/host_facts.h"
 #include "launcher/build/check_build.h"
+#include "launcher/build/environment_tree.h"
 #include "launcher/build/vendor_search.h"
 #include "launcher/dial/join.h"
 #include "launcher/dial/muster.h"
@@ -26,6 +27,8 @@
 #include "launcher/options/command_line.h"
 #include "launcher/options/config_reader.h"
 #include "launcher/plan/dry_run.h"
+#include "launcher/pods/pod_manifest.h"
+#include "launcher/pods/pods.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/report_bundle.h"
 #include "launcher/supervisor/attempts.h"
@@ -84,17 +87,31 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
         ErrorCode::kUsage,
         "--dry-run does not run the discovery script; list hosts with -H to see a plan");
   }
-  auto plan = plan_job(settle_named_slots(spec), spec.num_proc, spec.map_by);
+  auto plan = plan_job(spec, settle_named_slots(spec));
   if (!plan) return std::move(plan).error();
   HORA_TRY(check_shown_ranks(spec, *plan));
   // Errors in --chaos appear in a dry run, too.
   if (spec.chaos) {
     if (auto steps = schedule_chaos(*spec.chaos, *plan); !steps) return std::move(steps).error();
   }
-  const auto needs = vendor_needs_of(spec, environment);
+  const auto needs = vendor_needs_of(spec, environment, OptionalNeeds::kNamed);
   if (!needs) return needs.error();
   DryRun run{spec, *plan, environment};
-  for (const VendorNeed& need : *needs) run.libraries.emplace_back(need.name, plan_text(need));
+  for (const VendorNeed& need : *needs) {
+    if (auto text = plan_text(need); !text.empty()) run.libraries.emplace_back(need.name, text);
+  }
+  if (!spec.ship_environment.empty()) {
+    const auto python = examine_environment(spec.ship_environment);
+    if (!python) return Error(python.error()).with_context("--ship-env");
+    // Names and sizes alone: nothing is read or hashed for a look.
+    auto text = what_travels(*python);
+    if (!text) return std::move(text).error().with_context("--ship-env");
+    run.ship_environment = std::move(*text);
+    // All ranks have a PATH, with and without it.
+    for (const auto& [name, path] : environment_paths(*python)) {
+      if (name != "PATH") run.environment_names.push_back(name);
+    }
+  }
   return print(spec.json ? dry_run_json(run) : dry_run_text(run));
 }
 
@@ -142,6 +159,21 @@ int supervise(JobSpec spec, const Installation& installation, const EnvironmentL
   return exit_code ? *exit_code : complain(exit_code.error());
 }
 
+// In pods that are made for the job and deleted behind it.
+int run_in_pods(JobSpec spec, const Installation& installation,
+                const EnvironmentList& environment) {
+  auto pods = Pods::make(spec);
+  if (!pods) return complain(pods.error());
+  const auto early = (*pods)->wait(spec);
+  if (!early) return complain(early.error());
+  if (early->has_value()) return **early;
+  hold_signals(kJobSignals);
+  const auto exit_code = run_attempts(std::move(spec), installation, environment);
+  if (!exit_code) return complain(exit_code.error());
+  (*pods)->tell_what_happened(*exit_code);
+  return *exit_code;
+}
+
 int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) {
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
@@ -153,6 +185,8 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     spec.working_directory = std::move(*directory);
   }
   const EnvironmentList environment = split_environment(environ);
+  // The Job is what there is to see; which pod gets which ranks is known when there are pods.
+  if (dry_run && spec.pods) return print(pod_manifest(spec));
   if (dry_run && spec.by_mpirun) {
     const auto text = mpirun_dry_run(spec, environment);
     return text ? print(*text) : complain(text.error());
@@ -186,6 +220,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
       return kExitLauncher;
     }
   }
+  if (spec.pods) return run_in_pods(std::move(spec), *installation, environment);
   if (spec.listen) {
     // It outlives the supervisor: the machines are told the exit code when all is said and done.
     auto muster = Muster::open(spec);

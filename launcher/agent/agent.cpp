@@ -27,6 +27,7 @@
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/protocol/launcher_message.h"
+#include "launcher/relay/relay_door.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/os/event_loop.h"
 
@@ -64,7 +65,7 @@ class Agent {
   void on(OfferTree tree);
   void on(KeepDelivery order);
   void on(FetchDelivery order);
-  void on(ForgetDeliveries) { exchange_->forget(); }
+  void on(ForgetDeliveries forget) { exchange_->forget(forget.id); }
   void on(Probe probe);
   void on(HostOrder order);
   void on(StartRanks);
@@ -78,6 +79,9 @@ class Agent {
   void on(OutputTaken taken);
   void on(RankInput input);
   void on(RankInputEnd end);
+  void on(OpenRelay order);
+  void on(RelayedBytes relayed);
+  void on(RelayedBytesTaken taken);
 
   std::optional<Failure> stage(Frame frame);
   bool unpack(std::string_view frames);
@@ -106,6 +110,7 @@ class Agent {
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<DeliveryExchange> exchange_;
   std::unique_ptr<ProbeListener> probe_listener_;
+  std::unique_ptr<RelayDoor> relay_;
   std::unique_ptr<Prober> prober_;
   std::unique_ptr<StackCollector> stacks_;
   std::unique_ptr<HostJob> job_;
@@ -275,8 +280,17 @@ bool Agent::unpack(std::string_view frames) {
 // Which of its parts have to come.
 void Agent::on(OfferTree tree) {
   if (job_ || staging_->has_tree()) return fail_protocol("a second folder, or one after the order");
-  if (tree.parts.empty()) return fail_protocol("a folder without parts");
-  link_->send(FrameType::kTreeState, encode(TreeState{staging_->find_missing_of_tree(tree.parts)}));
+  if (tree.parts.empty() && tree.environment.empty())
+    return fail_protocol("a folder without parts");
+  // Before gigabytes travel for nothing.
+  if (!tree.interpreter.empty() && ::access(tree.interpreter.c_str(), X_OK) != 0) {
+    return fail({std::string(failure::kShip),
+                 "it has no " + tree.interpreter +
+                     " that it can run, and the environment of --ship-env is made from that Python",
+                 "install it there, or make the environment from a Python that travels along: any "
+                 "that is not below /usr (of uv, conda, pyenv)"});
+  }
+  link_->send(FrameType::kTreeState, encode(TreeState{staging_->find_missing_of_tree(tree)}));
 }
 
 void Agent::on(KeepDelivery order) {
@@ -293,6 +307,25 @@ void Agent::on(FetchDelivery order) {
   if (const Status good = exchange_->fetch(std::move(order)); !good) {
     fail_protocol(good.error().message);
   }
+}
+
+// Behind it the launcher sends the orders, which tell the ranks the port.
+void Agent::on(OpenRelay order) {
+  if (relay_ || job_) return fail_protocol("a second relay, or one after the order");
+  auto door =
+      RelayDoor::open(*loop_, order.address,
+                      [this](FrameType type, std::string_view bytes) { link_->send(type, bytes); });
+  if (door) relay_ = std::move(*door);
+  link_->send(FrameType::kRelayPort,
+              u32_payload(static_cast<std::uint32_t>(relay_ ? relay_->port() : 0)));
+}
+
+void Agent::on(RelayedBytes relayed) {
+  if (relay_) relay_->channels().on_data(relayed.number, relayed.bytes());
+}
+
+void Agent::on(RelayedBytesTaken taken) {
+  if (relay_) relay_->channels().on_taken(taken.number);
 }
 
 void Agent::on(Probe probe) {
@@ -342,6 +375,7 @@ std::optional<Failure> Agent::prepare_place(bool ship_directory, JobPlace& place
     if (auto failure = staging_->place_tree()) return failure;
   }
   place.bundle_root = staging_->bundle_root();
+  place.environment_root = staging_->environment_root();
   place.job_directory = staging_->job_directory_if_any();
   place.mark = share_.mark;
   stacks_ = std::make_unique<StackCollector>(*loop_);
@@ -487,7 +521,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   reserved_port_.holder.reset();
   prober_.reset();
   probe_listener_.reset();
-  exchange_->forget();
+  exchange_->forget("");
   staging_->clean_up();
   link_->send(FrameType::kGoodbye, encode(fit(std::move(goodbye))));
   if (link_->ended() || link_->all_sent()) return leave();

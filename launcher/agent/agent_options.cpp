@@ -26,6 +26,7 @@ constexpr OptionRow<AgentOptions> kAgentRows[] = {
     {"--cache", &AgentOptions::cache_directory},
     {"--library-path", &AgentOptions::library_path},
     {"--run-path", &AgentOptions::run_path},
+    {"--program", &AgentOptions::program},
     {"--find", &AgentOptions::find},
     {"--local-bundle", &AgentOptions::local_bundle},
     {"--probe", &AgentOptions::probe},

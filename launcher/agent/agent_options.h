@@ -18,7 +18,8 @@ struct AgentOptions {
   std::string cache_directory;    // absolute
   // Where programs of the job look for libraries first, "a:b"; without it, LD_LIBRARY_PATH counts.
   std::string library_path;
-  std::string run_path;       // of the program, the same
+  std::string run_path;       // of the program on the launcher's machine, the same
+  std::string program;        // of the job, which may have libraries of its own on this host
   std::string find;           // sonames to look for on this host besides those of `parts`, "a,b"
   std::string local_bundle;   // a bundle to use where it lies; nothing is copied then
   bool probe = false;         // answer probes of other hosts

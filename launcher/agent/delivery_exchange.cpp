@@ -5,14 +5,12 @@
 
 #include <utility>
 
+#include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/part_list.h"
 
 namespace hora::launcher {
 
 namespace {
-
-// Memory for what is fetched is taken by what the launcher says: as much as one frame may have.
-constexpr std::uint64_t kLargestDelivery = kMaxFramePayload;
 
 bool is_id(std::string_view text) { return text.size() == kDeliveryId && is_hash(text); }
 
@@ -31,7 +29,7 @@ Status DeliveryExchange::keep(KeepDelivery order) {
 
 Status DeliveryExchange::fetch(FetchDelivery order) {
   if (!is_id(order.id)) return make_error(ErrorCode::kUsage, "an id that is no SHA-256");
-  if (order.size_bytes == 0 || order.size_bytes > kLargestDelivery) {
+  if (order.size_bytes == 0 || order.size_bytes > kMostKeptBytes) {
     return make_error(ErrorCode::kUsage,
                       "an order to fetch " + std::to_string(order.size_bytes) + " bytes");
   }
@@ -109,7 +107,12 @@ void DeliveryExchange::serve(const std::string& key, const std::string& id,
 }
 
 // The port closes with the server. A fetch that is under way ends, too: the agent leaves.
-void DeliveryExchange::forget() {
+void DeliveryExchange::forget(const std::string& id) {
+  if (!id.empty()) {
+    // Hosts lack other deliveries.
+    if (server_) server_->withdraw(id);
+    return;
+  }
   fetches_.clear();
   fetched_.clear();
   server_.reset();

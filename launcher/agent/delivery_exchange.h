@@ -37,8 +37,8 @@ class DeliveryExchange {
   void record(const Frame& frame);
   // It is unpacked: serves what is whole, unpacks what was fetched meanwhile.
   void proceed();
-  // Ends all of it.
-  void forget();
+  // Keeps the delivery no longer; empty: ends all of it.
+  void forget(const std::string& id);
 
  private:
   struct Fetched {

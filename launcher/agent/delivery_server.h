@@ -28,6 +28,7 @@ class DeliveryServer {
 
   int port() const { return port_; }
   void offer(const std::string& id, std::shared_ptr<const std::string> frames);
+  void withdraw(const std::string& id) { offers_.erase(id); }  // who is being served gets the rest
 
  private:
   // hello --> challenged --proof--> sending

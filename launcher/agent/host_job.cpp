@@ -60,7 +60,10 @@ Status HostJob::open(std::function<void(Goodbye)> on_finished) {
 }
 
 Status HostJob::serve_pmi(const std::string& directory, PmiEvents events) {
-  const PmiJob job{order().job_id, order().pmi_hosts, order().pmi_host, directory};
+  PmiJob job{order().job_id, order().pmi_hosts, order().pmi_host, directory, {}};
+  for (const ProgramOrder& program : order().more_programs) {
+    job.next_programs.push_back(program.first_rank);
+  }
   const RankEnvironment environment = prepared_.host_environment();
   auto server = PmiServer::start(
       loop_, prepared_.bundle_root() + "/bin/hora-" + order().pmi, environment.pointers.data(), job,

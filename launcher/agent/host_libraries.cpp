@@ -3,11 +3,16 @@
 // while the other hosts are still connecting.
 #include "launcher/agent/host_libraries.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "launcher/libraries/library_search.h"
+#include "launcher/libraries/program_folders.h"
+#include "launcher/process/program_search.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -24,13 +29,37 @@ std::vector<std::string> asked_for(const AgentOptions& options) {
   return names;
 }
 
-// In the order of the loader, for a program with a DT_RUNPATH.
+std::string own_variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void append(std::vector<std::string>& folders, std::vector<std::string> more) {
+  folders.insert(folders.end(), std::make_move_iterator(more.begin()),
+                 std::make_move_iterator(more.end()));
+}
+
+// The wheels come last: a program that loads them does so by the path. Python also where the
+// program is another: a script may start it.
 std::vector<std::string> folders_of(const AgentOptions& options) {
-  // Ranks have this host's own value where the launcher forwards none.
-  const char* const own = std::getenv("LD_LIBRARY_PATH");
-  const std::string path =
-      options.library_path.empty() && own != nullptr ? own : options.library_path;
-  return absolute_folders(path + ":" + options.run_path);
+  // In the order of the loader, for a program with a DT_RUNPATH. Ranks have this host's own value
+  // where the launcher forwards none.
+  const std::string& path = options.library_path;
+  std::vector<std::string> folders = absolute_folders(
+      (path.empty() ? own_variable("LD_LIBRARY_PATH") : path) + ":" + options.run_path);
+  const std::string programs = own_variable("PATH");
+  if (const auto program = find_program(options.program, programs, AT_FDCWD)) {
+    append(folders, program_folders(*program));
+    append(folders, wheel_folders(*program));
+  }
+  if (const auto python = find_program("python3", programs, AT_FDCWD)) {
+    append(folders, wheel_folders(*python));
+  }
+  append(folders, wheel_folders_in(own_variable("PYTHONPATH")));
+  if (const std::string home = own_variable("HOME"); !home.empty()) {
+    append(folders, wheel_folders(home + "/.local/bin/python3"));
+  }
+  return folders;
 }
 
 }  // namespace

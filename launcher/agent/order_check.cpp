@@ -22,6 +22,14 @@ Status check_order(const HostOrder& order) {
       order.grace_ms > kLongest || order.output_window_bytes < 1) {
     return make_error(ErrorCode::kUsage, "an order with a lease, grace or window out of range");
   }
+  // The search for a rank's program relies on the order.
+  int before = 0;
+  for (const ProgramOrder& program : order.more_programs) {
+    if (program.first_rank <= before) {
+      return make_error(ErrorCode::kUsage, "an order whose programs are not in the order of ranks");
+    }
+    before = program.first_rank;
+  }
   const auto hosts = static_cast<int>(order.pmi_hosts.size());
   if (!order.pmi.empty() && order.pmi != "pmix" && order.pmi != "pmi1") {
     return make_error(ErrorCode::kUsage, "an order for a kind of PMI that is unknown");

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "launcher/agent/cpu_topology.h"
@@ -30,14 +31,22 @@ Failure failed_with(std::string_view code, std::string message, std::string advi
   return Failure{std::string(code), std::move(message), std::move(advice)};
 }
 
-std::optional<Failure> check_command(const HostOrder& order) {
-  if (order.argv.empty()) return failed_with(failure::kProtocol, "the order names no command");
-  for (const std::string& argument : order.argv) {
+std::optional<Failure> check_command(const std::vector<std::string>& argv) {
+  if (argv.empty()) return failed_with(failure::kProtocol, "the order names no command");
+  for (const std::string& argument : argv) {
     if (argument.find('\0') != std::string::npos) {
       return failed_with(failure::kUsage, "an argument of the command contains a NUL byte");
     }
   }
   return std::nullopt;
+}
+
+// As execve() takes it: pointers into the words, which must not move.
+std::vector<char*> pointers_to(std::vector<std::string>& argv) {
+  std::vector<char*> pointers;
+  for (std::string& argument : argv) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 // Raises the agent's soft limit as far as the job needs; the ranks get the old one back, because
@@ -79,6 +88,15 @@ std::variant<os::Fd, Failure> open_directory(const std::string& path) {
   return directory;
 }
 
+// A link of /proc (the directory of a container's own process) is no name to go by.
+std::string name_of(const os::Fd& directory, const std::string& path) {
+  if (!path.starts_with("/proc/")) return path;
+  char name[PATH_MAX];
+  const std::string link = "/proc/self/fd/" + std::to_string(directory.get());
+  const ssize_t length = ::readlink(link.c_str(), name, sizeof name);
+  return length > 0 ? std::string(name, static_cast<std::size_t>(length)) : path;
+}
+
 // What the agent adds to the environment of every rank.
 std::vector<Variable> agent_variables(const HostOrder& order, const JobPlace& place,
                                       const std::string& directory, const FlightRecords& records) {
@@ -104,13 +122,17 @@ std::vector<Variable> agent_variables(const HostOrder& order, const JobPlace& pl
 }  // namespace
 
 std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const JobPlace& place) {
-  if (auto failed = check_command(order)) return std::move(*failed);
+  if (auto failed = check_command(order.argv)) return std::move(*failed);
+  for (const ProgramOrder& program : order.more_programs) {
+    if (auto failed = check_command(program.argv)) return std::move(*failed);
+  }
   auto room = make_room(order);
   if (auto* failed = std::get_if<Failure>(&room)) return std::move(*failed);
   const std::string directory =
       order.ship_directory ? place.job_directory : order.working_directory;
   auto working_directory = open_directory(directory);
   if (auto* failed = std::get_if<Failure>(&working_directory)) return std::move(*failed);
+  const std::string shown = name_of(std::get<os::Fd>(working_directory), directory);
 
   // The kernel's answer is that of this moment; a cpuset that shrinks later moves the ranks.
   auto placement = place_ranks(order, environ);
@@ -118,8 +140,9 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   std::vector<int> ranks;
   for (const RankOrder& each : order.ranks) ranks.push_back(each.rank);
   FlightRecords records = FlightRecords::create(std::move(ranks));
-  auto environment = HostEnvironment::build(order, environ, place.bundle_root,
-                                            agent_variables(order, place, directory, records));
+  auto environment =
+      HostEnvironment::build(order, environ, {place.bundle_root, place.environment_root},
+                             agent_variables(order, place, shown, records));
   if (!environment) {
     return failed_with(
         environment.error().code == ErrorCode::kNotFound ? failure::kCache : failure::kUsage,
@@ -135,8 +158,10 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   if (!job.null_.valid()) {
     return failed_with(failure::kAgent, std::string("opening /dev/null: ") + std::strerror(errno));
   }
-  for (std::string& argument : job.order_.argv) job.argv_.push_back(argument.data());
-  job.argv_.push_back(nullptr);
+  job.argvs_.push_back(pointers_to(job.order_.argv));
+  for (ProgramOrder& program : job.order_.more_programs) {
+    job.argvs_.push_back(pointers_to(program.argv));
+  }
   job.cgroup_ = JobCgroup::create(place.cgroup_word);
   return job;
 }
@@ -153,15 +178,24 @@ void PreparedJob::use_pmi(const PmiReply& reply) {
   }
 }
 
+// The order has the programs by their first ranks, which grow.
+std::vector<char*>& PreparedJob::argv_of(int rank) {
+  const auto& others = order_.more_programs;
+  std::size_t program = 0;
+  while (program < others.size() && others[program].first_rank <= rank) ++program;
+  return argvs_[program];
+}
+
 // All that belongs to the start of one rank is in StartingRank, and closes with it on any failure.
 std::variant<std::unique_ptr<StartingRank>, RankExit> PreparedJob::begin_start(
     const RankOrder& rank) {
   auto starting = std::make_unique<StartingRank>(environment_.for_rank(rank));
   const std::string_view path = starting->environment.find("PATH");
-  const ProgramSearch& program = programs_.find(
-      order_.argv.front(), path.empty() ? kDefaultPath : path, working_directory_.get());
+  std::vector<char*>& argv = argv_of(rank.rank);
+  const ProgramSearch& program =
+      programs_.find(argv.front(), path.empty() ? kDefaultPath : path, working_directory_.get());
   if (program.path.empty()) {
-    return not_started(SpawnStage::kSearch, program.errnum, order_.argv.front());
+    return not_started(SpawnStage::kSearch, program.errnum, argv.front());
   }
   starting->program = program.path;
   RankPipes& pipes = starting->pipes;
@@ -175,7 +209,7 @@ std::variant<std::unique_ptr<StartingRank>, RankExit> PreparedJob::begin_start(
   }
   SpawnRequest& request = starting->request;
   request.program = starting->program.c_str();
-  request.argv = argv_.data();
+  request.argv = argv.data();
   request.extra_fd = starting->pmi.get();
   request.envp = starting->environment.pointers.data();
   request.stdin_fd = streams ? pipes.stdin_read.get() : null_.get();
@@ -222,7 +256,8 @@ SpawnOutcome PreparedJob::finish_spawn(StartingRank& rank) {
   if (outcome.failed_stage == SpawnStage::kExecute && outcome.errnum == ENOEXEC &&
       is_plain_script(request.program, working_directory_.get())) {
     std::vector<char*> shell_argv{const_cast<char*>("/bin/sh"), const_cast<char*>(request.program)};
-    shell_argv.insert(shell_argv.end(), argv_.begin() + 1, argv_.end());
+    // The program's own words follow its name, up to the null pointer.
+    for (char* const* word = request.argv; *word != nullptr;) shell_argv.push_back(*++word);
     request.program = "/bin/sh";
     request.argv = shell_argv.data();
     outcome = spawn(request);

@@ -24,11 +24,12 @@ namespace hora::launcher {
 
 // What the agent knows in addition to the order.
 struct JobPlace {
-  std::string bundle_root;    // empty: there is none here
-  std::string job_directory;  // empty: the job has none
-  std::string mark;           // "HORA_AGENT_MARK=<random>"
-  std::string cgroup_word;    // names the job's cgroup
-  std::string stacks_place;   // StackCollector's meeting place; empty: none
+  std::string bundle_root;       // empty: there is none here
+  std::string environment_root;  // of a Python environment that was sent; empty: none was
+  std::string job_directory;     // empty: the job has none
+  std::string mark;              // "HORA_AGENT_MARK=<random>"
+  std::string cgroup_word;       // names the job's cgroup
+  std::string stacks_place;      // StackCollector's meeting place; empty: none
   int stacks_signal = 0;
 };
 
@@ -80,6 +81,7 @@ class PreparedJob {
   PreparedJob(HostOrder order, HostEnvironment environment)
       : order_(std::move(order)), environment_(std::move(environment)) {}
 
+  std::vector<char*>& argv_of(int rank);
   SpawnOutcome finish_spawn(StartingRank& rank);
 
   HostOrder order_;
@@ -90,7 +92,7 @@ class PreparedJob {
   os::Fd null_;
   std::optional<JobCgroup> cgroup_;
   FlightRecords flight_records_;
-  std::vector<char*> argv_;
+  std::vector<std::vector<char*>> argvs_;  // by program
   ProgramTable programs_;
   std::optional<unsigned long> open_files_limit_;
   RankPlacement placement_;

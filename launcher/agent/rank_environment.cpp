@@ -10,6 +10,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kBundle = "@bundle@";
+constexpr std::string_view kEnvironment = "@environment@";
 
 // The PATH for a machine where none is set (cron, `env -i`); shells have a default of their own.
 constexpr std::string_view kUsualPath = "/usr/local/bin:/usr/bin:/bin";
@@ -66,14 +67,15 @@ std::vector<Variable> own_variables(const HostOrder& order, const char* const* m
   return found;
 }
 
-// "@bundle@" is a placeholder: only the agent knows where the bundle is on its host.
-Result<std::string> with_bundle(std::string text, std::string_view root) {
+// Only the agent knows where things are on its host.
+Result<std::string> with_place(std::string text, std::string_view word, std::string_view root) {
   std::size_t at = 0;
-  while ((at = text.find(kBundle, at)) != std::string::npos) {
+  while ((at = text.find(word, at)) != std::string::npos) {
     if (root.empty()) {
-      return make_error(ErrorCode::kNotFound, "the ranks need the bundle, which is not here");
+      return make_error(ErrorCode::kNotFound,
+                        "the ranks need " + std::string(word) + ", which is not here");
     }
-    text.replace(at, kBundle.size(), root);
+    text.replace(at, word.size(), root);
     at += root.size();
   }
   return text;
@@ -94,12 +96,13 @@ std::string_view RankEnvironment::find(std::string_view name) const {
 }
 
 Result<HostEnvironment> HostEnvironment::build(const HostOrder& order, const char* const* machine,
-                                               std::string_view bundle_root,
+                                               const Places& places,
                                                std::vector<Variable> agent_variables) {
   HORA_TRY(check_all(order));
   HostEnvironment built;
   for (const Variable& variable : order.prepend_paths) {
-    auto value = with_bundle(variable.second, bundle_root);
+    auto value = with_place(variable.second, kBundle, places.bundle);
+    if (value) value = with_place(std::move(*value), kEnvironment, places.environment);
     if (!value) return std::move(value).error();
     built.prepend_.emplace_back(variable.first, std::move(*value));
   }

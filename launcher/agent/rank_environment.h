@@ -27,12 +27,16 @@ struct RankEnvironment {
 
 class HostEnvironment {
  public:
-  // `machine` is the agent's own environment, from which order.own_variables are taken.
-  // `bundle_root` stands for "@bundle@" in the order's paths; an error when it is needed and empty,
-  // or when a name or value cannot be an environment string ('=' in a name, NUL).
+  // What stands for "@bundle@" and "@environment@" in the order's paths.
+  struct Places {
+    std::string_view bundle;
+    std::string_view environment = {};
+  };
+  // `machine` is the agent's own environment, from which order.own_variables are taken. An error
+  // when a place is needed and empty, or when a name or value cannot be an environment string
+  // ('=' in a name, NUL).
   static Result<HostEnvironment> build(const HostOrder& order, const char* const* machine,
-                                       std::string_view bundle_root,
-                                       std::vector<Variable> agent_variables);
+                                       const Places& places, std::vector<Variable> agent_variables);
 
   RankEnvironment for_rank(const RankOrder& rank) const;
 

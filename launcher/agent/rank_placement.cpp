@@ -3,6 +3,7 @@
 // which --verbose prints.
 #include "launcher/agent/rank_placement.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "launcher/agent/cpu_topology.h"
@@ -62,6 +63,11 @@ void give_gpus(HostOrder& order, const char* const* machine, RankPlacement& plac
     return;
   }
   for (RankOrder& rank : order.ranks) {
+    // In a job of several programs, -x may have chosen for those of one.
+    if (std::any_of(rank.environment.begin(), rank.environment.end(),
+                    [](const auto& variable) { return variable.first == kDevices; })) {
+      continue;
+    }
     const std::string own = plan_gpus(visible, static_cast<int>(order.ranks.size()),
                                       rank.local_rank, order.gpus_per_rank);
     rank.environment.emplace_back(kDevices, own);
@@ -83,7 +89,7 @@ Result<RankPlacement> place_ranks(HostOrder& order, const char* const* machine_e
   give_gpus(order, machine_environment, placement);
   for (const RankOrder& rank : order.ranks) {
     const auto local = static_cast<std::size_t>(rank.local_rank);
-    if (local >= placement.binding.cpus.size()) continue;
+    if (local >= placement.binding.cpus.size() || placement.binding.cpus[local].empty()) continue;
     placement.notes.push_back("rank " + std::to_string(rank.rank) + ": CPUs " +
                               format_cpu_list(placement.binding.cpus[local]) + " (" +
                               placement.binding.why + ")");

@@ -35,10 +35,12 @@ Verdict verdict_on(SpawnStage stage, int errnum) {
 
 const ProgramSearch& ProgramTable::find(const std::string& name, std::string_view path_variable,
                                         int directory_fd) {
-  const std::string key(path_variable);
-  auto known = by_path_.find(key);
-  if (known == by_path_.end()) {
-    known = by_path_.emplace(key, search_program(name, key, directory_fd)).first;
+  // The ranks of a host may run several programs; neither word contains a null byte.
+  const std::string path(path_variable);
+  const std::string key = name + '\0' + path;
+  auto known = searched_.find(key);
+  if (known == searched_.end()) {
+    known = searched_.emplace(key, search_program(name, path, directory_fd)).first;
   }
   return known->second;
 }

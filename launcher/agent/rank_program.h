@@ -20,7 +20,7 @@ class ProgramTable {
                             int directory_fd);
 
  private:
-  std::unordered_map<std::string, ProgramSearch> by_path_;
+  std::unordered_map<std::string, ProgramSearch> searched_;  // by name and PATH
 };
 
 // The end of a rank that was never started: class and exit code follow from stage and errno.

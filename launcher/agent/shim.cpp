@@ -124,7 +124,8 @@ class Shim {
   // What the agent has made and not removed.
   void remove_announced() {
     if (share_.job_directory[0] != '\0') (void)remove_tree(share_.job_directory);
-    for (const ShimState::BundleSlots* slots : {&share_.runtime, &share_.tree}) {
+    for (const ShimState::BundleSlots* slots :
+         {&share_.runtime, &share_.tree, &share_.environment}) {
       for (const auto& entry : slots->unfinished_entries) {
         if (entry[0] != '\0') (void)remove_tree(entry);
       }

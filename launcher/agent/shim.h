@@ -31,7 +31,8 @@ struct ShimState {
     char use_marks[2][PATH_MAX];  // where the agent lies, where the bundle does
   };
   BundleSlots runtime;
-  BundleSlots tree;  // the user's folders
+  BundleSlots tree;         // the user's folders
+  BundleSlots environment;  // his Python environment
 };
 
 // Copies into one of the texts above; false (and an empty text) when it is too long.

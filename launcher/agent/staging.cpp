@@ -53,15 +53,46 @@ const std::string& Staging::bundle_root() const {
 
 // An agent that lies in no cache, on the launcher's own machine, keeps folders where those of other
 // machines do.
-std::vector<std::string> Staging::find_missing_of_tree(std::vector<std::string> parts) {
+std::vector<std::string> Staging::find_missing_of_tree(const OfferTree& offer) {
   if (cache_directories_.empty()) cache_directories_ = cache_places();
-  tree_ = std::make_unique<BundleStaging>(BundleStaging::Source{cache_directories_, {}, false},
-                                          share_.tree);
-  return tree_->find_missing(std::move(parts));
+  const BundleStaging::Source source{cache_directories_, {}, false};
+  std::vector<std::string> missing;
+  if (!offer.parts.empty()) {
+    tree_ = std::make_unique<BundleStaging>(source, share_.tree);
+    missing = tree_->find_missing(offer.parts);
+  }
+  // An entry of its own: ranks use it where it lies, and get copies of the folders.
+  if (!offer.environment.empty()) {
+    interpreter_ = offer.interpreter;
+    environment_ = std::make_unique<BundleStaging>(source, share_.environment);
+    const auto more = environment_->find_missing(offer.environment);
+    missing.insert(missing.end(), more.begin(), more.end());
+  }
+  return missing;
 }
 
-// Copies, which are the job's own: what ranks write must not reach the cache.
+// A virtual environment runs the Python that its links lead to. They lead out of it, which nothing
+// that is sent may; so they are made here, beside what was sent.
+std::optional<Failure> Staging::place_environment() const {
+  const std::string root = environment_->root();
+  if (root.empty()) return protocol_failure("an order before all parts of an environment");
+  if (interpreter_.empty()) return std::nullopt;
+  const std::string program = interpreter_.substr(interpreter_.rfind('/') + 1);
+  for (const std::string& name : {std::string("python"), std::string("python3"), program}) {
+    const std::string link = root + "/bin/" + name;
+    if (::symlink(interpreter_.c_str(), link.c_str()) == 0 || errno == EEXIST) continue;
+    return ship_failure(errno_error(errno, "creating " + link));
+  }
+  return std::nullopt;
+}
+
+// Copies, which are the job's own: what ranks write must not reach the cache. An environment is too
+// large for that; nobody may write to its files.
 std::optional<Failure> Staging::place_tree() {
+  if (environment_) {
+    if (auto failure = place_environment()) return failure;
+  }
+  if (!tree_) return std::nullopt;
   if (tree_->root().empty()) return protocol_failure("an order before all parts of a folder");
   const auto path = job_directory();
   if (!path) return ship_failure(path.error());
@@ -74,7 +105,7 @@ std::optional<Failure> Staging::on_part(std::string_view payload) {
   if (in_progress()) return protocol_failure("a part inside another delivery");
   auto part = decode_bundle_part(payload);
   if (!part) return protocol_failure(part.error().message);
-  for (BundleStaging* const each : {&runtime_, tree_.get()}) {
+  for (BundleStaging* const each : {&runtime_, tree_.get(), environment_.get()}) {
     if (each == nullptr || !each->lacks(part->hash)) continue;
     receiving_ = each;
     return each->begin_part(std::move(*part));
@@ -131,6 +162,7 @@ Result<std::string> Staging::job_directory() {
 void Staging::renew_marks() const {
   runtime_.renew_marks();
   if (tree_) tree_->renew_marks();
+  if (environment_) environment_->renew_marks();
 }
 
 // To be called while our marks stand, so that what this job has used stays for the next one. What
@@ -145,11 +177,13 @@ void Staging::keep_limits() const {
 void Staging::clean_up() {
   runtime_.end_use();
   if (tree_) tree_->end_use();
+  if (environment_) environment_->end_use();
   shipped_.reset();
   directory_.reset();
   keep_limits();
   runtime_.release_marks();
   if (tree_) tree_->release_marks();
+  if (environment_) environment_->release_marks();
   // Nothing but our mark may be left after cleaning.
   if (source_.cleans_cache) ::rmdir(source_.cache_directory.c_str());
 }

@@ -36,10 +36,12 @@ class Staging {
   // Where the runtime is; empty: not here.
   const std::string& bundle_root() const;
   // The same for the user's folders; once.
-  std::vector<std::string> find_missing_of_tree(std::vector<std::string> parts);
-  bool has_tree() const { return tree_ != nullptr; }
-  // Copies them into the job's folder, when all of their parts are here.
+  std::vector<std::string> find_missing_of_tree(const OfferTree& offer);
+  bool has_tree() const { return tree_ != nullptr || environment_ != nullptr; }
+  // Copies the folders into the job's own, when all of their parts are here.
   std::optional<Failure> place_tree();
+  // Where the Python environment is; empty: the job has none, or it is not whole.
+  std::string environment_root() const { return environment_ ? environment_->root() : ""; }
 
   std::optional<Failure> on_part(std::string_view payload);
   std::optional<Failure> on_ship_file(std::string_view payload);
@@ -62,14 +64,17 @@ class Staging {
  private:
   Failure ship_failure(const Error& error) const;
   Failure protocol_failure(const std::string& what) const;
+  std::optional<Failure> place_environment() const;
   void keep_limits() const;
 
   Source source_;
   ShimState& share_;
   std::vector<std::string> cache_directories_;  // that are looked after when the job ends
   BundleStaging runtime_;
-  std::unique_ptr<BundleStaging> tree_;  // null: the job has none
-  BundleStaging* receiving_ = nullptr;   // whose part is arriving
+  std::unique_ptr<BundleStaging> tree_;         // null: the job has none
+  std::unique_ptr<BundleStaging> environment_;  // likewise
+  std::string interpreter_;                     // that the environment uses, of this host
+  BundleStaging* receiving_ = nullptr;          // whose part is arriving
   std::optional<JobDirectory> directory_;
   std::unique_ptr<FileUnpacker> shipped_;
 };

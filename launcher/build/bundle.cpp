@@ -152,6 +152,7 @@ Result<Build> read_build(const std::string& share, const std::string& machine) {
   found.machine = machine;
   found.directory = share + "/" + machine;
   found.agent_path = found.directory + "/agent/hora-agent";
+  found.dial_path = found.directory + "/agent/hora-dial";
   found.bundle_directory = found.directory + "/bundle";
   const std::string path = found.directory + "/manifest.json";
   const auto manifest = read_json(path);
@@ -162,6 +163,7 @@ Result<Build> read_build(const std::string& share, const std::string& machine) {
       return make_error(ErrorCode::kFailed, "it is of Hora " + version);
     }
     found.agent_sha256 = manifest->at("agent_sha256").get<std::string>();
+    found.dial_sha256 = manifest->value("dial_sha256", "");
     found.part_hashes = manifest->at("parts").get<std::map<std::string, std::string>>();
     found.least_glibc = manifest->value("least_glibc", "");
   } catch (const json::exception& e) {
@@ -253,9 +255,13 @@ Result<Installation> with_parts_for_job(Installation installation, const JobSpec
   }
   auto needs = vendor_needs_of(spec, environment);
   if (!needs) return std::move(needs).error();
+  std::erase_if(*needs, [&installation](const VendorNeed& need) {
+    return !need.for_part.empty() && installation.own().part_hashes.count(need.for_part) == 0;
+  });
   if (!needs->empty()) {
     installation.library_path = library_path(spec, environment);
     installation.run_path = program_run_path(spec, environment);
+    if (!spec.command.empty()) installation.program = spec.command.front();
   }
   // Agents of every processor look for the libraries, since the rules for hosts that lack them are
   // the same; only those of this machine's can be sent its files.

@@ -25,6 +25,8 @@ struct Build {
   std::string fault;      // why it cannot be used; empty: it can
   std::string agent_path;
   std::string agent_sha256;
+  std::string dial_path;                           // of hora-dial, for the steps of engines
+  std::string dial_sha256;                         // empty: this build has none
   std::string bundle_directory;                    // all parts, as they lie on hosts
   std::map<std::string, std::string> part_hashes;  // by name; empty when this build has no runtime
   std::vector<NeededPart> needed_parts;            // to ship; none before one of the calls below
@@ -37,6 +39,7 @@ struct Installation {
   // Where programs of the job look for libraries, for agents that look for some, "a:b".
   std::string library_path;
   std::string run_path;
+  std::string program;  // its name, for the same agents
 
   const Build& own() const { return builds.front(); }
   // The build for hosts of that machine; nullptr: there is none, or it has a fault. An empty name

@@ -20,8 +20,10 @@
 #include "launcher/build/bundle.h"
 #include "launcher/build/isolated.h"
 #include "launcher/build/known_hashes.h"
+#include "launcher/build/nccl_part.h"
 #include "launcher/build/open_mpi_part.h"
 #include "launcher/build/vendor_library.h"
+#include "launcher/build/vendor_search.h"
 #include "launcher/libraries/library_search.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/option_table.h"
@@ -259,6 +261,13 @@ VendorFact open_mpi_fact() {
           part->least_glibc, ""};
 }
 
+VendorFact nccl_fact() {
+  const auto found = find_nccl(nccl_folders({}, split_environment(environ)));
+  if (!found) return {"NCCL", "", 0, "", found.error().message};
+  return {"NCCL", found->path, static_cast<std::int64_t>(found->size_bytes), found->least_glibc,
+          ""};
+}
+
 BuildFacts facts_of_this_installation() {
   const auto installation = find_installation();
   if (!installation) return collect_build_facts("", installation.error().message);
@@ -269,6 +278,9 @@ BuildFacts facts_of_this_installation() {
   // Without the server of --pmix, no job would send it.
   if (is_file(installation->own().bundle_directory + "/bin/hora-pmix")) {
     facts.vendors.push_back(open_mpi_fact());
+  }
+  if (is_file(installation->own().bundle_directory + "/lib/libhora_nccl.so")) {
+    facts.vendors.push_back(nccl_fact());
   }
   return facts;
 }

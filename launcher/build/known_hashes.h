@@ -7,23 +7,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 
+#include "launcher/build/stamped_hashes.h"
 #include "launcher/plan/worker_environment.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
-
-// A file as the kernel knows it. Who changes its contents changes one of these.
-struct FileStamp {
-  std::uint64_t device = 0;
-  std::uint64_t inode = 0;
-  std::uint64_t size_bytes = 0;
-  std::int64_t modified_ns = 0;
-  std::int64_t changed_ns = 0;  // of the inode: programs can set the other time, and not this one
-  friend bool operator==(const FileStamp&, const FileStamp&) = default;
-};
 
 struct FileHash {
   std::uint64_t size_bytes = 0;
@@ -52,16 +42,9 @@ class KnownHashes {
   static void forget(const std::string& folder);
 
  private:
-  struct Entry {
-    FileStamp stamp;
-    std::string sha256;
-  };
-  using Entries = std::map<std::string, Entry>;  // by path
-  static Entries read_entries(const std::string& folder);
-
   std::string folder_;
-  Entries entries_;
-  Entries learnt_;
+  StampedHashes entries_;
+  StampedHashes learnt_;
   std::uint64_t read_bytes_ = 0;
 };
 

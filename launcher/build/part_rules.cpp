@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string>
 
+#include "launcher/plan/programs.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/contract/worker_env.h"
 
 namespace hora::launcher {
@@ -46,10 +48,13 @@ Shipping pmi(const Job& job) { return yes_if(!job.spec.pmi.empty()); }
 
 // hora-smoke and hora-perf, also as words of a shell's command.
 Shipping tools(const Job& job) {
-  const auto& words = job.spec.command;
-  return yes_if(std::any_of(words.begin(), words.end(), [](const std::string& word) {
+  const auto is_tool = [](const std::string& word) {
     return word.find("hora-smoke") != std::string::npos ||
            word.find("hora-perf") != std::string::npos;
+  };
+  const auto commands = commands_of(job.spec);
+  return yes_if(std::any_of(commands.begin(), commands.end(), [&is_tool](const auto& words) {
+    return std::any_of(words.begin(), words.end(), is_tool);
   }));
 }
 
@@ -89,7 +94,34 @@ void add_value(std::string& text, const std::string& name, const std::string& va
   for (const char c : value) text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
+// As ranks read it (collectives/runtime/backend_pool.cpp): names, or, with a minus, those that are
+// left out.
+bool list_allows(std::string_view list, std::string_view backend) {
+  bool names_some = false;
+  for (std::string_view item : split(list, ',')) {
+    item = trim(item);
+    if (item.empty()) continue;
+    if (item == backend) return true;
+    if (item.front() != '-') names_some = true;
+    if (item.front() == '-' && item.substr(1) == backend) return false;
+  }
+  return !names_some;
+}
+
 }  // namespace
+
+bool may_use_nccl(const JobSpec& spec, const EnvironmentList& environment) {
+  if (has_one_rank(spec)) return false;
+  Job job{spec, {}};
+  const auto take = [&job](const std::string& name, const std::string& value) {
+    if (name != "HORA_BACKENDS") return;
+    job.backends.clear();
+    add_value(job.backends, name, value);
+  };
+  for (const auto& [name, value] : environment) take(name, value);
+  for (const EnvironmentVariable& knob : spec.knobs) take(knob.name, knob.value);
+  return list_allows(job.backends, "nccl");
+}
 
 Shipping shipping_for_job(std::string_view part, const JobSpec& spec,
                           const EnvironmentList& environment) {

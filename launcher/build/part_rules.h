@@ -17,6 +17,10 @@ enum class Shipping { kNo, kToGpus, kYes };  // kToGpus: to hosts that have one
 Shipping shipping_for_job(std::string_view part, const JobSpec& spec,
                           const EnvironmentList& environment);
 
+// Whether ranks may move tensors by NCCL, on hosts where that works: there are several, and
+// HORA_BACKENDS does not rule it out.
+bool may_use_nccl(const JobSpec& spec, const EnvironmentList& environment);
+
 // For `horarun doctor`.
 // With the runtime it loads what ranks would load.
 Shipping shipping_for_doctor(std::string_view part, bool with_runtime);

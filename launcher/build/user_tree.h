@@ -3,12 +3,15 @@
 // called by their contents. Hosts keep parts, so only what has changed travels again.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "launcher/build/part_file.h"
+#include "launcher/build/tree_listing.h"
+#include "launcher/build/tree_memory.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -22,22 +25,26 @@ struct TreePart {
 struct UserTree {
   std::vector<TreePart> parts;
   std::uint64_t bytes = 0;
-  // What hosts could not use: links that lead out of the folder, sockets, devices. "data -> /mnt".
-  std::vector<std::string> left_out;
+  std::vector<std::string> left_out;  // as in TreeListing
 };
 
-// A folder of this machine, and where it is in the tree: "src"; empty: its contents are the tree's.
-struct TreeRoot {
-  std::string path;
-  std::string prefix;
-};
+// Reads every file that `memory` does not know, to hash it. Errors are those of list_tree() and of
+// reading.
+Result<UserTree> read_user_tree(const std::vector<TreeRoot>& roots, std::uint64_t most_bytes,
+                                TreeMemory& memory);
 
-// Reads every file once, to hash it. Folders of version control, and Python's caches of compiled
-// modules, are not for hosts. kUsage: no such folder, or it holds more than `most_bytes`.
-Result<UserTree> read_user_tree(const std::vector<TreeRoot>& roots, std::uint64_t most_bytes);
+// The same for what was listed; hosts get its files as `head` and `replaced` say.
+Result<UserTree> make_user_tree(TreeListing listing, TreeMemory& memory);
+
+// What threads that pack tell the one that waits for them, and what it tells them.
+struct PackingState {
+  std::atomic<std::uint64_t> read_bytes{0};
+  std::atomic<bool> over{false};  // nobody needs it any more: end soon
+};
 
 // The part as the frames that carry it to an agent: kPart, kData..., kDataEnd. Reads the files
-// again: one that has changed since is an error.
-Result<std::shared_ptr<const std::string>> tree_part_frames(const TreePart& part);
+// again: one that has changed since is an error. Any thread may call.
+Result<std::shared_ptr<const std::string>> tree_part_frames(const TreePart& part,
+                                                            PackingState& state);
 
 }  // namespace hora::launcher

@@ -17,6 +17,19 @@ namespace {
 constexpr std::array<std::pair<std::string_view, VendorMode>, 3> kModes{
     {{"auto", VendorMode::kAuto}, {"site", VendorMode::kSite}, {"ship", VendorMode::kShip}}};
 
+bool is_there(const Hello& host, const std::string& soname) {
+  return std::any_of(host.libraries.begin(), host.libraries.end(), [&](const HostLibrary& each) {
+    return each.soname == soname && each.fault.empty();
+  });
+}
+
+// A host without a driver needs no NCCL, and nothing is said about it.
+bool has_use_for(const VendorNeed& need, const Hello& host) {
+  return (!need.with_gpu || host.gpus > 0) &&
+         std::all_of(need.with.begin(), need.with.end(),
+                     [&host](const std::string& soname) { return is_there(host, soname); });
+}
+
 // "libmpi.so.40 was not found"; empty: the host has all that is needed.
 std::string what_is_missing(const VendorNeed& need, const Hello& host) {
   for (const std::string& soname : need.sonames) {
@@ -32,6 +45,9 @@ std::string what_is_missing(const VendorNeed& need, const Hello& host) {
 // Why this machine's cannot be used there; empty: it can.
 std::string why_not_sent(const VendorNeed& need, const Hello& host) {
   if (!need.part) return need.why_no_part;
+  for (const std::string& soname : need.part->needs) {
+    if (!is_there(host, soname)) return "this machine's needs " + soname + " of the host";
+  }
   NeededPart unconditional;
   unconditional.least_glibc = need.part->least_glibc;
   if (is_needed(unconditional, host)) return {};
@@ -63,6 +79,12 @@ std::string_view mode_name(VendorMode mode) {
   return "";
 }
 
+std::vector<std::string> libraries_of(const VendorNeed& need) {
+  std::vector<std::string> all = need.sonames;
+  all.insert(all.end(), need.with.begin(), need.with.end());
+  return all;
+}
+
 // The condition on glibc stays in every mode: files that no program of a host can load are not
 // worth sending, and why_unfit() or the warning says so.
 std::optional<NeededPart> needed_part(const VendorNeed& need) {
@@ -70,6 +92,9 @@ std::optional<NeededPart> needed_part(const VendorNeed& need) {
   NeededPart part;
   part.hash = need.part->hash;
   part.least_glibc = need.part->least_glibc;
+  part.with_gpu = need.with_gpu;
+  part.with = need.with;
+  part.with.insert(part.with.end(), need.part->needs.begin(), need.part->needs.end());
   if (need.mode == VendorMode::kAuto) part.lacks = need.sonames;
   return part;
 }
@@ -84,7 +109,8 @@ std::optional<Failure> why_unfit(const VendorNeed& need, const Hello& host, bool
   // own, by the run path of another library or by dlopen() with a path. It gets a warning instead.
   // This machine's own is what it would be sent.
   const bool may_be_sent = is_remote && need.mode != VendorMode::kSite;
-  if (need.mode == VendorMode::kAuto) return std::nullopt;
+  if (need.mode == VendorMode::kAuto || !has_use_for(need, host)) return std::nullopt;
+  if (need.is_optional && need.mode == VendorMode::kSite) return std::nullopt;
   const std::string missing = may_be_sent ? why_not_sent(need, host) : what_is_missing(need, host);
   if (missing.empty()) return std::nullopt;
   const std::string setting = need.variable + "=" + std::string(mode_name(need.mode));
@@ -102,9 +128,12 @@ std::optional<Failure> why_unfit(const VendorNeed& need, const Hello& host, bool
       ""};
 }
 
-// In the other modes a host that lacks the library does not get so far.
+// In the other modes a host that lacks the library does not get so far. What is optional is tried
+// by each rank, and the ranks say what they do without: nobody would thank for a warning of every
+// job on hosts whose programs bring their own.
 std::string unfit_warning(const VendorNeed& need, const Hello& host, bool is_remote) {
-  if (need.mode != VendorMode::kAuto || (is_remote && uses_sent(need, host))) return {};
+  if (need.mode != VendorMode::kAuto || need.is_optional || !has_use_for(need, host)) return {};
+  if (is_remote && uses_sent(need, host)) return {};
   const std::string missing = what_is_missing(need, host);
   if (missing.empty()) return {};
   std::string text = "no " + need.name + " was found that programs can load: " + missing;
@@ -114,10 +143,14 @@ std::string unfit_warning(const VendorNeed& need, const Hello& host, bool is_rem
 
 std::string plan_text(const VendorNeed& need) {
   const std::string setting = " (" + need.variable + "=" + std::string(mode_name(need.mode)) + ")";
+  if (!need.part && need.is_optional) return {};
   if (need.mode == VendorMode::kSite) return "the host's" + setting;
   if (!need.part) return "the host's; none can be sent: " + need.why_no_part + setting;
-  return (need.mode == VendorMode::kShip ? "sent to other machines: "
-                                         : "the host's; where there is none, sent: ") +
+  const std::string whom = need.with.empty() ? "" : " with " + join(need.with, " and ");
+  return (need.mode == VendorMode::kShip
+              ? "sent to other machines" + whom + ": "
+              : "the host's; where there is none" + (whom.empty() ? "" : ", on hosts" + whom) +
+                    ", sent: ") +
          need.part->origin + setting;
 }
 

@@ -22,9 +22,10 @@ struct VendorPart {
   // looked for when the part is packed, since most launches pack nothing: the hash does not count
   // them.
   std::vector<std::string> packaged;
-  std::string licence_folder;  // where the texts go
-  std::string memory_folder;   // that the hashes of the files may come from (KnownHashes)
-  std::string least_glibc;     // of hosts that can load it; may be empty
+  std::string licence_folder;      // where the texts go
+  std::string memory_folder;       // that the hashes of the files may come from (KnownHashes)
+  std::string least_glibc;         // of hosts that can load it; may be empty
+  std::vector<std::string> needs;  // libraries that it does not hold, and a host must have
   // What a host's order prepends where ranks use it (HostOrder::prepend_paths).
   std::vector<std::pair<std::string, std::string>> paths;
 };

@@ -68,6 +68,10 @@ bool DialRoster::complete() const {
   return wanted_.empty() ? joined_slots() >= slots_ : members_.size() == wanted_.size();
 }
 
+std::size_t DialRoster::missing() const {
+  return wanted_.size() - std::min(wanted_.size(), members_.size());
+}
+
 // The order is that of the ranks, so with a list of hosts it does not depend on who was quicker.
 std::vector<Host> DialRoster::hosts() const {
   std::vector<Host> out;

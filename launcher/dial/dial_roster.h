@@ -24,6 +24,7 @@ class DialRoster {
   void leave(const std::string& name);
 
   bool complete() const;
+  std::size_t missing() const;  // of those that were wanted
   // Those that are there: in the order of `wanted`, or of their coming. Slots of -H win over those
   // that the machine offers.
   std::vector<Host> hosts() const;

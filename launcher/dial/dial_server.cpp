@@ -21,10 +21,12 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::size_t kMostStrangers = 64;  // that have not shown the token yet
+// That have not shown the token yet, besides one for each machine that the job waits for.
+constexpr std::size_t kMostStrangers = 64;
 constexpr auto kStrangerPatience = std::chrono::seconds(10);
 constexpr auto kGoodbyePatience = std::chrono::seconds(1);
-constexpr std::size_t kMostAddresses = 4;  // in the URL
+constexpr auto kRest = std::chrono::milliseconds(100);  // after an accept that failed
+constexpr std::size_t kMostAddresses = 4;               // in the URL
 
 // What other machines may call. The kernel lists the interfaces in the order in which they were
 // made, the first one is most often that of the site's network.
@@ -83,7 +85,7 @@ class DialServer::DialTransport : public Transport {
     options.shell_advice = "try sh -c true on that machine";
     server_.threads_->loop(0).post([this, theirs = pair->transport, name = host.name,
                                     options = std::move(options), deadline]() mutable {
-      server_.begin_host(name, std::move(*theirs), std::move(options), deadline);
+      server_.reach(name, std::move(*theirs), std::move(options), deadline);
     });
     return std::move(pair->supervisor);
   }
@@ -97,13 +99,19 @@ std::unique_ptr<Transport> DialServer::transport(StageObserver observer) {
   return std::make_unique<DialTransport>(*this, std::move(observer));
 }
 
-// Without a machine of that name the host's link says so, as it does when a machine leaves later.
-void DialServer::begin_host(const std::string& name, os::Fd local, AgentLinkOptions options,
-                            Clock::time_point deadline) {
-  Peer* peer = nullptr;
-  for (auto& [id, each] : peers_) {
-    if (each->name == name) peer = each.get();
+DialServer::Peer* DialServer::find_peer(const std::string& name) const {
+  for (const auto& [id, each] : peers_) {
+    if (each->name == name) return each.get();
   }
+  return nullptr;
+}
+
+bool DialServer::has(const std::string& name) const { return find_peer(name) != nullptr; }
+
+// Without a machine of that name the host's link says so, as it does when a machine leaves later.
+void DialServer::reach(const std::string& name, os::Fd local, AgentLinkOptions options,
+                       Clock::time_point deadline) {
+  Peer* const peer = find_peer(name);
   if (peer != nullptr) options.host += " (" + peer->address + ")";
   os::EventLoop& loop = threads_->loop(0);
   const HostId id = next_host_++;
@@ -230,6 +238,7 @@ void DialServer::say_goodbye(int exit_code) {
 // The kernel refuses who comes from now on, and --join says what that means.
 void DialServer::close_door() {
   if (!listener_.valid()) return;
+  threads_->loop(0).cancel(std::exchange(resting_, 0));
   threads_->loop(0).unwatch(listener_.get());
   listener_.reset();
 }
@@ -238,9 +247,20 @@ void DialServer::close_door() {
 
 void DialServer::on_connection() {
   auto accepted = net::accept_tcp(listener_.get());
-  // Out of descriptors: those who wait are served when others have left.
-  if (!accepted || !accepted->has_value()) return;
-  admit(std::move(**accepted));
+  // Out of descriptors, most likely. Who waits stays in the queue, and would be reported again at
+  // once and for ever.
+  if (!accepted) return rest();
+  if (accepted->has_value()) admit(std::move(**accepted));
+}
+
+// A little later there may be a descriptor to spare: the job's own come and go.
+void DialServer::rest() {
+  os::EventLoop& loop = threads_->loop(0);
+  (void)loop.change(listener_.get(), 0);
+  resting_ = loop.call_after(kRest, [this, &loop] {
+    resting_ = 0;
+    (void)loop.change(listener_.get(), EPOLLIN);
+  });
 }
 
 // TLS begins when a whole first message is there: silent strangers cost a socket each.
@@ -249,7 +269,7 @@ void DialServer::admit(net::Accepted accepted) {
   for (const auto& [id, peer] : peers_) {
     if (peer->name.empty()) strangers.push_back(id);
   }
-  if (strangers.size() >= kMostStrangers) drop(strangers.front());
+  if (strangers.size() >= kMostStrangers + roster_.missing()) drop(strangers.front());
   keep_alive(accepted.fd.get());
   const PeerId id = next_peer_++;
   auto peer = std::make_unique<Peer>();
@@ -306,7 +326,7 @@ void DialServer::on_join(PeerId id, Peer& peer, std::string_view payload) {
   if (complete) close_door();
   observer_({peer.name + (peer.name == peer.address ? "" : " (" + peer.address + ")") +
                  " has joined with " + slots_text(slots) + ": " + roster_.standing(),
-             complete});
+             peer.name, complete});
 }
 
 // All that the machine has sent was read, so closing does not reset the connection, and the text
@@ -324,19 +344,28 @@ void DialServer::on_end(PeerId id, const std::string& why) {
   // Once the job has all of its hosts, what becomes of them is for the job to tell.
   if (name.empty() || roster_.complete()) return;
   roster_.leave(name);
-  observer_({name + " has left (" + why + "): " + roster_.standing()});
+  observer_({name + " has left (" + why + "): " + roster_.standing(), "", false});
 }
 
 // May be called from inside a handler of the stream that it destroys; that one allows it.
-void DialServer::drop(PeerId id) {
+void DialServer::drop(PeerId id, const std::string& why) {
   const auto found = peers_.find(id);
   if (found == peers_.end()) return;
   Peer& peer = *found->second;
   threads_->loop(0).cancel(peer.patience);
-  if (peer.host != nullptr) std::exchange(peer.host, nullptr)->on_lost("it was closed");
+  if (peer.host != nullptr) std::exchange(peer.host, nullptr)->on_lost(why);
   peers_.erase(found);
   const std::lock_guard lock(mutex_);
   if (--connected_ == 0) all_gone_.notify_all();
+}
+
+// Strangers are left alone: they may be machines whose first frame is on its way.
+void DialServer::drop_all(const std::string& why) {
+  std::vector<PeerId> members;
+  for (const auto& [id, peer] : peers_) {
+    if (!peer->name.empty()) members.push_back(id);
+  }
+  for (const PeerId id : members) drop(id, why);
 }
 
 }  // namespace hora::launcher

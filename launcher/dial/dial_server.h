@@ -28,6 +28,7 @@ class DialServer {
   // What happened, for people; from the server's thread.
   struct Event {
     std::string text;
+    std::string joined;     // the name of the machine that has; empty: none
     bool complete = false;  // the job has all of its hosts; nobody is let in any more
   };
   using Observer = std::function<void(Event event)>;
@@ -46,6 +47,16 @@ class DialServer {
 
   // Reaches the machines that have joined, by name. The server must outlive it.
   std::unique_ptr<Transport> transport(StageObserver observer);
+
+  // For an owner whose work goes on on the server's own thread, where the observer is called and
+  // the next three are.
+  os::EventLoop& loop() { return threads_->loop(0); }
+  bool has(const std::string& name) const;
+  // Starts an agent on a machine that has joined, as a transport does. `local` is the link's end.
+  void reach(const std::string& name, os::Fd local, AgentLinkOptions options,
+             Clock::time_point deadline);
+  // Hangs up on all machines that have joined; those in use are lost, by `why`.
+  void drop_all(const std::string& why);
 
   // Tells all machines that the job is over, and waits a moment for them to hang up.
   void say_goodbye(int exit_code);
@@ -69,15 +80,15 @@ class DialServer {
 
   // On the loop's thread.
   void on_connection();
+  void rest();
   void admit(net::Accepted accepted);
   void on_frame(PeerId id, const DialFrame& frame);
   void on_join(PeerId id, Peer& peer, std::string_view payload);
   void refuse(PeerId id, const std::string& why);
   void on_end(PeerId id, const std::string& why);
-  void drop(PeerId id);
+  void drop(PeerId id, const std::string& why = "it was closed");
+  Peer* find_peer(const std::string& name) const;
   void close_door();
-  void begin_host(const std::string& name, os::Fd local, AgentLinkOptions options,
-                  Clock::time_point deadline);
   void forget(HostId id);
 
   Observer observer_;
@@ -88,6 +99,7 @@ class DialServer {
 
   // The rest belongs to the loop's thread.
   os::Fd listener_;
+  os::EventLoop::TimerId resting_ = 0;  // the listener is not watched meanwhile
   DialRoster roster_;
   std::map<PeerId, std::unique_ptr<Peer>> peers_;
   std::map<HostId, std::unique_ptr<JoinedHost>> hosts_;

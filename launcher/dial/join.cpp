@@ -38,8 +38,6 @@ constexpr std::chrono::seconds kExitPatience{3};  // from the end of the output 
 // From the end of the command to the launcher's last word.
 constexpr std::chrono::seconds kLastWordPatience{10};
 
-void say(const std::string& text) { std::fprintf(stderr, "horarun: %s\n", text.c_str()); }
-
 // All addresses in turn; the error is that of the last one, with all that were tried.
 Result<std::unique_ptr<net::Stream>> dial(const JoinOptions& options, std::string& reached) {
   const auto give_up = Clock::now() + options.patience;
@@ -113,6 +111,7 @@ class Joiner {
   void write_input();
   bool forward(Watch& watch, os::Fd& fd, DialFrameType type);
   void on_exit();
+  void say(const std::string& text) const;
   void report_end();
   void leave(int exit_code);
   void fail(std::string why);
@@ -140,12 +139,16 @@ class Joiner {
   int signal_ = 0;  // that asked us to leave
 };
 
+void Joiner::say(const std::string& text) const {
+  if (!options_.silent) std::fprintf(stderr, "horarun: %s\n", text.c_str());
+}
+
 // The token goes out behind a handshake that has proved who the launcher is.
 Status Joiner::begin() {
   HORA_TRY(stream_.open());
   JoinRequest request;
   request.token = options_.url.token;
-  request.name = host_name();
+  request.name = options_.name.empty() ? host_name() : options_.name;
   request.slots = static_cast<std::uint32_t>(options_.slots);
   stream_.send(DialFrameType::kJoin, encode(request));
   timer_ = loop_.call_after(options_.patience,
@@ -176,7 +179,10 @@ void Joiner::on_frame(const DialFrame& frame) {
     case DialFrameType::kOver:
       over_ = true;
       say("the job has ended with exit code " + std::to_string(*number));
-      if (signal_ == 0) exit_code_ = static_cast<int>(*number & 0xff);
+      // The job's own end is for the one who has started the job to tell.
+      if (signal_ == 0) {
+        exit_code_ = options_.silent ? int{kExitOk} : static_cast<int>(*number & 0xff);
+      }
       stream_.close();
       return running_ ? end_command() : leave(exit_code_);
     default:

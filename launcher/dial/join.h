@@ -14,7 +14,8 @@ struct JoinOptions {
   JoinUrl url;
   int slots = 1;
   std::chrono::milliseconds patience{30'000};  // until the launcher has answered
-  bool verbose = false;
+  std::string name;                            // of this machine; empty: its host name
+  bool silent = false;  // says nothing on stderr, and ends with 0 when the job is over
 };
 
 // Blocks until the job is over; tells on stderr what happens. Answers the exit code: that of the

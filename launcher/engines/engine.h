@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/plan/host_list.h"
+#include "launcher/plan/job_spec.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -26,6 +27,8 @@ struct Allocation {
   // The command that starts an agent on a host (launcher/transports/rsh_argv.h); empty: as without
   // an engine, by ssh.
   std::vector<std::string> starter;
+  // The commands that start one on every host at once; none: the engine has none.
+  std::optional<EngineStep> step;
 };
 
 // What the rest of the launcher knows of an engine: the last thing in the engine's file. One line
@@ -42,6 +45,10 @@ struct EngineDescriptor {
   // Errors (kUsage): the allocation cannot be read, or cannot be used; says what to do.
   Result<Allocation> (*find)(const EngineInputs& inputs,
                              const std::vector<std::string>& args) = nullptr;
+  // Of what the engine's commands have said on stderr, the line that tells that the engine has
+  // ended the job: cancelled, out of time, preempted, a node gone. Empty: none does. nullptr:
+  // unknown.
+  std::string (*last_word)(std::string_view said) = nullptr;
 };
 
 }  // namespace hora::launcher

@@ -2,6 +2,7 @@
 // Slurm: https://slurm.schedmd.com/sbatch.html, "Output environment variables", and srun(1). Seen
 // with 22.05.
 #include <algorithm>
+#include <initializer_list>
 
 #include "launcher/engines/host_counts.h"
 #include "launcher/engines/registry.h"
@@ -11,33 +12,81 @@ namespace hora::launcher {
 
 namespace {
 
-// srun takes options from these, too. They describe the tasks of the user's job; the step of an
-// agent has one task, with all of the job's share of its node.
+// srun takes options from these, too. They describe the tasks of the user's job; an agent's step
+// has one task on each node, with all of the job's share of it. The last ones would change or
+// redirect what the agents say.
 constexpr std::string_view kOptionsOfTheJob[] = {
-    "SLURM_NTASKS",        "SLURM_NPROCS",       "SLURM_NTASKS_PER_NODE",
-    "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK",
-    "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND",     "SLURM_NTASKS_PER_CORE",
-    "SLURM_DISTRIBUTION",  "SLURM_EXACT"};
+    "SLURM_NTASKS",          "SLURM_NPROCS",        "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK",
+    "SRUN_CPUS_PER_TASK",    "SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK",   "SLURM_GPU_BIND",
+    "SLURM_NTASKS_PER_CORE", "SLURM_DISTRIBUTION",  "SLURM_EXACT",           "SLURM_LABELIO",
+    "SLURM_STDOUTMODE",      "SLURM_STDERRMODE"};
 
-std::vector<std::string> starter(const EngineInputs& inputs, const std::vector<std::string>& args) {
-  std::vector<std::string> words{"env"};
+using Words = std::vector<std::string>;
+
+void add(Words& words, std::initializer_list<const char*> more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+// Variables where they will do: a Slurm that does not know one ignores it, and an option of
+// --engine-args wins. --cpu-bind=none would warn where binding is not configured. Steps that
+// overlap share the job's processors; by SLURM_EXTERNAL_LAUNCHER (23.11) memory and GPUs, too.
+Words environment_of_a_step(const EngineInputs& inputs) {
+  Words words{"env"};
   for (const std::string_view name : kOptionsOfTheJob) {
     if (!inputs.variable(name)) continue;
     words.emplace_back("-u");
     words.emplace_back(name);
   }
-  // Variables where they will do: a Slurm that does not know one ignores it, and an option of
-  // --engine-args wins. --cpu-bind=none would warn where binding is not configured. Steps that
-  // overlap share the job's processors; by SLURM_EXTERNAL_LAUNCHER (23.11) memory and GPUs, too.
-  // Without --unbuffered srun would pass whole lines only.
-  for (const char* word : {"SLURM_CPU_BIND=none", "SLURM_OVERLAP=1", "SLURM_MPI_TYPE=none",
-                           "SLURM_EXTERNAL_LAUNCHER=1", "srun", "--unbuffered", "--nodes=1",
-                           "--ntasks=1", "--input=0", "--quiet"}) {
-    words.emplace_back(word);
-  }
-  words.insert(words.end(), args.begin(), args.end());
-  for (const char* word : {"--nodelist={host}", "sh", "-c", "{command}"}) words.emplace_back(word);
+  add(words, {"SLURM_CPU_BIND=none", "SLURM_OVERLAP=1", "SLURM_MPI_TYPE=none",
+              "SLURM_EXTERNAL_LAUNCHER=1"});
   return words;
+}
+
+// Without --unbuffered srun would pass whole lines only.
+Words starter(const EngineInputs& inputs, const Words& args) {
+  Words words = environment_of_a_step(inputs);
+  add(words, {"srun", "--unbuffered", "--nodes=1", "--ntasks=1", "--input=0", "--quiet"});
+  words.insert(words.end(), args.begin(), args.end());
+  add(words, {"--nodelist={host}", "sh", "-c", "{command}"});
+  return words;
+}
+
+// A task that ends, well or badly, is no reason to end the others. srun hands its environment to
+// the nodes in the clear: nothing but what a shell needs to find programs and the user's cache.
+EngineStep step(const EngineInputs& inputs, const Words& args) {
+  EngineStep step;
+  step.start = environment_of_a_step(inputs);
+  add(step.start,
+      {"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0",
+       "SLURM_EXPORT_ENV=HOME,PATH,USER,LOGNAME,TMPDIR,XDG_CACHE_HOME", "srun", "--unbuffered",
+       "--nodes={count}", "--ntasks={count}", "--ntasks-per-node=1", "--input=all", "--quiet"});
+  step.start.insert(step.start.end(), args.begin(), args.end());
+  add(step.start, {"--nodelist={hosts}"});
+  step.copy = {"sbcast", "--jobid={step}", "{from}", "{to}"};
+  step.step_text = "$SLURM_JOB_ID.$SLURM_STEP_ID";
+  step.host_text = "$SLURMD_NODENAME";
+  step.launcher_text = "$SLURM_LAUNCH_NODE_IPADDR";
+  return step;
+}
+
+// "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-31T12:00:00 DUE TO TIME LIMIT ***",
+// without the name of who says it. "srun: error: Node failure on n2" is none of these: the job has
+// lost a host, and may go on without it.
+std::string last_word(std::string_view said) {
+  std::string found;
+  for (std::string_view line : split(said, '\n')) {
+    line = trim(line);
+    const std::size_t stars = line.find("*** ");
+    const bool ended =
+        stars != std::string_view::npos && (line.find(" CANCELLED AT ") != std::string_view::npos ||
+                                            line.find(" FAILED ") != std::string_view::npos);
+    if (!ended) continue;
+    std::string_view words = line.substr(stars + 4);
+    if (words.ends_with(" ***")) words.remove_suffix(4);
+    // The reason makes one line better than another.
+    if (found.empty() || words.find(" DUE TO ") != std::string_view::npos) found = words;
+  }
+  return found;
 }
 
 // "4", "a100:4" or "a100:2,v100:1": all GPUs of a node.
@@ -96,7 +145,7 @@ Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::strin
   }
   for (std::size_t i = 0; i < hosts->size(); ++i) (*hosts)[i].slots = (*slots)[i];
   return Allocation{inputs.variable("SLURM_JOB_ID").value_or(""), std::move(*hosts),
-                    starter(inputs, args)};
+                    starter(inputs, args), step(inputs, args)};
 }
 
 constexpr EngineDescriptor kDescriptor{
@@ -108,7 +157,8 @@ constexpr EngineDescriptor kDescriptor{
         "else one for each node",
     .how = "srun",
     .mark = "SLURM_JOB_ID",
-    .find = find};
+    .find = find,
+    .last_word = last_word};
 
 }  // namespace
 

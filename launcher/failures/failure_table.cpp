@@ -111,13 +111,15 @@ constexpr FailureClass kClasses[] = {
      "Use a directory that all hosts share, set --wdir DIR, or copy a script with --ship FILE.",
      "{ssh} {host} 'ls -ld DIR'"},
     {failure::kBind, kExitLauncher, "a host does not have the CPUs that ranks are to be bound to",
-     "The host lacks a CPU of --bind cpu-list, its container or batch system keeps it from the job, "
-     "or there are more ranks than CPUs listed.",
+     "The host lacks a CPU of --bind cpu-list or a core of --rankfile, its container or batch "
+     "system keeps it from the job, or there are more ranks than CPUs listed.",
      "The message names the CPUs that the job may use there. List those, or use --bind core.",
      "{ssh} {host} 'grep Cpus_allowed_list /proc/self/status'"},
     {failure::kShip, kExitLauncher, "a file could not be shipped",
-     "horarun cannot read a file of --ship here, or cannot write it on the host.",
-     "Check that the file exists and is readable, and that the host has room for it."},
+     "horarun cannot read a file of --ship or --ship-env here, or cannot write it on the host; or "
+     "the host lacks the Python that the environment of --ship-env was made from.",
+     "Check that the file exists and is readable, and that the host has room for it. Make the "
+     "environment from a Python that travels along (docs/howto/ship.md)."},
     {failure::kNetwork, kExitLauncher, "the hosts have no network in common",
      "The hosts cannot reach each other on any address, or --network-interfaces matches nothing "
      "on a host. The message lists what each host has.",
@@ -142,6 +144,11 @@ constexpr FailureClass kClasses[] = {
      "disconnected, or its agent was killed. Its ranks end by themselves after the same time.",
      "Check the host's own log (power, out of memory, network). Raise --lease on a slow link.",
      "{ssh} {host} 'uptime; dmesg | tail'"},
+    {failure::kEngine, kExitLauncher, "the batch system has ended the job",
+     "The job was cancelled (scancel) or preempted, its time limit passed, one of its nodes failed, or "
+     "the command that had started the agents was killed. The message has the engine's own words.",
+     "Ask for more time, or submit the job again. A training that saves checkpoints goes on from the "
+     "last one."},
     {failure::kRsh, kExitLauncher, "the --rsh command failed",
      "The command that connects to a host exited before the agent answered.",
      "Run it by hand: COMMAND HOST true. The message quotes its last lines."},
@@ -164,11 +171,17 @@ constexpr FailureClass kClasses[] = {
      "The message tells why. For --pmi pmix, install that library on the host (Debian, Ubuntu: "
      "libpmix2), or add its directory to LD_LIBRARY_PATH.",
      "{ssh} {host} 'ldconfig -p | grep libpmix'"},
+    {failure::kKubernetes, kExitLauncher, "Kubernetes does not run the job's pods",
+     "horarun k8s could not make the Job, a pod ended before the ranks began, or its image cannot be "
+     "pulled. The message has Kubernetes' own words.",
+     "Try 'kubectl auth can-i create jobs' and 'kubectl describe job NAME'. horarun k8s --dry-run "
+     "prints what it makes; --manifest FILE makes what you have edited."},
     {failure::kLibrary, kExitLauncher, "a host lacks a vendor's library",
      "The job needs a library that belongs to the site, such as Open MPI. The host has none that "
-     "programs can load, and HORA_MPI says that none is sent, or it cannot be sent there.",
+     "programs can load, and HORA_MPI or HORA_NCCL says that none is sent, or it cannot be sent "
+     "there.",
      "Install the library on the host, name its folder in LD_LIBRARY_PATH, or let horarun send this "
-     "machine's: HORA_MPI=auto.",
+     "machine's: HORA_MPI=auto, HORA_NCCL=auto.",
      "{ssh} {host} 'ldconfig -p | grep libmpi'"},
     {failure::kInternal, kExitLauncher, "internal error",
      "This is a bug in horarun.",

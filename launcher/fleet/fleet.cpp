@@ -44,6 +44,18 @@ bool are_offered(std::vector<std::string> missing, const std::vector<NeededPart>
   return missing.empty();
 }
 
+// Before anything is sent to it. Nothing has started yet, on no host, so a failure here is the
+// whole message.
+std::optional<Failure> look_at_libraries(const Hello& host, const std::string& name,
+                                         const Build& build, bool is_remote) {
+  for (const VendorNeed& need : build.vendor_needs) {
+    if (auto why = why_unfit(need, host, is_remote)) return why;
+    const std::string warning = unfit_warning(need, host, is_remote);
+    if (!warning.empty()) os::log_warn(kComponent, name + ": " + warning);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& installation,
@@ -62,7 +74,8 @@ Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& insta
               if (host < size()) handler_(host, StageReached{stage, text});
             });
           })),
-      delivery_(loop, sharing_of(spec.ship_via), delivery_handlers()) {}
+      delivery_(loop, sharing_of(spec.ship_via), delivery_handlers()),
+      trees_(loop, options_.ship_files, tree_handlers()) {}
 
 // The links go before the transports that pump them.
 Fleet::~Fleet() {
@@ -96,7 +109,8 @@ std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
             handler_(host, Failure{std::string(failure::kProtocol),
                                    "its agent broke the protocol: " + what, ""});
           },
-          [this, host](std::string detail) { on_link_end(host, std::move(detail)); }});
+          [this, host](std::string detail) { on_link_end(host, std::move(detail)); },
+          [this] { trees_.pack_more(); }});
   if (auto opened = each.link->open(); !opened) {
     return Failure{std::string(failure::kInternal), opened.error().message, ""};
   }
@@ -104,14 +118,11 @@ std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
 }
 
 void Fleet::keep_first(int count) {
-  for (int host = count; host < size(); ++host) delivery_.lost(host);
+  for (int host = count; host < size(); ++host) {
+    delivery_.lost(host);
+    trees_.lost(host);
+  }
   members_.resize(static_cast<std::size_t>(count));
-}
-
-std::vector<std::optional<Hello>> Fleet::hellos() const {
-  std::vector<std::optional<Hello>> out;
-  for (const Member& each : members_) out.push_back(each.hello);
-  return out;
 }
 
 HostNetwork Fleet::network(int host) const {
@@ -145,8 +156,18 @@ void Fleet::send_start(int host) {
 }
 
 bool Fleet::has_all(int host) const {
-  const Member& each = member(host);
-  return !each.tree_offered && each.unpacked == 0 && delivery_.is_complete(host);
+  return trees_.is_complete(host) && delivery_.is_complete(host);
+}
+
+std::uint64_t Fleet::shipping() const {
+  std::uint64_t moved = 1 + delivery_.fetched_bytes() + trees_.read_bytes();
+  bool ships = false;
+  for (int host = 0; host < size(); ++host) {
+    if (!is_open(host)) continue;
+    ships = ships || !has_all(host);
+    moved += member(host).link->written_bytes();
+  }
+  return ships ? moved : 0;
 }
 
 void Fleet::send_all(FrameType type, std::string_view payload) {
@@ -179,10 +200,16 @@ void Fleet::on_message(int host, AgentMessage message) {
         } else if constexpr (std::is_same_v<Message, DeliveryReport>) {
           delivery_.on_report(host, each);
         } else if constexpr (std::is_same_v<Message, TreeState>) {
-          on_tree_state(host, std::move(each));
+          on_tree_state(host, each);
         } else if constexpr (std::is_same_v<Message, Goodbye>) {
           on_goodbye(host, std::move(each));
         } else {
+          if constexpr (std::is_same_v<Message, RankExit>) {
+            // Nothing is heard before it happens, however late the greeting was heard.
+            each.clock_ns = std::max<std::int64_t>(each.clock_ns, 0);  // a host may say anything
+            auto& offset = member(host).clock_offset;
+            offset = std::min(offset, std::chrono::nanoseconds(wall_clock_ns() - each.clock_ns));
+          }
           handler_(host, std::move(each));
         }
       },
@@ -191,7 +218,8 @@ void Fleet::on_message(int host, AgentMessage message) {
 
 void Fleet::on_hello(int host, Hello hello) {
   Member& each = member(host);
-  each.clock_offset = Milliseconds((wall_clock_ns() - hello.clock_ns) / 1'000'000);
+  each.clock_offset =
+      std::chrono::nanoseconds(wall_clock_ns() - std::max<std::int64_t>(hello.clock_ns, 0));
   each.hello = std::move(hello);
   const Build* build = installation_.find(each.hello->machine);
   if (build == nullptr) {
@@ -202,7 +230,9 @@ void Fleet::on_hello(int host, Hello hello) {
     auto why = why_runtime_does_not_fit(each.hello->c_library, build->least_glibc);
     if (why) return handler_(host, std::move(*why));
   }
-  if (auto why = look_at_libraries(each, *build)) return handler_(host, std::move(*why));
+  if (auto why = look_at_libraries(*each.hello, name(host), *build, is_remote(host))) {
+    return handler_(host, std::move(*why));
+  }
   const std::vector<std::string>& missing = each.hello->missing_parts;
   if (!are_offered(missing, build->needed_parts)) {
     return handler_(host, Failure{std::string(failure::kProtocol),
@@ -212,11 +242,11 @@ void Fleet::on_hello(int host, Hello hello) {
   }
   auto frames = frames_of(*build, missing);
   if (!frames) return handler_(host, RuntimeMissing{std::move(frames).error()});
-  if (options_.ship_files != nullptr && !options_.ship_files->tree().parts.empty()) {
-    OfferTree offer;
-    for (const TreePart& part : options_.ship_files->tree().parts) offer.parts.push_back(part.hash);
-    each.tree_offered = true;
-    each.link->send(offer);
+  if (const ShipFiles* files = options_.ship_files; files != nullptr && files->has_parts()) {
+    if (const auto& environment = files->environment()) {
+      if (auto why = why_unfit(*environment, *each.hello)) return handler_(host, std::move(*why));
+    }
+    each.link->send(trees_.offer(host));
   }
   if (frames->empty()) {
     delivery_.greeted();
@@ -226,58 +256,15 @@ void Fleet::on_hello(int host, Hello hello) {
   handler_(host, AgentGreeted{!missing.empty()});
 }
 
-// Its parts are packed when the first host lacks them: where all have them, none is.
-void Fleet::on_tree_state(int host, TreeState state) {
-  Member& each = member(host);
-  each.tree_offered = false;
-  each.unpacked = state.missing.size();
-  if (to_pack_.empty() && !state.missing.empty()) loop_.post([this] { pack_next(); });
-  for (const std::string& hash : state.missing) to_pack_[hash].push_back(host);
-  if (!state.missing.empty()) {
-    handler_(host, StageReached{Stage::kShip, std::to_string(state.missing.size()) +
-                                                  (state.missing.size() == 1 ? " part" : " parts") +
-                                                  " of --ship"});
-  } else if (has_all(host)) {
-    on_supplied(host, {});
+void Fleet::on_tree_state(int host, const TreeState& state) {
+  if (const std::size_t count = state.missing.size(); count > 0) {
+    const std::string parts = std::to_string(count) + (count == 1 ? " part" : " parts");
+    handler_(host, StageReached{Stage::kShip, parts + " of " + options_.ship_files->options()});
   }
-}
-
-// One for each turn of the loop, which serves the hosts in between.
-void Fleet::pack_next() {
-  const auto& parts = options_.ship_files->tree().parts;
-  const auto next = std::find_if(parts.begin(), parts.end(), [this](const TreePart& part) {
-    return to_pack_.count(part.hash) > 0;
-  });
-  if (next == parts.end()) return;
-  auto& frames = part_frames_[next->hash];
-  if (!frames) {
-    auto made = tree_part_frames(*next);
-    // A file of the user's, and no host's fault.
-    if (!made) {
-      const int host = to_pack_.at(next->hash).front();
-      to_pack_.clear();
-      return handler_(host, RuntimeMissing{std::move(made).error().with_context("packing --ship")});
-    }
-    frames = std::move(*made);
-  }
-  const std::vector<int> hosts = std::move(to_pack_.extract(next->hash).mapped());
-  for (const int host : hosts) {
-    if (host >= size()) continue;
-    --member(host).unpacked;
-    if (is_open(host)) delivery_.want(host, {{next->hash, frames}}, size());
-  }
-  if (!to_pack_.empty()) loop_.post([this] { pack_next(); });
-}
-
-// Before anything is sent to it. Nothing has started yet, on no host, so a failure here is the
-// whole message.
-std::optional<Failure> Fleet::look_at_libraries(const Member& member, const Build& build) const {
-  for (const VendorNeed& need : build.vendor_needs) {
-    if (auto why = why_unfit(need, *member.hello, !member.local)) return why;
-    const std::string warning = unfit_warning(need, *member.hello, !member.local);
-    if (!warning.empty()) os::log_warn(kComponent, member.host.name + ": " + warning);
-  }
-  return std::nullopt;
+  trees_.on_state(host, state);
+  if (has_all(host)) on_supplied(host, {});
+  // What others keep for this host may not be needed.
+  delivery_.greeted();
 }
 
 std::vector<std::pair<std::string, std::string>> Fleet::vendor_paths(int host) const {
@@ -330,11 +317,33 @@ PartDelivery::Handlers Fleet::delivery_handlers() {
   };
   handlers.keep = [this](int host, const KeepDelivery& keep) { member(host).link->send(keep); };
   handlers.fetch = [this](int host, const FetchDelivery& fetch) { member(host).link->send(fetch); };
-  handlers.forget = [this](int host) { send(host, FrameType::kForget); };
+  handlers.forget = [this](int host, const std::string& id) { send(host, FrameType::kForget, id); };
+  // Not within the call that has settled something.
+  handlers.on_settled = [this] { loop_.post([this] { trees_.pack_more(); }); };
   handlers.find_source = [this](int source, int host) { return find_source(source, host); };
   handlers.on_complete = [this](int host, const Supply& supply) { on_supplied(host, supply); };
   handlers.more_may_come = [this] { return more_may_greet(); };
   handlers.name = [this](int host) -> const std::string& { return name(host); };
+  return handlers;
+}
+
+TreeDelivery::Handlers Fleet::tree_handlers() {
+  TreeDelivery::Handlers handlers;
+  handlers.deliver = [this](int host, const std::string& hash, PartPacker::Frames frames) {
+    if (is_open(host)) delivery_.want(host, {{hash, std::move(frames)}}, size());
+  };
+  handlers.on_unreadable = [this](int host, Error error) {
+    error = std::move(error).with_context("packing " + options_.ship_files->options());
+    handler_(host, RuntimeMissing{std::move(error)});
+  };
+  // In the queues of links, which share frames, or waiting for hosts to pass them on.
+  handlers.bytes_under_way = [this] {
+    std::size_t queued = 0;
+    for (const Member& each : members_) {
+      if (each.link) queued = std::max(queued, each.link->queued_bytes());
+    }
+    return delivery_.unsettled_bytes() + queued;
+  };
   return handlers;
 }
 
@@ -375,9 +384,10 @@ DeliverySource Fleet::find_source(int source, int host) const {
 
 // While a host is still connecting, the others keep what it may lack.
 bool Fleet::more_may_greet() const {
-  return !to_pack_.empty() || std::any_of(members_.begin(), members_.end(), [](const Member& each) {
-    return (!each.hello || each.tree_offered) && each.link && each.link->is_open();
-  });
+  for (int host = 0; host < size(); ++host) {
+    if (is_open(host) && (!hello(host) || trees_.awaits_answer(host))) return true;
+  }
+  return false;
 }
 
 // The agent itself is gone when its stream ends, and not before that is the host left as it was
@@ -455,6 +465,12 @@ void Fleet::forgive_silence() {
   for (Member& each : members_) {
     if (each.hello && each.link->is_open()) each.link->silence().heard(Clock::now());
   }
+}
+
+std::vector<std::optional<Hello>> hellos_of(const Fleet& fleet) {
+  std::vector<std::optional<Hello>> hellos;
+  for (int host = 0; host < fleet.size(); ++host) hellos.push_back(fleet.hello(host));
+  return hellos;
 }
 
 }  // namespace hora::launcher

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "launcher/fleet/host_link.h"
 #include "launcher/fleet/part_delivery.h"
 #include "launcher/fleet/ship_files.h"
+#include "launcher/fleet/tree_delivery.h"
 #include "launcher/network/network_choice.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/protocol/agent_conversation.h"
@@ -55,10 +57,10 @@ struct AgentLost {
 };
 
 // A Failure is the host's: it was not reached, its agent reports a failure, or breaks the protocol.
-using FleetEvent =
-    std::variant<StageReached, AgentGreeted, RuntimeSupplied, RuntimeMissing, AgentLeft, AgentLost,
-                 Failure, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
-                 InputTaken, RankProgress, StackReport, GpuFault, AgentSuspended, LogLine>;
+using FleetEvent = std::variant<StageReached, AgentGreeted, RuntimeSupplied, RuntimeMissing,
+                                AgentLeft, AgentLost, Failure, ProbeResult, AgentReady, Started,
+                                RankOutput, RankOutputEnd, RankExit, InputTaken, RankProgress,
+                                StackReport, GpuFault, AgentSuspended, LogLine, RelayFrame>;
 
 class Fleet {
  public:
@@ -89,13 +91,15 @@ class Fleet {
   const std::string& name(int host) const { return member(host).host.name; }
   bool is_remote(int host) const { return !member(host).local; }
   bool is_open(int host) const { return member(host).link && member(host).link->is_open(); }
+  // Grows while what the user ships reaches hosts that lack it; 0: all have all.
+  std::uint64_t shipping() const;
 
   // --- what is known of them ---
   const std::optional<Hello>& hello(int host) const { return member(host).hello; }
-  std::vector<std::optional<Hello>> hellos() const;
   HostNetwork network(int host) const;  // it has greeted
-  // The launcher's wall clock minus the host's.
-  std::chrono::milliseconds clock_offset(int host) const { return member(host).clock_offset; }
+  // The launcher's wall clock minus the host's; too large by no more than the quickest message
+  // took.
+  std::chrono::nanoseconds clock_offset(int host) const { return member(host).clock_offset; }
   std::size_t shipped_bytes(int host) const { return member(host).shipped_bytes; }
   // A vendor's library that was sent to some hosts.
   struct SentVendorPart {
@@ -103,7 +107,10 @@ class Fleet {
     std::size_t bytes = 0;  // for each host, as they travel
     int hosts = 0;
   };
-  const std::vector<SentVendorPart>& sent_vendor_parts() const { return sent_vendor_parts_; }
+  // Since the call before.
+  std::vector<SentVendorPart> take_sent_vendor_parts() {
+    return std::exchange(sent_vendor_parts_, {});
+  }
   // What the host's order prepends so that its ranks use vendors' libraries that were sent, now or
   // by an earlier job.
   std::vector<std::pair<std::string, std::string>> vendor_paths(int host) const;
@@ -130,10 +137,8 @@ class Fleet {
     std::unique_ptr<HostLink> link;
     std::optional<Hello> hello;
     std::optional<Goodbye> goodbye;
-    std::chrono::milliseconds clock_offset{0};
+    std::chrono::nanoseconds clock_offset{0};
     std::size_t shipped_bytes = 0;
-    bool tree_offered = false;       // and not answered
-    std::size_t unpacked = 0;        // parts of the user's folders that it waits for
     Supply supply;                   // of what has come
     std::optional<HostOrder> order;  // that waits for what the host lacks
     bool starts_with_order = false;
@@ -147,11 +152,10 @@ class Fleet {
   const Member& member(int host) const { return members_[static_cast<std::size_t>(host)]; }
   void on_message(int host, AgentMessage message);
   void on_hello(int host, Hello hello);
-  void on_tree_state(int host, TreeState state);
-  void pack_next();
-  std::optional<Failure> look_at_libraries(const Member& member, const Build& build) const;
+  void on_tree_state(int host, const TreeState& state);
   void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes);
   PartDelivery::Handlers delivery_handlers();
+  TreeDelivery::Handlers tree_handlers();
   Result<PartDelivery::Frames> frames_of(const Build& build, const std::vector<std::string>& parts);
   void on_supplied(int host, const Supply& supply);
   DeliverySource find_source(int source, int host) const;
@@ -171,10 +175,12 @@ class Fleet {
   // By hash; each is made for the first host that lacks it.
   std::map<std::string, std::shared_ptr<const std::string>> part_frames_;
   std::vector<SentVendorPart> sent_vendor_parts_;
-  // Parts of the user's folders that are still to be packed, by hash: the hosts that wait.
-  std::map<std::string, std::vector<int>> to_pack_;
   PartDelivery delivery_;
+  TreeDelivery trees_;
   Clock::time_point next_beat_;
 };
+
+// What each has said of itself so far, by host.
+std::vector<std::optional<Hello>> hellos_of(const Fleet& fleet);
 
 }  // namespace hora::launcher

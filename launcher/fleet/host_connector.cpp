@@ -18,12 +18,13 @@ namespace {
 void add_library_arguments(const Installation& installation, std::vector<std::string>& arguments) {
   std::vector<std::string> sonames;
   for (const VendorNeed& need : installation.own().vendor_needs) {
-    sonames.insert(sonames.end(), need.sonames.begin(), need.sonames.end());
+    for (std::string& soname : libraries_of(need)) sonames.push_back(std::move(soname));
   }
   if (sonames.empty()) return;
   arguments.insert(arguments.end(), {"--find", join(sonames, ",")});
   for (const auto& [option, folders] : {std::pair{"--library-path", &installation.library_path},
-                                        std::pair{"--run-path", &installation.run_path}}) {
+                                        std::pair{"--run-path", &installation.run_path},
+                                        std::pair{"--program", &installation.program}}) {
     if (!folders->empty()) arguments.insert(arguments.end(), {option, *folders});
   }
 }

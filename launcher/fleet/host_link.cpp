@@ -24,6 +24,9 @@ namespace {
 
 // Large, since an agent with much output fills it, and each read costs a system call.
 constexpr std::size_t kReadChunk = 256 * 1024;
+constexpr std::size_t kWritesPerTurn = 4u << 20;  // bytes
+// Below this, who has more to send may queue it: what a fast network takes while it is packed.
+constexpr std::size_t kRoom = 32u << 20;
 constexpr int kReadsPerTurn = 8;  // then the other hosts get their turn
 
 }  // namespace
@@ -185,7 +188,9 @@ void HostLink::dispatch() {
 }
 
 void HostLink::write_some() {
-  while (queued_bytes_ > 0) {
+  const std::size_t before = queued_bytes_;
+  // A reader that is as fast as this must not keep the loop from everybody else.
+  while (queued_bytes_ > 0 && before - queued_bytes_ < kWritesPerTurn) {
     if (out_.empty()) {
       out_.push_back(std::make_shared<const std::string>(std::move(tail_)));
       tail_.clear();
@@ -207,12 +212,14 @@ void HostLink::write_some() {
     }
     out_position_ += static_cast<std::size_t>(wrote);
     queued_bytes_ -= static_cast<std::size_t>(wrote);
+    written_bytes_ += static_cast<std::uint64_t>(wrote);
     if (out_position_ == front.size()) {
       out_.pop_front();
       out_position_ = 0;
     }
   }
   update_watch();
+  if (before >= kRoom && queued_bytes_ < kRoom && handlers_->on_room) handlers_->on_room();
 }
 
 // What a remote shell printed instead of starting an agent is usually the explanation.

@@ -27,6 +27,8 @@ class HostLink {
     // The stream ended or broke. `detail` says how, and holds what the remote shell printed when no
     // agent ever answered.
     std::function<void(std::string detail)> on_end;
+    // What was queued has become little.
+    std::function<void()> on_room = {};
   };
 
   HostLink(os::EventLoop& loop, os::Fd fd, Handlers handlers);
@@ -47,6 +49,7 @@ class HostLink {
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);
   std::size_t queued_bytes() const { return queued_bytes_; }
+  std::uint64_t written_bytes() const { return written_bytes_; }
 
   Silence& silence() { return silence_; }
   bool agent_answered() const { return magic_seen_; }
@@ -74,6 +77,7 @@ class HostLink {
   std::string tail_;  // small frames collect here until they are written
   std::size_t out_position_ = 0;
   std::size_t queued_bytes_ = 0;
+  std::uint64_t written_bytes_ = 0;
   bool wants_write_ = false;
   bool write_deferred_ = false;
   Silence silence_;

@@ -40,13 +40,17 @@ bool resolves_here(const std::string& name, const std::vector<net::Interface>& i
 
 }  // namespace
 
+bool is_named_as_this_machine(const Host& host) {
+  static const std::string own_name = own_hostname();
+  return host.user.empty() && (host.name == "localhost" || host.name == own_name);
+}
+
 std::vector<bool> find_local_hosts(const std::vector<Host>& hosts) {
   std::vector<bool> local(hosts.size(), false);
   std::vector<std::size_t> unknown;
-  const std::string own_name = own_hostname();
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!hosts[i].user.empty()) continue;
-    if (hosts[i].name == "localhost" || hosts[i].name == own_name) {
+    if (is_named_as_this_machine(hosts[i])) {
       local[i] = true;
     } else {
       unknown.push_back(i);

@@ -14,4 +14,7 @@ namespace hora::launcher {
 // resolved is remote (it may be an alias of ~/.ssh/config).
 std::vector<bool> find_local_hosts(const std::vector<Host>& hosts);
 
+// The same by the name alone, without a resolver: misses this machine under another name.
+bool is_named_as_this_machine(const Host& host);
+
 }  // namespace hora::launcher

@@ -6,11 +6,12 @@
 namespace hora::launcher {
 
 NetworkSurvey::NetworkSurvey(std::vector<Member> members, HostNetwork own,
-                             std::vector<std::string> wanted, Handlers handlers)
+                             std::vector<std::string> wanted, Handlers handlers, WayBack way_back)
     : members_(std::move(members)),
       own_(std::move(own)),
       wanted_(std::move(wanted)),
-      handlers_(std::move(handlers)) {}
+      handlers_(std::move(handlers)),
+      way_back_(way_back) {}
 
 std::vector<HostNetwork> NetworkSurvey::networks() const {
   std::vector<HostNetwork> out;
@@ -45,7 +46,7 @@ void NetworkSurvey::choose_if_complete() {
   for (const Member& member : members_) answers.push_back(std::move(answers_[member.host]));
   // The handler may destroy this object.
   const auto done = std::move(handlers_.done);
-  done(choose_network(networks(), own_, wanted_, answers));
+  done(choose_network(networks(), own_, wanted_, answers, Hosts::kFixed, way_back_));
 }
 
 }  // namespace hora::launcher

@@ -29,7 +29,7 @@ class NetworkSurvey {
 
   // `own` is this machine, `wanted` is --network-interfaces.
   NetworkSurvey(std::vector<Member> members, HostNetwork own, std::vector<std::string> wanted,
-                Handlers handlers);
+                Handlers handlers, WayBack way_back = WayBack::kNeeded);
 
   void begin();
   void on_result(int host, ProbeResult result);
@@ -44,6 +44,7 @@ class NetworkSurvey {
   HostNetwork own_;
   std::vector<std::string> wanted_;
   Handlers handlers_;
+  WayBack way_back_;
   std::set<int> waiting_;  // hosts whose answers are still to come
   std::map<int, ProbeResult> answers_;
   bool over_ = false;

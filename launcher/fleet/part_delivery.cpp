@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launcher/build/sha256.h"
+#include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/frame.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
@@ -17,7 +18,8 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kComponent = "horarun";
-constexpr std::size_t kMostKept = 512u << 20;  // by a host, of all parts
+// From here on hosts forget each part as soon as all have it: a message for each host and part.
+constexpr std::size_t kMuchKeptBytes = kMostKeptBytes / 8;
 constexpr std::chrono::seconds kLook{1};
 // Without any host getting anything. A start has 30 s, unless the user says otherwise.
 constexpr std::chrono::seconds kWaitPatience{10};
@@ -42,15 +44,14 @@ void PartDelivery::want(int host, const Frames& parts, int hosts) {
   for (const auto& [hash, frames] : parts) {
     auto found = parts_.find(hash);
     if (found == parts_.end()) {
-      // Agents keep what they share in memory, so a library of hundreds of megabytes is not for
-      // them, and neither is a tree of gigabytes as a whole.
-      const bool large =
-          frames->size() > kMaxFramePayload || shared_bytes_ + frames->size() > kMostKept;
-      if (!large) shared_bytes_ += frames->size();
+      // Agents keep what they share in memory.
+      const bool large = shared_bytes_ + frames->size() > kMostKeptBytes;
       found = parts_.try_emplace(hash, large ? Sharing::kNever : sharing_).first;
     }
     Part& part = found->second;
+    if (!part.frames) unsettled_bytes_ += frames->size();
     part.frames = frames;
+    part.bytes = frames->size();
     pending.parts.insert(&part);
     wanted.push_back(&part);
   }
@@ -75,8 +76,8 @@ void PartDelivery::send(Part& part, int host) {
   const bool shares = part.plan.shares();
   if (shares) {
     if (part.id.empty()) part.id = sha256_hex(*part.frames);
-    holders_.insert(host);
     handlers_.keep(host, {part.id, key_});
+    hold(part, host);
   }
   handlers_.send(host, part.frames);
   pending_[host].supply.sent_bytes += part.frames->size();
@@ -97,8 +98,15 @@ void PartDelivery::fetch(Part& part, int host, const std::vector<int>& sources) 
     order.sources.back().port = part.ports[source];
   }
   part.fetches[host] = sources;
-  holders_.insert(host);
+  hold(part, host);
   handlers_.fetch(host, order);
+}
+
+// Counted once for all hosts: each of them has as much in memory at worst.
+void PartDelivery::hold(Part& part, int host) {
+  if (part.holders.empty()) shared_bytes_ += part.bytes;
+  part.holders.insert(host);
+  holders_.insert(host);
 }
 
 // Here or not, the host is heard: its refusals count against the sources before new steps are
@@ -109,6 +117,7 @@ void PartDelivery::on_report(int host, const DeliveryReport& report) {
   });
   if (found == parts_.end()) return;
   Part& part = found->second;
+  if (report.here) fetched_bytes_ += part.bytes;
   moved_at_ = Clock::now();
   note_refusals(part, host, report);
   if (!report.here) {
@@ -120,7 +129,7 @@ void PartDelivery::on_report(int host, const DeliveryReport& report) {
   const auto fetched = part.fetches.find(host);
   if (fetched != part.fetches.end()) {
     Supply& supply = pending_[host].supply;
-    supply.fetched_bytes += part.frames->size();
+    supply.fetched_bytes += part.bytes;
     if (report.refusals.size() < fetched->second.size()) {
       supply.sources.push_back(handlers_.name(fetched->second[report.refusals.size()]));
     }
@@ -166,6 +175,7 @@ void PartDelivery::lost(int host) {
   holders_.erase(host);
   for (auto& [hash, part] : parts_) {
     part.fetches.erase(host);
+    if (part.holders.erase(host) > 0 && part.holders.empty()) shared_bytes_ -= part.bytes;
     carry_out(part, part.plan.lost(host));
   }
   settle();
@@ -173,13 +183,43 @@ void PartDelivery::lost(int host) {
 
 // When all have what they lack, hosts need not keep it any more.
 void PartDelivery::settle() {
-  const bool settled = std::all_of(parts_.begin(), parts_.end(),
-                                   [](const auto& each) { return each.second.plan.is_settled(); });
-  if (!settled) return watch_waiting();
-  loop_.cancel(std::exchange(timer_, 0));
-  if (holders_.empty() || handlers_.more_may_come()) return;
-  for (auto& [hash, part] : parts_) part.plan.forget();
-  for (const int host : std::exchange(holders_, {})) handlers_.forget(host);
+  const std::size_t before = unsettled_bytes_;
+  bool settled = true;
+  for (auto& [hash, part] : parts_) {
+    if (part.plan.is_settled()) {
+      release(part);
+    } else {
+      settled = false;
+    }
+  }
+  if (settled) {
+    loop_.cancel(std::exchange(timer_, 0));
+    if (!holders_.empty() && !handlers_.more_may_come()) {
+      for (auto& [hash, part] : parts_) forget(part);
+      for (const int host : std::exchange(holders_, {})) handlers_.forget(host, "");
+    }
+  } else {
+    watch_waiting();
+  }
+  if (unsettled_bytes_ < before) handlers_.on_settled();
+}
+
+// The launcher's own copy goes at once: a host that comes late brings the frames again. What hosts
+// keep waits for the end, unless it is so much that later parts could not be shared.
+void PartDelivery::release(Part& part) {
+  if (!part.frames) return;
+  unsettled_bytes_ -= part.bytes;
+  part.frames.reset();
+  if (shared_bytes_ < kMuchKeptBytes || handlers_.more_may_come()) return;
+  for (const int host : part.holders) handlers_.forget(host, part.id);
+  forget(part);
+}
+
+// A host that still comes gets it from the launcher.
+void PartDelivery::forget(Part& part) {
+  part.plan.forget();
+  if (!part.holders.empty()) shared_bytes_ -= part.bytes;
+  part.holders.clear();
 }
 
 // Hosts wait for sources that are still being sent the part. Where that takes for ever (a source

@@ -31,7 +31,8 @@ class PartDelivery {
     std::function<void(int host, std::shared_ptr<const std::string> frames)> send;
     std::function<void(int host, const KeepDelivery&)> keep;
     std::function<void(int host, const FetchDelivery&)> fetch;
-    std::function<void(int host)> forget;
+    // One delivery; empty: all.
+    std::function<void(int host, const std::string& id)> forget;
     // How `host` can reach `source`, without the port.
     std::function<DeliverySource(int source, int host)> find_source;
     // Everything that the host lacks is there, or will be when it has read what was sent. May come
@@ -40,6 +41,8 @@ class PartDelivery {
     // Hosts that have not said yet what they lack.
     std::function<bool()> more_may_come;
     std::function<const std::string&(int host)> name;
+    // Less is under way than before.
+    std::function<void()> on_settled;
   };
   PartDelivery(os::EventLoop& loop, Sharing sharing, Handlers handlers);
   ~PartDelivery();
@@ -55,15 +58,20 @@ class PartDelivery {
   void greeted() { settle(); }
 
   bool is_complete(int host) const { return pending_.count(host) == 0; }
+  std::uint64_t fetched_bytes() const { return fetched_bytes_; }  // by all hosts, so far
+  // Of parts that some host still waits for.
+  std::size_t unsettled_bytes() const { return unsettled_bytes_; }
 
  private:
   struct Part {
     explicit Part(Sharing sharing) : plan(sharing) {}
     SharePlan plan;
     std::string id;  // of its delivery, once it is shared
-    std::shared_ptr<const std::string> frames;
-    std::map<int, int> ports;                 // of hosts that serve it
-    std::map<int, std::vector<int>> fetches;  // the sources that each host tries
+    std::size_t bytes = 0;
+    std::shared_ptr<const std::string> frames;  // while some host waits for it
+    std::set<int> holders;                      // that keep it for others
+    std::map<int, int> ports;                   // of hosts that serve it
+    std::map<int, std::vector<int>> fetches;    // the sources that each host tries
   };
   struct Pending {
     std::set<const Part*> parts;
@@ -76,6 +84,9 @@ class PartDelivery {
   void note_refusals(Part& part, int host, const DeliveryReport& report);
   void has_come(const Part& part, int host);
   void settle();
+  void release(Part& part);
+  void forget(Part& part);
+  void hold(Part& part, int host);
   void watch_waiting();
 
   os::EventLoop& loop_;
@@ -83,7 +94,9 @@ class PartDelivery {
   Handlers handlers_;
   std::string key_;                    // of the job; a secret
   std::map<std::string, Part> parts_;  // by hash
-  std::size_t shared_bytes_ = 0;
+  std::size_t shared_bytes_ = 0;       // that hosts keep
+  std::size_t unsettled_bytes_ = 0;
+  std::uint64_t fetched_bytes_ = 0;
   std::map<int, Pending> pending_;  // hosts that lack something
   std::set<int> holders_;           // that keep something for others
   bool told_ = false;               // that some host could not fetch

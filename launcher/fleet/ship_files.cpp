@@ -4,9 +4,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "launcher/build/bundle.h"
+#include "launcher/build/environment_tree.h"
+#include "launcher/text/few_names.h"
+#include "launcher/text/size.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 
@@ -27,8 +31,18 @@ TreeRoot root_of(const std::string& path) {
           name};
 }
 
+// A project often has its environment in it, which goes its own way.
+std::function<bool(const std::string&)> not_the_environment(const std::string& root,
+                                                            const PythonEnvironment& environment) {
+  const std::string above = real_path(root) + "/";
+  if (!environment.folder.starts_with(above)) return {};
+  return [inside = environment.folder.substr(above.size())](const std::string& path) {
+    return path == inside;
+  };
+}
+
 // One line, however many there are.
-void tell_left_out(const std::vector<std::string>& left_out) {
+void tell_left_out(const std::string& option, const std::vector<std::string>& left_out) {
   constexpr std::size_t kShown = 3;
   if (left_out.empty()) return;
   const std::vector<std::string> shown(left_out.begin(),
@@ -37,19 +51,76 @@ void tell_left_out(const std::vector<std::string>& left_out) {
   if (left_out.size() > kShown) {
     text += " and " + std::to_string(left_out.size() - kShown) + " more";
   }
-  os::log_warn("horarun", "--ship leaves out what hosts could not use: " + text);
+  os::log_warn("horarun", option + " leaves out what hosts could not use: " + text);
+}
+
+void tell_outside(const PythonEnvironment& environment) {
+  if (environment.outside.empty()) return;
+  os::log_warn("horarun", "--ship-env: hosts will lack what lies outside of " + environment.path +
+                              ": " + few_names(environment.outside) +
+                              "; install it there without -e, or send its folder with --ship and "
+                              "add that to PYTHONPATH");
+}
+
+// Hosts could not keep it beside what other jobs leave there.
+void tell_size(std::uint64_t bytes, const CacheLimits& limits) {
+  if (!limits.max_bytes || bytes <= *limits.max_bytes) return;
+  os::log_warn("horarun", "--ship-env: hosts keep its " + format_size(bytes) +
+                              " until the next job without it ends, because --cache-max-size is " +
+                              format_size(*limits.max_bytes));
 }
 
 }  // namespace
 
-ShipFiles::ShipFiles(const std::vector<std::string>& paths, std::uint64_t most_bytes)
-    : status_(pack(paths, most_bytes)) {}
+// The environment first: a project that is sent may hold it.
+ShipFiles::ShipFiles(const JobSpec& spec, const std::string& memory_folder)
+    : status_(pack_environment(spec, memory_folder)) {
+  if (status_) status_ = pack(spec, memory_folder);
+}
 
-Status ShipFiles::pack(const std::vector<std::string>& paths, std::uint64_t most_bytes) {
+void ShipFiles::forget() const {
+  for (const TreeMemory& each : memories_) each.forget();
+}
+
+Status ShipFiles::pack_environment(const JobSpec& spec, const std::string& memory_folder) {
+  if (spec.ship_environment.empty()) return Ok{};
+  auto environment = examine_environment(spec.ship_environment);
+  if (!environment) return std::move(environment).error().with_context("--ship-env");
+  memories_.emplace_back(memory_folder, "environment " + environment->folder);
+  auto tree = read_environment_tree(*environment, memories_.back());
+  if (!tree) return std::move(tree).error().with_context("--ship-env");
+  tell_left_out("--ship-env", tree->left_out);
+  tell_outside(*environment);
+  tell_size(tree->bytes, spec.cache_limits);
+  environment_ = std::move(*environment);
+  environment_tree_ = std::move(*tree);
+  return Ok{};
+}
+
+std::string ShipFiles::options() const {
+  if (!environment_) return "--ship";
+  return tree_.parts.empty() ? "--ship-env" : "--ship and --ship-env";
+}
+
+const TreePart* ShipFiles::find_part(const std::string& hash) const {
+  for (const UserTree* tree : {&tree_, &environment_tree_}) {
+    for (const TreePart& part : tree->parts) {
+      if (part.hash == hash) return &part;
+    }
+  }
+  return nullptr;
+}
+
+Status ShipFiles::pack(const JobSpec& spec, const std::string& memory_folder) {
+  const std::vector<std::string>& paths = spec.ship_files;
+  // A folder that has another place in the tree is another tree.
+  std::string about;
   std::vector<TreeRoot> roots;
   for (const std::string& path : paths) {
     if (is_folder(path)) {
       roots.push_back(root_of(path));
+      about += "folder " + real_path(path) + " " + roots.back().prefix + "\n";
+      if (environment_) roots.back().skips = not_the_environment(path, *environment_);
       continue;
     }
     auto frames = ship_file_frames(path);
@@ -57,7 +128,8 @@ Status ShipFiles::pack(const std::vector<std::string>& paths, std::uint64_t most
     frames_.push_back(std::make_shared<const std::string>(std::move(*frames)));
   }
   if (roots.empty()) return Ok{};
-  auto tree = read_user_tree(roots, most_bytes);
+  memories_.emplace_back(memory_folder, about);
+  auto tree = read_user_tree(roots, spec.ship_max_bytes, memories_.back());
   if (!tree) return std::move(tree).error().with_context("--ship");
   for (const TreePart& part : tree->parts) {
     for (const PartFile& file : part.files) {
@@ -70,7 +142,7 @@ Status ShipFiles::pack(const std::vector<std::string>& paths, std::uint64_t most
                         "--ship: " + *same + " and " + file.source + " have the same name");
     }
   }
-  tell_left_out(tree->left_out);
+  tell_left_out("--ship", tree->left_out);
   tree_ = std::move(*tree);
   return Ok{};
 }

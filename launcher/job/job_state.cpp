@@ -84,7 +84,7 @@ void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& action
   if (!failed(e.exit) || e.exit.terminated_by_us) return;
   failures_[e.exit.rank] = {
       // The agents' clocks differ; the offset translates to the launcher's clock.
-      std::chrono::nanoseconds(e.exit.clock_ns) + std::chrono::nanoseconds(e.clock_offset), e.host};
+      std::chrono::nanoseconds(e.exit.clock_ns) + e.clock_offset, e.host};
   // While the job ends, ranks fail because the others are gone; settle_cause() sorts them out.
   if (phase_ == Phase::kEnding || options_.elastic || options_.keep_going) return;
   Cause cause;
@@ -235,6 +235,10 @@ void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actio
   end(std::move(cause), now, options_.grace, actions);
 }
 
+void JobState::on(const StillShipping&, TimePoint now, std::vector<Action>&) {
+  start_deadline_ = now + options_.start_timeout;
+}
+
 // Each phase has one deadline, see next_deadline(). An early tick does nothing.
 void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions) {
   const auto time_out = [&](std::string_view code, std::string message) {
@@ -312,6 +316,33 @@ void JobState::settle_cause() {
   outcome_.cause->exit = outcome_.exits.at(earliest->first);
   outcome_.cause->exit_code = exit_code_of(outcome_.cause->exit);
   outcome_.cause->host = earliest->second.host;
+}
+
+// What a batch system does looks like this; so does much else.
+bool JobState::may_be_ended_from_outside() const {
+  if (!outcome_.cause) return false;
+  const Cause& cause = *outcome_.cause;
+  switch (cause.kind) {
+    case Cause::Kind::kHost:
+      return was_started_;
+    case Cause::Kind::kSignal:
+      return cause.signal == SIGTERM || cause.signal == SIGHUP;
+    case Cause::Kind::kRank:
+      // A program that handles SIGTERM ends with a code of its own.
+      return cause.exit.signal == SIGTERM || cause.exit.signal == SIGKILL ||
+             cause.exit.exit_code > kExitSignalBase;
+    default:
+      return outcome_.elastic;
+  }
+}
+
+// The ranks' own failures remain in the list of exits.
+void JobState::blame(Failure failure) {
+  Cause cause;
+  cause.kind = Cause::Kind::kLaunch;
+  cause.failure = std::move(failure);
+  cause.exit_code = kExitLauncher;
+  outcome_.cause = std::move(cause);
 }
 
 std::optional<TimePoint> JobState::next_deadline() const {

@@ -47,7 +47,7 @@ struct HostReady {
 struct RankEnded {
   int host;
   RankExit exit;
-  Milliseconds clock_offset{0};
+  std::chrono::nanoseconds clock_offset{0};
 };
 struct HostFinished {
   int host;
@@ -87,10 +87,13 @@ struct UserSignal {
 struct OutputClosed {};
 // next_deadline() has passed.
 struct ClockTick {};
+// Something of what hosts lack has reached them since the last time: the start has its time again.
+struct StillShipping {};
 
-using Event = std::variant<HostGreeted, HostUnneeded, HostReady, RankEnded, HostFinished,
-                           HostFailed, HostLost, LaunchFailed, HostAdded, HostDismissed,
-                           ElasticBegun, ElasticOver, UserSignal, OutputClosed, ClockTick>;
+using Event =
+    std::variant<HostGreeted, HostUnneeded, HostReady, RankEnded, HostFinished, HostFailed,
+                 HostLost, LaunchFailed, HostAdded, HostDismissed, ElasticBegun, ElasticOver,
+                 UserSignal, OutputClosed, ClockTick, StillShipping>;
 
 // --- actions -------------------------------------------------------------------------------------
 
@@ -150,6 +153,10 @@ class JobState {
   bool done() const { return phase_ == Phase::kDone; }
   // Complete once done().
   const JobOutcome& outcome() const { return outcome_; }
+  // After done(): whether the job ended in a way that somebody outside of it may have brought
+  // about, by signals or by taking hosts away; and that this was so.
+  bool may_be_ended_from_outside() const;
+  void blame(Failure failure);
 
  private:
   enum class Phase { kConnecting, kPreparing, kRunning, kEnding, kDone };
@@ -170,6 +177,7 @@ class JobState {
   void on(const UserSignal&, TimePoint, std::vector<Action>&);
   void on(const OutputClosed&, TimePoint, std::vector<Action>&);
   void on(const ClockTick&, TimePoint, std::vector<Action>&);
+  void on(const StillShipping&, TimePoint, std::vector<Action>&);
 
   void end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions);
   void end_host(int host, Milliseconds grace, std::vector<Action>& actions);

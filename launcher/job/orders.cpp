@@ -4,6 +4,14 @@
 #include "launcher/job/orders.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "launcher/plan/binding_plan.h"
+#include "launcher/plan/programs.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -51,6 +59,88 @@ std::vector<PmiHost> pmi_hosts(const Plan& plan) {
   return hosts;
 }
 
+// What the ranks of one host have in common.
+class CommonEnvironment {
+ public:
+  CommonEnvironment(const JobSpec& spec, const EnvironmentList& launcher_environment,
+                    bool same_machine, rendezvous::RendezvousAddress place)
+      : spec_(spec),
+        launcher_environment_(launcher_environment),
+        same_machine_(same_machine),
+        place_(std::move(place)),
+        of_all_(with(spec.variables)) {}
+
+  const EnvironmentList& of_all() const { return of_all_; }
+
+  // What -x changes for the rank's program, one of several: the difference from what a job of this
+  // program alone would have, so that -x means the same in both.
+  const EnvironmentList& of_program(int rank) {
+    const std::size_t index = spec_.programs.empty() ? 0 : program_of_rank(spec_.programs, rank);
+    const auto [known, is_new] = of_programs_.try_emplace(index);
+    if (is_new && !spec_.programs.empty()) {
+      EnvironmentList own = with(spec_.programs[index].variables);
+      std::copy_if(own.begin(), own.end(), std::back_inserter(known->second),
+                   [this](const auto& variable) {
+                     return std::find(of_all_.begin(), of_all_.end(), variable) == of_all_.end();
+                   });
+    }
+    return known->second;
+  }
+
+ private:
+  EnvironmentList with(const std::vector<EnvironmentVariable>& variables) const {
+    auto forwarded = forwarded_environment(launcher_environment_, spec_, same_machine_, variables);
+    const auto told = host_variables(place_, forwarded);
+    return with_variables(std::move(forwarded), told);
+  }
+
+  const JobSpec& spec_;
+  const EnvironmentList& launcher_environment_;
+  bool same_machine_;
+  rendezvous::RendezvousAddress place_;
+  EnvironmentList of_all_;
+  std::map<std::size_t, EnvironmentList> of_programs_;  // those with ranks on this host
+};
+
+// The ranks of a host share what --include and --exclude leave of its GPUs.
+EnvironmentList device_variables(const Host& host) {
+  if (host.gpus.empty()) return {};
+  std::vector<std::string> numbers;
+  for (const int gpu : host.gpus) numbers.push_back(std::to_string(gpu));
+  return {{"CUDA_VISIBLE_DEVICES", join(numbers, ",")}};
+}
+
+// A rank that a rankfile gives no cores is not bound, whatever the others of its host have.
+std::string binding_of(const JobSpec& spec, const HostPlan& host) {
+  if (spec.seats.empty()) return spec.bind;
+  const bool has_cores = std::any_of(host.slots.begin(), host.slots.end(),
+                                     [](const Slot& slot) { return !slot.cores.empty(); });
+  if (!has_cores) return "none";
+  // As text, by local rank: only the host knows its sockets, and which CPUs its container has.
+  std::vector<std::string> cores;
+  for (const Slot& slot : host.slots) cores.push_back(slot.cores);
+  return std::string(kCoresMode) + join(cores, " ");
+}
+
+// Every host gets all programs, also those that run elsewhere: a PMI server answers for all ranks.
+std::vector<ProgramOrder> more_programs(const JobSpec& spec) {
+  std::vector<ProgramOrder> orders;
+  int first = 0;
+  for (const Program& program : spec.programs) {
+    if (first > 0) orders.push_back({first, program.command});
+    first += program.ranks;
+  }
+  return orders;
+}
+
+// Neither the launcher's nor the host's own.
+void remove_variable(HostOrder& order, const std::string& name) {
+  const auto is_it = [&name](const auto& variable) { return variable.first == name; };
+  std::erase_if(order.environment, is_it);
+  for (RankOrder& rank : order.ranks) std::erase_if(rank.environment, is_it);
+  if (!order.own_variables.empty()) order.own_variables.push_back("!" + name);
+}
+
 }  // namespace
 
 std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
@@ -65,10 +155,10 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
     order.working_directory = spec.working_directory;
     order.ship_directory = !spec.ship_files.empty();
     order.argv = spec.command;
-    const auto forwarded = forwarded_environment(launcher_environment, spec, same_machine[i]);
-    order.environment = with_variables(
-        forwarded,
-        host_variables(rendezvous_address(spec, routes[i], routes[0], identity), forwarded));
+    order.more_programs = more_programs(spec);
+    CommonEnvironment environment(spec, launcher_environment, same_machine[i],
+                                  rendezvous_address(spec, routes[i], routes[0], identity));
+    order.environment = with_variables(environment.of_all(), device_variables(plan.hosts[i].host));
     // Only remote hosts have an environment of their own to inherit; here it is the forwarded one
     // already.
     if (!same_machine[i]) order.own_variables = own_variables_of_remote();
@@ -78,12 +168,14 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
                              {"PYTHONPATH", "@bundle@/python"}};
     }
     for (const Slot& slot : plan.hosts[i].slots) {
-      order.ranks.push_back({slot.rank, slot.local_rank, rank_variables(plan, plan.hosts[i], slot),
+      order.ranks.push_back({slot.rank, slot.local_rank,
+                             with_variables(environment.of_program(slot.rank),
+                                            rank_variables(plan, plan.hosts[i], slot)),
                              stdin_source(spec, slot.rank)});
     }
     order.grace_ms = spec.grace.count();
     order.lease_ms = spec.lease.count();
-    order.bind = spec.bind;
+    order.bind = binding_of(spec, plan.hosts[i]);
     order.gpus_per_rank = spec.gpus_per_rank;
     // Several ranks share a host: each library would otherwise start a thread per core for each
     // rank.
@@ -104,15 +196,22 @@ void use_vendor_paths(HostOrder& order,
                       const std::vector<std::pair<std::string, std::string>>& paths) {
   for (const auto& path : paths) {
     order.prepend_paths.push_back(path);
-    const std::string& name = path.first;
-    if (name == "LD_LIBRARY_PATH") continue;
     // Another installation's folder, of the launcher or of the host, would be a second value.
-    order.environment.erase(
-        std::remove_if(order.environment.begin(), order.environment.end(),
-                       [&name](const auto& variable) { return variable.first == name; }),
-        order.environment.end());
-    if (!order.own_variables.empty()) order.own_variables.push_back("!" + name);
+    if (path.first != "LD_LIBRARY_PATH") remove_variable(order, path.first);
   }
+}
+
+// Before the runtime's folders as well: "python" is that of the environment.
+void use_environment(HostOrder& order,
+                     const std::vector<std::pair<std::string, std::string>>& paths) {
+  // Of another environment, which may be active here or there.
+  for (const char* name : {"PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"}) {
+    remove_variable(order, name);
+  }
+  for (const auto& [name, value] : paths) {
+    if (name != "PATH" && name != "LD_LIBRARY_PATH") remove_variable(order, name);
+  }
+  order.prepend_paths.insert(order.prepend_paths.begin(), paths.begin(), paths.end());
 }
 
 }  // namespace hora::launcher

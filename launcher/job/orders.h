@@ -34,4 +34,9 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
 void use_vendor_paths(HostOrder& order,
                       const std::vector<std::pair<std::string, std::string>>& paths);
 
+// The ranks use a Python environment that was sent along: `paths` come first in PATH and
+// LD_LIBRARY_PATH, and replace other variables.
+void use_environment(HostOrder& order,
+                     const std::vector<std::pair<std::string, std::string>>& paths);
+
 }  // namespace hora::launcher

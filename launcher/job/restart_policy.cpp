@@ -130,6 +130,12 @@ JobSpec restarted(JobSpec spec, const JobOutcome& outcome, const std::vector<Hos
   }
   const bool any_slot = std::any_of(left.begin(), left.end(),
                                     [&spec](const Host& host) { return slots_of(host, spec) > 0; });
+  // Several programs share out exactly their ranks: with fewer slots, all hosts are tried again.
+  int remaining = 0;
+  for (const Host& host : left) remaining += slots_of(host, spec);
+  if (!spec.programs.empty() && remaining < spec.num_proc) return spec;
+  // A rankfile says where each rank runs, and nothing of other hosts.
+  if (!spec.seats.empty()) return spec;
   if (any_slot) spec.hosts = std::move(left);
   // The slots of --slots-per-host auto are known only when the hosts are connected.
   if (spec.num_proc == 0 || spec.hosts.empty() || spec.slots_per_host_auto) return spec;

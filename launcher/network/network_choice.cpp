@@ -39,13 +39,14 @@ class Chooser {
  public:
   Chooser(const std::vector<HostNetwork>& hosts, const HostNetwork& launcher,
           const std::vector<std::string>& wanted, const std::vector<ProbeResult>& answers,
-          Hosts later)
+          Hosts later, WayBack way_back)
       : hosts_(hosts),
         launcher_(launcher),
         wanted_(wanted),
         candidates_(find_candidates(hosts, wanted)),
         one_machine_(all_on_one_machine(hosts)),
-        later_(later) {
+        later_(later),
+        way_back_(way_back) {
     judge(answers);
   }
 
@@ -201,23 +202,45 @@ class Chooser {
     return std::nullopt;
   }
 
+  // All but the way to the rendezvous.
+  HostRoute route_of(const Option& option, std::size_t host) const {
+    const Candidate& chosen = *option.hosts[host];
+    HostRoute route;
+    route.interface = chosen.interface.name;
+    route.address = format_address(chosen.address);
+    route.interfaces = named_interfaces(host, chosen);
+    route.reason = option.reason;
+    return route;
+  }
+
   // Each host needs a way back to the launcher, too, for the rendezvous.
   std::variant<NetworkChoice, Failure> complete(const Option& option) const {
+    if (way_back_ == WayBack::kRelay) return relayed(option);
     NetworkChoice choice;
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      const Candidate& chosen = *option.hosts[host];
-      HostRoute route;
-      route.interface = chosen.interface.name;
-      route.address = format_address(chosen.address);
-      route.interfaces = named_interfaces(host, chosen);
-      route.reason = option.reason;
+      HostRoute route = route_of(option, host);
       const auto back = way_back(option, host);
-      if (!back) return no_way_back(host);
+      if (!back && way_back_ == WayBack::kNeeded) return no_way_back(host);
+      if (!back) return relayed(option);
       route.rendezvous_address = format_address(*back);
       auto& listen = choice.listen_addresses;
       if (std::find(listen.begin(), listen.end(), route.rendezvous_address) == listen.end()) {
         listen.push_back(route.rendezvous_address);
       }
+      choice.hosts.push_back(std::move(route));
+    }
+    return choice;
+  }
+
+  // One relay for all: a rank that meets others needs the same rendezvous as they.
+  NetworkChoice relayed(const Option& option) const {
+    NetworkChoice choice;
+    choice.relayed = true;
+    choice.listen_addresses = {"127.0.0.1"};
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      HostRoute route = route_of(option, host);
+      route.rendezvous_address = format_address(option.hosts[0]->address);
+      route.reason += "; the rendezvous is reached through " + hosts_[0].name;
       choice.hosts.push_back(std::move(route));
     }
     return choice;
@@ -341,6 +364,7 @@ class Chooser {
   std::vector<std::vector<Candidate>> candidates_;
   bool one_machine_;
   Hosts later_;
+  WayBack way_back_;
   std::vector<std::map<IpAddress, Reachability>> reachability_;  // by host
 };
 
@@ -428,9 +452,9 @@ std::variant<NetworkChoice, Failure> choose_network(const std::vector<HostNetwor
                                                     const HostNetwork& launcher,
                                                     const std::vector<std::string>& wanted,
                                                     const std::vector<ProbeResult>& answers,
-                                                    Hosts later) {
+                                                    Hosts later, WayBack way_back) {
   if (hosts.empty()) return NetworkChoice{};
-  return Chooser(hosts, launcher, wanted, answers, later).run();
+  return Chooser(hosts, launcher, wanted, answers, later, way_back).run();
 }
 
 }  // namespace hora::launcher

@@ -59,11 +59,17 @@ struct NetworkChoice {
   std::vector<HostRoute> hosts;  // as the hosts given
   // Distinct rendezvous addresses: where the server must listen.
   std::vector<std::string> listen_addresses;
+  // The ranks reach the launcher at the first host's address, from where its agent's stream carries
+  // what they say; the server listens on loopback.
+  bool relayed = false;
   friend bool operator==(const NetworkChoice&, const NetworkChoice&) = default;
 };
 
 // Whether ranks on other hosts may join these later: they cannot meet anybody on loopback.
 enum class Hosts { kFixed, kMayCome };
+// Of ranks to the launcher. kOrRelay: where none is known, as behind a jump host. kRelay: whatever
+// the addresses look like; those of pods mean something in their cluster only.
+enum class WayBack { kNeeded, kOrRelay, kRelay };
 
 // `answers[i]` is what hosts[i] found out; empty when nothing was probed. `launcher` is this
 // machine. A Failure (E_NETWORK) shows what each host has and why it cannot be used.
@@ -71,6 +77,7 @@ std::variant<NetworkChoice, Failure> choose_network(const std::vector<HostNetwor
                                                     const HostNetwork& launcher,
                                                     const std::vector<std::string>& wanted,
                                                     const std::vector<ProbeResult>& answers,
-                                                    Hosts later = Hosts::kFixed);
+                                                    Hosts later = Hosts::kFixed,
+                                                    WayBack way_back = WayBack::kNeeded);
 
 }  // namespace hora::launcher

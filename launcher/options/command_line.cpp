@@ -12,9 +12,13 @@
 #include "launcher/options/completion.h"
 #include "launcher/options/elastic_options.h"
 #include "launcher/options/engine_options.h"
+#include "launcher/options/host_filter_options.h"
 #include "launcher/options/job_options.h"
 #include "launcher/options/option_check.h"
 #include "launcher/options/option_spelling.h"
+#include "launcher/options/pod_options.h"
+#include "launcher/options/program_sections.h"
+#include "launcher/options/rankfile_options.h"
 #include "launcher/options/settings.h"
 #include "launcher/options/usage_text.h"
 #include "launcher/text/duration.h"
@@ -226,21 +230,8 @@ Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled)
                " without blanks, or put -- before a program of that name");
 }
 
-// mpirun and Hydra begin another program behind a ':'. Passed on as an argument, it would make a
-// job of one program that has the others' names among its arguments.
-Status check_one_program(const Spelled& spelled) {
-  const auto& command = spelled.command;
-  if (spelled.after_dashes || std::find(command.begin(), command.end(), ":") == command.end()) {
-    return Ok{};
-  }
-  return usage(
-      "':' stands between two programs in mpirun; a job of horarun has one program; put -- before "
-      "the program to pass ':' on to it");
-}
-
 Status check_command(const OptionValues& values, const Spelled& spelled) {
   HORA_TRY(check_forgotten_comma(values, spelled));
-  HORA_TRY(check_one_program(spelled));
   const bool is_smoke = values.has("--smoke");
   if (is_smoke && !spelled.command.empty()) {
     return usage("--smoke brings its own program, found " + quote(spelled.command.front()));
@@ -314,20 +305,22 @@ bool is_named_horovodrun(std::string_view program) {
 }
 
 // --show-config comes after all checks of values, and needs no program.
-Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs,
+Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,
                              bool as_horovodrun) {
-  auto spelled = read_spelling(arguments, kVerbLaunch);
+  auto spelled = read_spelling(arguments, verb);
   if (!spelled) return std::move(spelled).error();
-  if (auto help = asks_for_help(*spelled, kVerbLaunch)) {
+  if (auto help = asks_for_help(*spelled, verb)) {
     if (as_horovodrun && help->text == std::string(HORA_VERSION) + "\n") {
       help->text = std::string(kHorovodVersion) + "\n";
     }
     return Command(std::move(*help));
   }
-  auto settled = settle_options(*spelled, kVerbLaunch, inputs);
+  auto sections = take_program_sections(*spelled);
+  if (!sections) return std::move(sections).error();
+  auto settled = settle_options(*spelled, verb, inputs);
   if (!settled) return std::move(settled).error();
   *spelled = std::move(settled->spelled);
-  auto values = check_options(*spelled, kVerbLaunch);
+  auto values = check_options(*spelled, verb);
   if (!values) return std::move(values).error();
   if (values->has("--show-config")) {
     const std::string allocation = describe_allocation(*values, inputs);
@@ -340,8 +333,12 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   if (values->has("--join")) return parse_join(*spelled, *values);
 
   HORA_TRY(check_command(*values, *spelled));
+  if (values->has("--smoke") && !sections->empty()) {
+    return usage("--smoke brings its own program, found ':'");
+  }
   JobSpec job;
   std::vector<std::string> warnings = settled->warnings;
+  if (auto warning = colon_warning(*spelled, *sections)) warnings.push_back(std::move(*warning));
   HORA_TRY(read_job_options(*values, inputs, job, warnings));
   // Its users start it in loops that read the terminal's or a script's lines themselves. mpirun
   // passes on what it always passed on.
@@ -351,6 +348,10 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   job.command = std::move(spelled->command);
   // The module is found by the interpreter that the ranks' PATH has.
   if (values->has("--module")) job.command.insert(job.command.begin(), {"python3", "-m"});
+  HORA_TRY(read_program_sections(*sections, *spelled, inputs, job, warnings));
+  HORA_TRY(read_rankfile(*values, inputs, job));
+  HORA_TRY(check_host_filter(job));
+  if (verb == kVerbKubernetes) HORA_TRY(read_pod_options(*values, job));  // knows of all ranks
   for (std::string& warning : collect_warnings(*spelled, *values)) {
     warnings.push_back(std::move(warning));
   }
@@ -376,7 +377,9 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
   if (first == "completion") return parse_completion(rest);
   if (first == "explain") return parse_explain(rest);
   if (first == "timeline") return parse_timeline(rest);
-  return parse_launch(arguments, inputs, is_named_horovodrun(argv[0]));
+  const bool as_horovodrun = is_named_horovodrun(argv[0]);
+  if (first == "k8s") return parse_launch(rest, inputs, kVerbKubernetes, as_horovodrun);
+  return parse_launch(arguments, inputs, kVerbLaunch, as_horovodrun);
 }
 
 }  // namespace hora::launcher

@@ -178,7 +178,7 @@ std::string zsh_script() {
       "}\n"
       "_horarun() {\n"
       "  local -a verbs\n"
-      "  verbs=(bundle-report cache completion doctor explain rendezvous timeline)\n"
+      "  verbs=(bundle-report cache completion doctor explain k8s rendezvous timeline)\n"
       // -S: no options after "--"; -s: single letters may be combined.
       "  _arguments -S -s \\\n";
   for (const OptionRow& row : option_table()) {

@@ -178,7 +178,8 @@ class Reader {
     if (row == nullptr || !is_configurable(*row)) {
       std::vector<std::string> known;
       for (const OptionRow& other : option_table()) {
-        if ((other.verbs & kVerbLaunch) != 0 && is_configurable(other) && !other.has(kHidden)) {
+        if ((other.verbs & (kVerbLaunch | kVerbKubernetes)) != 0 && is_configurable(other) &&
+            !other.has(kHidden)) {
           known.emplace_back(long_name(other).substr(2));
         }
       }

@@ -15,7 +15,7 @@ Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::mov
 
 bool names_hosts(const OptionValues& values) {
   return values.has("-H") || values.has("--hostfile") || values.has("--host-discovery-script") ||
-         values.has("--listen");
+         values.has("--listen") || values.verb() == kVerbKubernetes;
 }
 
 // nullptr: none is to be used. Whoever names hosts means those, wherever horarun was started; only
@@ -80,7 +80,10 @@ Status read_engine_options(const OptionValues& values, const ProcessInputs& inpu
   } else {
     job.hosts = allocation.hosts;
   }
-  if (starts_by_engine(values)) job.rsh_command = allocation.starter;
+  if (starts_by_engine(values)) {
+    job.rsh_command = allocation.starter;
+    job.engine_step = allocation.step;
+  }
   job.engine = JobEngine{
       std::string(found->engine->name), allocation.job,
       allocation_text(*found->engine, allocation, way(values, *found->engine, allocation))};

@@ -13,6 +13,7 @@
 #include "launcher/options/elastic_options.h"
 #include "launcher/options/engine_options.h"
 #include "launcher/options/environment_options.h"
+#include "launcher/options/host_filter_options.h"
 #include "launcher/options/listen_options.h"
 #include "launcher/options/slot_options.h"
 #include "launcher/plan/binding_plan.h"
@@ -316,6 +317,7 @@ CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_a
 Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job,
                         std::vector<std::string>& warnings) {
   HORA_TRY(read_reach_options(values, inputs, job));
+  HORA_TRY(read_host_filter(values, job));
   HORA_TRY(read_listen_options(values, job));
   HORA_TRY(read_slot_options(values, job));
   HORA_TRY(read_elastic_options(values, inputs, job));
@@ -327,6 +329,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   job.working_directory = values.text("--wdir");
   job.ship_files = values.all("--ship");
   HORA_TRY(check_ship_names(job.ship_files));
+  job.ship_environment = values.text("--ship-env");
   if (const auto most = parse_size(values.text("--ship-max-size"))) {
     job.ship_max_bytes = *most == 0 ? std::numeric_limits<std::uint64_t>::max() : *most;
   }

@@ -49,7 +49,7 @@ Status read_listen_options(const OptionValues& values, JobSpec& job) {
   // Each of them says that horarun reaches the hosts, or that they are known before they join.
   for (const std::string_view other :
        {"--rsh", "--transport", "--engine", "--host-discovery-script", "--min-np", "--mpi",
-        "--nnodes", "--nproc-per-node", "--restarts", "--dry-run", "--check-hosts"}) {
+        "--nnodes", "--nproc-per-node", "--rankfile", "--restarts", "--dry-run", "--check-hosts"}) {
     if (values.has(other)) return usage(std::string(other) + " cannot be used with --listen");
   }
   if (values.has("--json") && !values.has("--listen-file")) {

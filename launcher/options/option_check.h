@@ -28,6 +28,8 @@ class OptionValues {
   // In the order in which they were given; a flag has one empty value.
   const std::vector<std::string>& all(std::string_view name) const;
 
+  Verb verb() const { return verb_; }
+
   void add(const OptionRow* row, std::string value) { values_[row].push_back(std::move(value)); }
   const std::map<const OptionRow*, std::vector<std::string>>& rows() const { return values_; }
 

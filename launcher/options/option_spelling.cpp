@@ -24,7 +24,8 @@ Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::mov
 // Returns the verb that alone has an option of exactly this name.
 std::string_view verb_of(std::string_view name) {
   for (const auto& [verb, word] : {std::pair<Verb, std::string_view>{kVerbDoctor, "doctor"},
-                                   {kVerbRendezvous, "rendezvous"}}) {
+                                   {kVerbRendezvous, "rendezvous"},
+                                   {kVerbKubernetes, "k8s"}}) {
     const OptionRow* row = find_option(name, verb);
     if (row != nullptr && row->verbs == verb && !row->has(kHidden)) return word;
   }

@@ -29,7 +29,8 @@ enum Verb : unsigned {
   kVerbLaunch = 1,  // horarun [options] program
   kVerbCache = 2,   // horarun cache ls|clean [options]
   kVerbRendezvous = 4,
-  kVerbDoctor = 8,  // horarun doctor [options]
+  kVerbDoctor = 8,       // horarun doctor [options]
+  kVerbKubernetes = 16,  // horarun k8s [options] program
 };
 
 enum Trait : unsigned {
@@ -50,7 +51,7 @@ struct OptionRow {
   std::string_view group = {};
   std::string_view help = {};
   unsigned traits = 0;
-  unsigned verbs = kVerbLaunch;
+  unsigned verbs = kVerbLaunch | kVerbKubernetes;
   double least = 0;
   double most = kNoLimit;
   std::string_view variable = {};    // set in every rank's environment to the value

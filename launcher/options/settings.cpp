@@ -34,7 +34,7 @@ Result<Layer> environment_layer(const ProcessInputs& inputs) {
   Layer layer{"environment", {}};
   std::set<std::string_view> inherited;
   for (const OptionRow& row : option_table()) {
-    if ((row.verbs & kVerbLaunch) == 0 || !is_configurable(row)) continue;
+    if ((row.verbs & (kVerbLaunch | kVerbKubernetes)) == 0 || !is_configurable(row)) continue;
     const std::string name = variable_of(row);
     const auto value = inputs.variable(name);
     if (value && !value->empty()) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "launcher/options/elastic_options.h"
+#include "launcher/options/rankfile_options.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -86,8 +87,12 @@ Status read_ranks_per_host(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
+// Pods that are to be made have ranks without a word.
 Status check_there_are_ranks(const OptionValues& values, const JobSpec& job) {
-  if (job.num_proc > 0 || !job.hosts.empty() || is_elastic(values)) return Ok{};
+  if (values.verb() == kVerbKubernetes) return Ok{};
+  // A rankfile has both.
+  const bool has_ranks = has_rankfile(values) || is_elastic(values);
+  if (job.num_proc > 0 || !job.hosts.empty() || has_ranks) return Ok{};
   return usage("-np is missing; give the number of ranks, or hosts with slots, such as -H a:2,b:2");
 }
 

@@ -14,12 +14,12 @@ namespace {
 constexpr std::size_t kNameColumn = 34;  // where the help text begins
 
 constexpr std::string_view kUsageLaunch =
-    "usage: horarun [options] program [arguments]\n"
+    "usage: horarun [options] program [arguments] [: -np N program [arguments]]...\n"
     "       horarun [options] --smoke\n"
     "       horarun doctor [-H hosts]   |   horarun cache ls|clean [-H hosts]\n"
     "       horarun rendezvous --port N   |   horarun explain [code]   |   horarun completion "
     "SHELL\n"
-    "       horarun timeline merge FILE... -o OUT\n"
+    "       horarun k8s [options] program   |   horarun timeline merge FILE... -o OUT\n"
     "       horarun bundle-report RECORD.json -o OUT.json\n"
     "Starts the ranks of a distributed job here and on other hosts.\n";
 
@@ -46,10 +46,17 @@ constexpr std::string_view kUsageRendezvous =
     "usage: horarun rendezvous [options]\n"
     "Runs the key-value server by which ranks meet, without a job, until it is interrupted.\n";
 
+constexpr std::string_view kUsageKubernetes =
+    "usage: horarun k8s --image IMAGE --workers N [options] program [arguments]\n"
+    "Makes pods by kubectl, runs the job in them and deletes them. The image needs a shell, "
+    "nothing "
+    "else.\n";
+
 std::string_view usage_of(Verb verb) {
   if (verb == kVerbCache) return kUsageCache;
   if (verb == kVerbRendezvous) return kUsageRendezvous;
   if (verb == kVerbDoctor) return kUsageDoctor;
+  if (verb == kVerbKubernetes) return kUsageKubernetes;
   return kUsageLaunch;
 }
 
@@ -167,6 +174,7 @@ std::string manual_page(const std::string& version) {
       ".SH SYNOPSIS\n"
       ".B horarun\n[\\fIoptions\\fR] \\fIprogram\\fR [\\fIarguments\\fR]\n.br\n"
       ".B horarun\n[\\fIoptions\\fR] \\fB\\-\\-smoke\\fR\n.br\n"
+      ".B horarun k8s\n[\\fIoptions\\fR] \\fIprogram\\fR [\\fIarguments\\fR]\n.br\n"
       ".B horarun doctor\n[\\fIoptions\\fR]\n.br\n"
       ".B horarun cache\n\\fBls\\fR|\\fBclean\\fR [\\fIoptions\\fR]\n.br\n"
       ".B horarun rendezvous\n[\\fIoptions\\fR]\n.br\n"

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "launcher/plan/core_list.h"
 #include "launcher/plan/cpu_list.h"
 #include "rendezvous/base/text.h"
 
@@ -115,6 +116,28 @@ Result<Binding> bind_to_list(const std::vector<CpuPlace>& usable, int ranks,
   return binding;
 }
 
+// The launcher has checked the syntax; which cores there are is known only here.
+Result<Binding> bind_to_cores(const std::vector<CpuPlace>& usable, std::string_view text) {
+  Binding binding;
+  // No list has blanks inside, so empty parts are ranks without cores.
+  for (const std::string_view list : split(text, ' ')) {
+    std::vector<int>& cpus = binding.cpus.emplace_back();
+    if (list.empty()) continue;
+    auto found = Result<std::vector<int>>(std::vector<int>{});
+    if (auto cores = parse_core_list(list, {"--rankfile", list, 0}, 0)) {
+      found = cpus_of(*cores, usable);
+    } else {
+      found = std::move(cores).error();
+    }
+    if (!found) {
+      return std::move(found).error().with_context("--rankfile: slot=" + std::string(list));
+    }
+    cpus = std::move(*found);
+  }
+  binding.why = "its cores in the rankfile";
+  return binding;
+}
+
 // One number for all ranks, since they share the environment of their host: the smallest share's.
 // Cores rather than CPUs: hardware threads do not help numeric code.
 int fewest_cores(const std::vector<CpuPlace>& usable, const std::vector<std::vector<int>>& shares) {
@@ -122,6 +145,7 @@ int fewest_cores(const std::vector<CpuPlace>& usable, const std::vector<std::vec
   for (const CpuPlace& cpu : usable) core_of[cpu.cpu] = cpu.core;
   std::size_t fewest = usable.size();
   for (const auto& share : shares) {
+    if (share.empty()) continue;  // a rank that is not bound
     std::set<int> cores;
     for (const int cpu : share) cores.insert(core_of[cpu]);
     fewest = std::min(fewest, cores.size());
@@ -142,6 +166,11 @@ Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
     auto listed = bind_to_list(usable, ranks, std::string_view(mode).substr(kCpuListMode.size()));
     if (listed) listed->threads = fewest_cores(usable, listed->cpus);
     return listed;
+  }
+  if (std::string_view(mode).starts_with(kCoresMode)) {
+    auto bound = bind_to_cores(usable, std::string_view(mode).substr(kCoresMode.size()));
+    if (bound) bound->threads = fewest_cores(usable, bound->cpus);
+    return bound;
   }
   if (mode == "core") {
     binding.cpus = share_cores(usable, ranks);

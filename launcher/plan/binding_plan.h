@@ -25,11 +25,14 @@ struct Binding {
 
 // The modes that users name; "auto" and "none" stand beside them.
 inline constexpr std::string_view kCpuListMode = "cpu-list:";
+// That of --rankfile: behind it a list of core_list.h for each local rank, separated by blanks; the
+// list of a rank that is not bound is empty.
+inline constexpr std::string_view kCoresMode = "cores:";
 
 // `usable` are the CPUs that this process may run on; `mode` is none, auto, core, l3, socket, numa,
-// or "cpu-list:LIST[:LIST...]". auto binds to NUMA nodes where there are several: sharing a node
-// with another job costs little, sharing a core halves both.
-// Errors (kUsage): a list that names a CPU that is not usable, or has too few for the ranks.
+// "cpu-list:LIST[:LIST...]" or "cores:LIST[ LIST...]". auto binds to NUMA nodes where there are
+// several: sharing a node with another job costs little, sharing a core halves both. Errors
+// (kUsage): a list that names a CPU or core that is not usable, or has too few for the ranks.
 Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
                              const std::string& mode);
 

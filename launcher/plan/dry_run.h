@@ -18,6 +18,8 @@ struct DryRun {
   const EnvironmentList& launcher_environment;  // only the names are shown
   // Where hosts get vendors' libraries from: {"Open MPI", "the host's; ..."}.
   std::vector<std::pair<std::string, std::string>> libraries = {};
+  std::string ship_environment = {};                // of --ship-env, in words
+  std::vector<std::string> environment_names = {};  // of the variables that lead to it
 };
 
 // Describes what would run, with one line per rank.

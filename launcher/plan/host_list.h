@@ -17,9 +17,10 @@
 namespace hora::launcher {
 
 struct Host {
-  std::string name;          // as the user wrote it, without user, brackets and slots
-  std::string user;          // empty: the transport's default
-  std::optional<int> slots;  // unset: the user named none (one, or --slots-per-host)
+  std::string name;            // as the user wrote it, without user, brackets and slots
+  std::string user;            // empty: the transport's default
+  std::optional<int> slots;    // unset: the user named none (one, or --slots-per-host)
+  std::vector<int> gpus = {};  // that --include and --exclude leave to the job; empty: all
   friend bool operator==(const Host&, const Host&) = default;
 };
 

@@ -51,12 +51,43 @@ struct JobEngine {
   std::string text;  // for people: what it has given
 };
 
+// How the engine starts something on all hosts by one command: launcher/step/.
+struct EngineStep {
+  // In words, in front of a program and its arguments; {hosts} stands for "a,b", {count} for 2. The
+  // program gets what is written to the command's stdin.
+  std::vector<std::string> start;
+  // Brings a file to the hosts of a step: {step}, {from}, {to}. Empty: the engine has no such
+  // thing.
+  std::vector<std::string> copy;
+  // For sh on a host of the step: which step that is, what the engine calls the host, and the
+  // address by which the host knows the machine of the command.
+  std::string step_text;
+  std::string host_text;
+  std::string launcher_text;
+};
+
 // A job whose hosts dial the launcher: launcher/dial/.
 struct ListenSpec {
   std::string address;     // --listen ADDRESS; empty: every address of this machine
   std::uint16_t port = 0;  // 0: a free one
   std::string file;        // --listen-file; empty: the line is printed
   std::chrono::milliseconds patience{600'000};  // until all hosts have joined
+};
+
+// A job whose hosts are pods that horarun makes: launcher/pods/.
+struct PodsSpec {
+  std::vector<std::string> kubectl{"kubectl"};  // --kubectl, in words
+  std::string name_space;                       // --namespace; empty: that of kubectl's context
+  std::string manifest_file;                    // --manifest; the rest is for those without one
+  std::string image;                            // --image
+  int workers = 1;                              // --workers
+  int gpus = 0;                                 // --gpus-per-worker
+  std::string gpu_resource = "nvidia.com/gpu";  // --gpu-resource
+  // Quantities as Kubernetes writes them, or empty.
+  std::string cpus;                             // --cpus-per-worker
+  std::string memory;                           // --memory-per-worker
+  std::string shm;                              // --shm
+  std::chrono::milliseconds patience{600'000};  // until all pods run: --start-timeout
 };
 
 // A job whose hosts may come, go and fail: launcher/elastic/.
@@ -78,18 +109,36 @@ struct RestartSpec {
   std::string run_id;                  // the same in all attempts
 };
 
+// One of several programs of a job: mpirun's "-np 2 ./a : -np 2 ./b".
+struct Program {
+  std::vector<std::string> command;
+  int ranks = 0;                               // consecutive ones, behind those of the one before
+  std::vector<EnvironmentVariable> variables;  // -x, --env-file before this program
+};
+
+// --rankfile: where one rank runs.
+struct RankSeat {
+  std::size_t host = 0;  // among those of the job
+  std::string cores;     // "0:0-3", as core_list.h reads it; empty: it is not bound
+  friend bool operator==(const RankSeat&, const RankSeat&) = default;
+};
+
 struct JobSpec {
   int num_proc = 0;  // -np; 0: every slot of the named hosts
   MapBy map_by = MapBy::kSlot;
   std::vector<Host> hosts;            // empty: this machine, num_proc slots
+  std::vector<RankSeat> seats;        // --rankfile, by rank; empty: slots say where ranks run
   bool slots_per_host_auto = false;   // --slots-per-host auto: a bare host offers its GPUs
   std::optional<int> slots_per_host;  // --slots-per-host N: a bare host offers N
-  std::vector<std::string> command;   // argv of every rank, never empty
+  std::vector<std::string> command;   // argv of every rank, never empty; of several programs the
+                                      // first one's
+  std::vector<Program> programs;      // empty: all ranks run `command`; num_proc is their sum
   std::string working_directory;      // --wdir, else the launcher's own
   std::vector<std::string>
       ship_files;  // --ship: files and folders, copied into the job's folder, where ranks start
   std::uint64_t ship_max_bytes = std::uint64_t{1}
                                  << 30;  // --ship-max-size, of all folders together
+  std::string ship_environment;          // --ship-env: a Python environment; empty: none
   ShipVia ship_via = ShipVia::kAuto;     // --ship-via
   RuntimeKind runtime = RuntimeKind::kHora;
   bool rendezvous_tls = false;  // --rendezvous-tls
@@ -102,12 +151,16 @@ struct JobSpec {
 
   std::optional<ListenSpec> listen;  // none: horarun reaches the hosts
 
+  std::optional<PodsSpec> pods;  // none: the hosts are there already
+
   std::string transport = "ssh";  // for hosts that are not this machine: transports/registry.h
   bool local_directly = true;     // hosts that are this machine need no transport: --transport auto
   SshOptions ssh;
   // The command that reaches a host, in words: from --rsh, the engine or the transport;
   // empty: ssh.
   std::vector<std::string> rsh_command;
+  // Reaches all hosts at once, where it can; else `rsh_command` does, host by host.
+  std::optional<EngineStep> engine_step;
   int fan_out = 64;                             // hosts being connected at one time
   std::vector<std::string> network_interfaces;  // names or CIDRs; empty: choose
 

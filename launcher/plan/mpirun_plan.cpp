@@ -97,6 +97,7 @@ class Planner {
   // mpirun moves no files, prints no events and reads no user names.
   Status refuse_the_impossible() const {
     if (!spec_.ship_files.empty()) return usage("--ship is not supported with --mpi");
+    if (!spec_.ship_environment.empty()) return usage("--ship-env is not supported with --mpi");
     if (spec_.json) return usage("--json is not supported with --mpi");
     if (spec_.shown_ranks) return usage("--show-ranks is not supported with --mpi");
     if (spec_.merge_stderr && !is_orte(flavour_)) return not_with_this("--merge-stderr");

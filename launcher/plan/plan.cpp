@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "launcher/text/few_names.h"
@@ -130,6 +131,25 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by
     plan.hosts.push_back(std::move(part));
   }
   number_ranks(plan, map_by);
+  fill_cross_ranks(plan);
+  return plan;
+}
+
+Result<Plan> plan_job(const JobSpec& spec, const std::vector<Host>& hosts) {
+  if (spec.seats.empty()) return plan_job(hosts, spec.num_proc, spec.map_by);
+  // Ranks come in order, and so do the hosts that they make known: no host is there without a rank.
+  Plan plan;
+  std::map<std::size_t, std::size_t> places;  // of hosts[i] in the plan
+  for (const RankSeat& seat : spec.seats) {
+    const auto [place, is_new] = places.try_emplace(seat.host, plan.hosts.size());
+    if (is_new) {
+      HostPlan& host = plan.hosts.emplace_back();
+      host.host = hosts.at(seat.host);
+      host.index = static_cast<int>(place->second);
+    }
+    auto& slots = plan.hosts[place->second].slots;
+    slots.push_back({plan.world_size++, static_cast<int>(slots.size()), 0, 1, seat.cores});
+  }
   fill_cross_ranks(plan);
   return plan;
 }

@@ -16,6 +16,7 @@ struct Slot {
   int local_rank = 0;
   int cross_rank = 0;
   int cross_size = 1;
+  std::string cores = {};  // that --rankfile gives it, as in RankSeat
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
@@ -43,6 +44,10 @@ inline constexpr int kMaxRanks = 1'000'000;
 // num_proc 0 means all slots.
 // Errors: fewer slots than num_proc; no slot at all; slots that are not settled.
 Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by = MapBy::kSlot);
+
+// By the seats of the job, if it has any, else as above. The host of rank 0 comes first, and of the
+// others the one whose first rank is lowest.
+Result<Plan> plan_job(const JobSpec& spec, const std::vector<Host>& hosts);
 
 // Errors (kUsage): --show-ranks asks for a rank that the plan lacks. The ranks of an elastic job
 // come and go, and a job that is started again may have fewer.

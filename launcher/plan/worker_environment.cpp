@@ -53,6 +53,9 @@ constexpr std::string_view kOfThisMachine[] = {
     // which of this machine's devices may be used
     "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"};
 
+// An image has an environment of its own, whose PATH knows the image and not this machine.
+constexpr std::string_view kForPods[] = {"HOROVOD_*", "HORA_*", "NCCL_*"};
+
 // Our own secrets reach the ranks through the order, never through inheritance.
 bool is_secret_of_ours(std::string_view name) {
   if (name.substr(0, 5) != "HORA_") return false;
@@ -97,14 +100,21 @@ EnvironmentList split_environment(const char* const* entries) {
 
 EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
                                       const JobSpec& spec, bool same_machine) {
+  return forwarded_environment(launcher_environment, spec, same_machine, spec.variables);
+}
+
+EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
+                                      const JobSpec& spec, bool same_machine,
+                                      const std::vector<EnvironmentVariable>& variables) {
   EnvironmentList list;
   for (const auto& variable : launcher_environment) {
+    if (spec.pods && !matches_any(variable.first, kForPods)) continue;
     const Travel travel = travel_of(variable.first);
     if (travel == Travel::kNowhere || (travel == Travel::kThisMachine && !same_machine)) continue;
     list.push_back(variable);
   }
   EnvironmentList settings;
-  for (const EnvironmentVariable& given : spec.variables) {
+  for (const EnvironmentVariable& given : variables) {
     settings.emplace_back(given.name, given.value);
   }
   // Behind them, so that an option that tunes the runtime wins over a variable.
@@ -120,7 +130,7 @@ EnvironmentList restart_variables(const JobSpec& spec) {
   return {{"HORA_RESTART", attempt},
           {"TORCHELASTIC_RESTART_COUNT", attempt},
           {"TORCHELASTIC_MAX_RESTARTS", std::to_string(spec.restart->most)},
-          {"TORCHELASTIC_RUN_ID", spec.restart->run_id}};
+          {std::string(env::kTorchRunId), spec.restart->run_id}};
 }
 
 // On a remote host, ranks see that host's own environment below the forwarded one. Where an engine
@@ -153,6 +163,10 @@ EnvironmentList host_variables(const rendezvous::RendezvousAddress& place,
                                const EnvironmentList& forwarded) {
   EnvironmentList list = rendezvous::host_environment(place);
   if (!place.interfaces.empty()) list.emplace_back(kTorchGlooInterface, place.interfaces.front());
+  // With --restarts all attempts share one, which is among the forwarded.
+  if (!place.master_address.empty() && find_value(forwarded, env::kTorchRunId) == nullptr) {
+    list.emplace_back(env::kTorchRunId, place.job_id);
+  }
   // A user who names interfaces for NCCL or Gloo overrides the launcher's choice.
   const auto is_users = [&forwarded](const auto& variable) {
     const bool is_choice =

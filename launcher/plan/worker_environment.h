@@ -43,6 +43,10 @@ EnvironmentList split_environment(const char* const* entries);
 // on. For another machine the variables that stay here are missing: the agent there puts its own.
 EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
                                       const JobSpec& spec, bool same_machine);
+// The same with `variables` in place of JobSpec::variables: those of one of several programs.
+EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
+                                      const JobSpec& spec, bool same_machine,
+                                      const std::vector<EnvironmentVariable>& variables);
 
 // With --restarts: which attempt this is, the same for all ranks.
 EnvironmentList restart_variables(const JobSpec& spec);

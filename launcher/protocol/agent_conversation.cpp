@@ -51,6 +51,14 @@ std::string_view name_of(FrameType type) {
       return "state of a folder";
     case FrameType::kSuspend:
       return "suspension";
+    case FrameType::kRelayPort:
+      return "port of the relay";
+    case FrameType::kRelayOpen:
+      return "relayed connection";
+    case FrameType::kRelayData:
+      return "relayed bytes";
+    case FrameType::kRelayTaken:
+      return "relay acknowledgement";
     case FrameType::kHeartbeat:
       return "heartbeat";
     default:
@@ -129,6 +137,9 @@ void AgentConversation::sent(FrameType type, std::string_view payload) {
       return;
     case FrameType::kSuspend:
       ++suspends_;
+      return;
+    case FrameType::kRelay:
+      relay_asked_ = true;
       return;
     // What was acknowledged may be sent anew: the window bounds what the launcher must hold.
     case FrameType::kOutputAck:
@@ -211,6 +222,12 @@ bool AgentConversation::has_turn(FrameType type) const {
       return dumps_ > 0;
     case FrameType::kSuspend:
       return suspends_ > 0;
+    case FrameType::kRelayPort:
+      return relay_asked_ && !relay_open_;
+    case FrameType::kRelayOpen:
+    case FrameType::kRelayData:
+    case FrameType::kRelayTaken:
+      return relay_open_;
     case FrameType::kLog:
       return log_lines_ < kMostLogLines;
     default:
@@ -243,6 +260,12 @@ std::size_t AgentConversation::longest(FrameType type) const {
       return kLargestLogLine;
     case FrameType::kInputAck:
       return 8;
+    case FrameType::kRelayData:
+      return RelayFrame::kHead + kMostRelayed;
+    case FrameType::kRelayPort:
+    case FrameType::kRelayOpen:
+    case FrameType::kRelayTaken:
+      return RelayFrame::kHead;
     case FrameType::kStacks:
       return kLargestStackReport;
     case FrameType::kProgress:
@@ -252,7 +275,7 @@ std::size_t AgentConversation::longest(FrameType type) const {
     case FrameType::kDelivered:
       return kLargestDeliveryReport;
     case FrameType::kTreeState:
-      return (1 + tree_->parts.size()) * kLargestPartName;
+      return (1 + tree_->parts.size() + tree_->environment.size()) * kLargestPartName;
     default:
       return 0;  // kSuspend, kHeartbeat
   }
@@ -295,6 +318,13 @@ Result<AgentMessage> AgentConversation::read(Frame frame) {
     case FrameType::kSuspend:
       --suspends_;
       return AgentMessage(AgentSuspended{});
+    case FrameType::kRelayPort:
+      relay_open_ = true;
+      return read_relay(std::move(frame));
+    case FrameType::kRelayOpen:
+    case FrameType::kRelayData:
+    case FrameType::kRelayTaken:
+      return read_relay(std::move(frame));
     case FrameType::kLog:
       ++log_lines_;
       return as_message(sound(decode_log_line(payload), frame.type));
@@ -396,6 +426,17 @@ Result<AgentMessage> AgentConversation::read_progress(std::string_view payload) 
   return AgentMessage(progress);
 }
 
+// Which connections there are is the relay's to know: it ignores numbers that it has not opened.
+Result<AgentMessage> AgentConversation::read_relay(Frame frame) {
+  std::string_view rest = frame.payload;
+  const auto number = read_u32(rest);
+  if (!number) return violation(std::string(name_of(frame.type)) + ": it ends early");
+  if (frame.type == FrameType::kRelayPort && *number > 65'535) {
+    return violation("port of the relay: " + std::to_string(*number));
+  }
+  return AgentMessage(RelayFrame{frame.type, *number, std::move(frame.payload)});
+}
+
 Result<AgentMessage> AgentConversation::read_stacks(std::string_view payload) {
   --dumps_;
   if (const Status shape = check_cbor_shape(payload, kMostFrameParts); !shape) {
@@ -429,6 +470,7 @@ Result<AgentMessage> AgentConversation::read_tree_state(std::string_view payload
   auto state = decode_tree_state(payload);
   if (!state) return std::move(state).error();
   std::set<std::string> offered(tree_->parts.begin(), tree_->parts.end());
+  offered.insert(tree_->environment.begin(), tree_->environment.end());
   for (const std::string& part : state->missing) {
     if (offered.erase(part) == 0) {
       return violation("state of a folder: it misses what the folder does not have");

@@ -48,11 +48,21 @@ struct RankProgress {
   std::uint32_t worked = 0;   // have come through a collective
 };
 
+// Of a connection to the rendezvous that the agent carries (kRelayPort and what follows).
+struct RelayFrame {
+  FrameType type = FrameType::kRelayPort;
+  std::uint32_t number = 0;  // of the connection; the port
+  std::string payload;
+  std::string_view bytes() const { return std::string_view(payload).substr(kHead); }
+
+  static constexpr std::size_t kHead = 4;
+};
+
 // Heartbeats are no message: that bytes came says as much.
 using AgentMessage =
     std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
                  InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, TreeState,
-                 AgentSuspended, LogLine, Failure, Goodbye>;
+                 AgentSuspended, LogLine, RelayFrame, Failure, Goodbye>;
 
 class AgentConversation {
  public:
@@ -91,6 +101,7 @@ class AgentConversation {
   Result<AgentMessage> read_exit(std::string_view payload);
   Result<AgentMessage> read_input_taken(std::string_view payload);
   Result<AgentMessage> read_progress(std::string_view payload);
+  Result<AgentMessage> read_relay(Frame frame);
   Result<AgentMessage> read_stacks(std::string_view payload);
   Result<AgentMessage> read_delivery_report(std::string_view payload);
   Result<AgentMessage> read_tree_state(std::string_view payload);
@@ -109,6 +120,8 @@ class AgentConversation {
   bool started_ = false;
   std::map<int, Rank> ranks_;  // of the order
   std::size_t output_credit_ = 0;
+  bool relay_asked_ = false;
+  bool relay_open_ = false;
   int dumps_ = 0;     // questions that wait for their answers
   int suspends_ = 0;  // likewise
   std::size_t log_lines_ = 0;

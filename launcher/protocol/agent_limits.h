@@ -14,12 +14,17 @@
 
 namespace hora::launcher {
 
+// What a host keeps in memory for others, of all deliveries together.
+inline constexpr std::size_t kMostKeptBytes = 512u << 20;
+
 inline constexpr std::size_t kMostInterfaces = 1024;
 inline constexpr std::size_t kMostParts = 64;       // of a bundle; libraries that are looked for
 inline constexpr std::size_t kMostNotes = 8;        // of a placement, and two for each rank
 inline constexpr std::size_t kMostLogLines = 1000;  // of one agent, from its start to its end
 inline constexpr std::size_t kMostSources = 8;      // of a delivery
-inline constexpr std::size_t kMostGpuFaults = 32;   // of one job on one host
+inline constexpr std::size_t kMostRelayed = 64 * 1024;  // bytes of one frame
+inline constexpr std::size_t kMostRelayedConnections = 8192;
+inline constexpr std::size_t kMostGpuFaults = 32;  // of one job on one host
 inline constexpr std::size_t kMostSurvivorPids = 64;
 inline constexpr std::size_t kMostProcesses = 2048;   // of a stack report
 inline constexpr std::size_t kMostStacks = 3u << 20;  // bytes, of all its processes

@@ -40,6 +40,8 @@ enum class FrameType : std::uint8_t {
   kGpuFault = 14,    // GpuFault
   kDelivered = 15,   // DeliveryReport: the answer to kKeep and kFetch
   kTreeState = 16,   // TreeState: the answer to kTree
+  kRelayPort = 17,   // port:u32le                        (the answer to kRelay; 0: none)
+  kRelayOpen = 18,   // connection:u32le                  (it has come; its bytes are kRelayData)
   // launcher to agent
   kProbe = 32,     // Probe
   kPart = 33,      // BundlePart; followed by kData frames, then kDataEnd
@@ -60,10 +62,13 @@ enum class FrameType : std::uint8_t {
   kSignalRank = 48,  // rank:u32le signo:u32le           (that rank alone; its end stays its own)
   kKeep = 49,        // KeepDelivery: the delivery behind it is for other hosts, too
   kFetch = 50,       // FetchDelivery: other hosts have it
-  kForget = 51,      // empty: every host has what it needs; keep and serve nothing any more
+  kForget = 51,      // id: every host has this delivery, do not keep it any more; empty: nor any
   kTree = 52,        // OfferTree: a folder of the user's, in parts; which of them are missing?
+  kRelay = 53,       // address: take connections to the rendezvous there, for all hosts
   // both
-  kHeartbeat = 64,  // empty
+  kHeartbeat = 64,   // empty
+  kRelayData = 65,   // connection:u32le bytes             (no bytes: it has ended)
+  kRelayTaken = 66,  // connection:u32le                   (the bytes are delivered: flow control)
 };
 
 struct Frame {

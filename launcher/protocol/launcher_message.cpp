@@ -61,6 +61,8 @@ std::optional<LauncherMessage> read_numbers(FrameType type, Numbers& in) {
       return OutputTaken{in.next()};
     case FrameType::kInputEnd:
       return RankInputEnd{in.rank()};
+    case FrameType::kRelayTaken:
+      return RelayedBytesTaken{in.next()};
     default:
       return std::nullopt;
   }
@@ -84,7 +86,9 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
     case FrameType::kFetch:
       return as_message(decode_fetch_delivery(frame.payload));
     case FrameType::kForget:
-      return LauncherMessage(ForgetDeliveries{});
+      return LauncherMessage(ForgetDeliveries{std::move(frame.payload)});
+    case FrameType::kRelay:
+      return LauncherMessage(OpenRelay{std::move(frame.payload)});
     case FrameType::kProbe:
       return as_message(decode_probe(frame.payload));
     case FrameType::kOrder:
@@ -102,6 +106,8 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
   std::optional<LauncherMessage> message;
   if (frame.type == FrameType::kInput) {
     message = RankInput{numbers.rank(), {}};
+  } else if (frame.type == FrameType::kRelayData) {
+    message = RelayedBytes{numbers.next(), {}};
   } else {
     message = read_numbers(frame.type, numbers);
   }
@@ -112,6 +118,9 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
   if (!numbers.good()) return make_error(ErrorCode::kFailed, "a malformed " + type);
   // Not copied: input may be large.
   if (auto* input = std::get_if<RankInput>(&*message)) input->payload = std::move(frame.payload);
+  if (auto* relayed = std::get_if<RelayedBytes>(&*message)) {
+    relayed->payload = std::move(frame.payload);
+  }
   return std::move(*message);
 }
 

@@ -22,7 +22,9 @@ struct LauncherAlive {};  // a heartbeat
 struct DeliveryFrame {
   Frame frame;
 };
-struct ForgetDeliveries {};
+struct ForgetDeliveries {
+  std::string id;  // empty: all of them
+};
 struct StartRanks {};
 // TERM, then KILL after `grace`.
 struct TerminateRanks {
@@ -58,11 +60,26 @@ struct RankInputEnd {
   int rank = 0;
 };
 
+// Connections to the rendezvous come to this address, and travel by the agent's stream.
+struct OpenRelay {
+  std::string address;
+};
+struct RelayedBytes {
+  std::uint32_t number = 0;  // of the connection
+  std::string payload;       // behind the number; without bytes: it has ended
+  std::string_view bytes() const { return std::string_view(payload).substr(kHead); }
+
+  static constexpr std::size_t kHead = 4;
+};
+struct RelayedBytesTaken {
+  std::uint32_t number = 0;
+};
+
 using LauncherMessage =
     std::variant<LauncherAlive, DeliveryFrame, OfferTree, KeepDelivery, FetchDelivery,
                  ForgetDeliveries, Probe, HostOrder, StartRanks, TerminateRanks, TerminateRank,
                  SignalRanks, SignalRank, SuspendRanks, ResumeRanks, DumpStacks, OutputTaken,
-                 RankInput, RankInputEnd>;
+                 RankInput, RankInputEnd, OpenRelay, RelayedBytes, RelayedBytesTaken>;
 
 // The Error says what was received instead: "a malformed frame of type 42".
 Result<LauncherMessage> read_launcher_frame(Frame frame);

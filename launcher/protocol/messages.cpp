@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/protocol/messages.h"
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 
@@ -235,7 +236,11 @@ void fields(auto& archive, Either<ShipFile> auto& m) {
   archive("packed_sha256", m.packed_sha256);
 }
 
-void fields(auto& archive, Either<OfferTree> auto& m) { archive("parts", m.parts); }
+void fields(auto& archive, Either<OfferTree> auto& m) {
+  archive("parts", m.parts);
+  archive("environment", m.environment);
+  archive("interpreter", m.interpreter);
+}
 
 void fields(auto& archive, Either<TreeState> auto& m) { archive("missing", m.missing); }
 
@@ -277,11 +282,17 @@ void fields(auto& archive, Either<PmiHost> auto& m) {
   archive("ranks", m.ranks);
 }
 
+void fields(auto& archive, Either<ProgramOrder> auto& m) {
+  archive("first_rank", m.first_rank);
+  archive("argv", m.argv);
+}
+
 void fields(auto& archive, Either<HostOrder> auto& m) {
   archive("job_id", m.job_id);
   archive("working_directory", m.working_directory);
   archive("ship_directory", m.ship_directory);
   archive("argv", m.argv);
+  archive("more_programs", m.more_programs);
   archive("environment", m.environment);
   archive("own_variables", m.own_variables);
   archive("prepend_paths", m.prepend_paths);
@@ -302,6 +313,7 @@ void fields(auto& archive, Either<PmiJob> auto& m) {
   archive("hosts", m.hosts);
   archive("own_host", m.own_host);
   archive("directory", m.directory);
+  archive("next_programs", m.next_programs);
 }
 
 void fields(auto& archive, Either<PmiReply> auto& m) {
@@ -424,6 +436,12 @@ Result<Message> decode_message(std::string_view bytes, const char* name) {
 }
 
 }  // namespace
+
+// A program owns the ranks from its first one to that of the next.
+int program_number(const PmiJob& job, int rank) {
+  return static_cast<int>(std::count_if(job.next_programs.begin(), job.next_programs.end(),
+                                        [rank](int first) { return first <= rank; }));
+}
 
 std::string encode(const Hello& message) { return encode_message(message); }
 std::string encode(const Probe& message) { return encode_message(message); }

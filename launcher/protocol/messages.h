@@ -112,10 +112,14 @@ struct ShipFile {
   friend bool operator==(const ShipFile&, const ShipFile&) = default;
 };
 
-// A folder of the user's for the job, in parts that are called by their hashes like those of a
-// bundle. The host answers which of them it lacks, and is sent these alone.
+// Folders of the user's for the job, in parts that are called by their hashes like those of a
+// bundle: those that are copied for the ranks, and a Python environment, which is used where the
+// host keeps it. The host answers which parts it lacks, and is sent these alone.
 struct OfferTree {
   std::vector<std::string> parts;
+  std::vector<std::string> environment;
+  // The environment's Python, which is the host's own: /usr/bin/python3.11. Empty: it has one.
+  std::string interpreter;
   friend bool operator==(const OfferTree&, const OfferTree&) = default;
 };
 struct TreeState {
@@ -175,11 +179,19 @@ struct PmiHost {
   friend bool operator==(const PmiHost&, const PmiHost&) = default;
 };
 
+// A program of a job that has several; it is that of the ranks from `first_rank` on.
+struct ProgramOrder {
+  int first_rank = 0;
+  std::vector<std::string> argv;
+  friend bool operator==(const ProgramOrder&, const ProgramOrder&) = default;
+};
+
 struct HostOrder {
   std::string job_id;             // also in every rank's environment: HORA_JOB_ID
   std::string working_directory;  // must exist, unless ship_directory is set
   bool ship_directory = false;    // run in the job's own folder, which holds the shipped files
   std::vector<std::string> argv;
+  std::vector<ProgramOrder> more_programs;  // behind `argv`, by rank; empty: all ranks run `argv`
   std::vector<std::pair<std::string, std::string>> environment;  // for every rank
   // Names that the agent adds from its own environment (HOME, TMPDIR, ...), where it has them and
   // `environment` does not; a trailing '*' stands for any rest, a leading '!' takes names out
@@ -310,9 +322,13 @@ struct PmiJob {
   std::string job_id;
   std::vector<PmiHost> hosts;
   int own_host = 0;
-  std::string directory;  // for its files and the ranks'; removed by the agent
+  std::string directory;           // for its files and the ranks'; removed by the agent
+  std::vector<int> next_programs;  // the first rank of each program but the first one
   friend bool operator==(const PmiJob&, const PmiJob&) = default;
 };
+// PMIX_APPNUM, PMI's appnum: the place of the rank's program among those of the job, from 0.
+int program_number(const PmiJob& job, int rank);
+
 struct PmiReply {
   std::string error;  // why there is no server; empty: there is one
   // What each rank of this host needs to find it.

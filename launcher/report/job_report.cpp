@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/failures/rank_exit_text.h"
+#include "launcher/plan/programs.h"
 #include "launcher/report/clean_json.h"
 #include "rendezvous/base/duration.h"
 
@@ -100,6 +101,7 @@ Json ranks_json(const JobReport& report) {
     Json one;
     one["rank"] = rank;
     one["host"] = names[rank];
+    if (!report.programs.empty()) one["program"] = program_of_rank(report.programs, rank);
     one["exit_code"] = exit_code_of(exit);
     one["signal"] = exit.signal;
     one["ended_by_us"] = exit.terminated_by_us;
@@ -118,6 +120,14 @@ Json ranks_json(const JobReport& report) {
     out.push_back(std::move(one));
   }
   return out;
+}
+
+// Absent in jobs of one program, which is the command above.
+void add_programs(const JobReport& report, Json& out) {
+  for (const Program& program : report.programs) {
+    out["programs"].push_back(
+        {{"command", without_secrets(program.command)}, {"ranks", program.ranks}});
+  }
 }
 
 // Absent where there are none: most jobs have no --restarts.
@@ -140,6 +150,7 @@ std::string report_json(const JobReport& report) {
   out["seconds"] = report.seconds;
   out["exit_code"] = report.exit_code;
   out["command"] = without_secrets(report.command);
+  add_programs(report, out);
   out["working_directory"] = report.working_directory;
   if (report.engine) {
     out["engine"] = {

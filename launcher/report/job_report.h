@@ -25,6 +25,7 @@ struct JobReport {
   std::string job_id;
   std::string ended_at;  // RFC 3339
   std::vector<std::string> command;
+  std::vector<Program> programs;  // of a job that has several
   std::string working_directory;
   std::optional<JobEngine> engine;
   const Plan* plan = nullptr;

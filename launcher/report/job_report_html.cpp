@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "launcher/plan/programs.h"
 #include "launcher/report/job_report.h"
 #include "launcher/report/outcome_text.h"
+#include "launcher/report/program_label.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/text/signal_name.h"
@@ -112,8 +114,9 @@ std::string lanes(const JobReport& report) {
     std::snprintf(cpu, sizeof cpu, "%.2f s",
                   static_cast<double>(exit.user_time_us + exit.system_time_us) / 1e6);
     const double at = exit.clock_ns == 0 ? 0 : static_cast<double>(exit.clock_ns - first) / 1e6;
-    out += "<tr><td>" + std::to_string(rank) + "</td><td class=\"" + (bad ? "bad" : "ok") + "\">" +
-           escaped(how) + (exit.hint.empty() ? "" : "<br>" + escaped(exit.hint)) + "</td><td>" +
+    out += "<tr><td>" + std::to_string(rank) + escaped(program_label(report.programs, rank)) +
+           "</td><td class=\"" + (bad ? "bad" : "ok") + "\">" + escaped(how) +
+           (exit.hint.empty() ? "" : "<br>" + escaped(exit.hint)) + "</td><td>" +
            bytes_text(exit.max_rss_bytes) + "</td><td>" + cpu + "</td><td><div class=\"lane\">" +
            bar(0, std::max(at, whole / 100), whole, bad ? "#b00020" : "#4c8c4a", "") +
            "</div></td></tr>\n";
@@ -135,6 +138,16 @@ std::string tails(const JobReport& report) {
   return out.empty() ? out : section("Last lines on stderr") + out;
 }
 
+// All programs of the job.
+std::string title_of(const JobReport& report) {
+  if (report.programs.empty()) return quote_shell_words(without_secrets(report.command));
+  std::vector<std::vector<std::string>> commands;
+  for (const Program& program : report.programs) {
+    commands.push_back(without_secrets(program.command));
+  }
+  return programs_text(commands);
+}
+
 }  // namespace
 
 std::string report_html(const JobReport& report) {
@@ -149,9 +162,8 @@ std::string report_html(const JobReport& report) {
                 report.plan->world_size, report.plan->hosts.size(), report.seconds,
                 report.ended_at.c_str());
   const std::string engine = report.engine ? "<br>" + escaped(report.engine->text) : "";
-  out += "<h1>" + escaped(quote_shell_words(without_secrets(report.command))) + "</h1>\n<p>" +
-         times + engine + "</p>\n<p class=\"" + (code == 0 ? "ok" : "bad") + "\">exit code " +
-         std::to_string(code) + "</p>\n";
+  out += "<h1>" + escaped(title_of(report)) + "</h1>\n<p>" + times + engine + "</p>\n<p class=\"" +
+         (code == 0 ? "ok" : "bad") + "\">exit code " + std::to_string(code) + "</p>\n";
   if (!report.text.empty()) out += "<pre>" + escaped(report.text) + "</pre>\n";
   if (!report.failed_attempts.empty()) {
     out += section("Failed attempts") + "<pre>";

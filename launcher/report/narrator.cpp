@@ -130,7 +130,8 @@ void Narrator::ranks_started(const std::string& name, const Started& started) {
 // Only a user who asks for a binding sees where the ranks were placed: for the others it would be a
 // line for each rank that says what they have not asked.
 void Narrator::tell_placement(const std::string& note) {
-  const bool asked = (spec_.bind != "auto" && spec_.bind != "none") || !spec_.gpus_per_rank.empty();
+  const bool asked = (spec_.bind != "auto" && spec_.bind != "none") ||
+                     !spec_.gpus_per_rank.empty() || !spec_.seats.empty();
   if (!asked || spec_.verbose || events_.enabled()) return os::log_info(kComponent, note);
   tell(note + "\n");
 }
@@ -230,9 +231,9 @@ int Narrator::exit_code(const EndedJob& job) const {
 // The report comes before the messages: when it is lost, they say so.
 int Narrator::end(const EndedJob& job) {
   display_.stop();
-  std::string text = describe_outcome(
-      job.outcome, job.plan.hosts,
-      {start_table_, reach_words(spec_), strikes_, spec_.working_directory, gpu_faults_});
+  std::string text = describe_outcome(job.outcome, job.plan.hosts,
+                                      {start_table_, reach_words(spec_), strikes_,
+                                       spec_.working_directory, gpu_faults_, spec_.programs});
   if (!job.why_not_restarted.empty()) text += "  " + job.why_not_restarted + "\n";
   const bool is_over = job.restart.empty();
   if (is_over && !spec_.report_file.empty()) write_report_of(job, text);
@@ -272,6 +273,7 @@ JobReport Narrator::record(const EndedJob& job, std::string text) const {
   report.job_id = job_id_;
   report.ended_at = rfc3339_now();
   report.command = spec_.command;
+  report.programs = spec_.programs;
   report.working_directory = spec_.working_directory;
   report.engine = spec_.engine;
   report.plan = &job.plan;

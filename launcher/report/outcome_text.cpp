@@ -10,6 +10,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/proof.h"
 #include "launcher/failures/stderr_hints.h"
+#include "launcher/report/program_label.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/text/few_names.h"
 #include "launcher/text/shell_words.h"
@@ -76,10 +77,11 @@ const char* limit_of(int signal) {
 }
 
 std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
-                       const std::vector<ChaosStrike>& chaos) {
-  std::string text = "rank " + std::to_string(cause.exit.rank) + " on " +
-                     planned_host_name(hosts, cause.host) + " " + how_it_ended(cause.exit) + "\n";
-  if (is_chaos(cause.exit, chaos)) {
+                       const OutcomeContext& context) {
+  std::string text =
+      "rank " + std::to_string(cause.exit.rank) + " on " + planned_host_name(hosts, cause.host) +
+      program_label(context.programs, cause.exit.rank) + " " + how_it_ended(cause.exit) + "\n";
+  if (is_chaos(cause.exit, context.chaos)) {
     text += "  --chaos sent it that signal\n";
   } else if (!cause.exit.hint.empty()) {
     text += "  " + cause.exit.hint + " [" + cause.exit.code + "]\n";
@@ -158,7 +160,7 @@ std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
                        const OutcomeContext& context) {
   switch (cause.kind) {
     case Cause::Kind::kRank:
-      return rank_cause(cause, hosts, context.chaos);
+      return rank_cause(cause, hosts, context);
     case Cause::Kind::kHost:
       return host_failure_text(cause.failure, planned_host_name(hosts, cause.host)) +
              proof_text(cause, hosts, context) + context.start_table;

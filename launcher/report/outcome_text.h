@@ -21,6 +21,7 @@ struct OutcomeContext {
   std::vector<ChaosStrike> chaos = {};  // what --chaos did
   std::string working_directory = {};   // of the ranks
   std::vector<HostGpuFault> gpu_faults = {};
+  std::vector<Program> programs = {};  // of a job that has several
 };
 
 // Empty for a job that succeeded and left nothing behind. Whole lines, without the program's name;

@@ -117,9 +117,9 @@ void ElasticRun::on_job_event(const Event& event) {
   } else if (const auto* ready = std::get_if<HostReady>(&event)) {
     feed(elastic::AgentReady{ready->host});
   } else if (const auto* ended = std::get_if<RankEnded>(&event)) {
-    feed(elastic::WorkerEnded{ended->exit.rank, ended->exit,
-                              std::chrono::nanoseconds(ended->exit.clock_ns) +
-                                  std::chrono::nanoseconds(ended->clock_offset)});
+    feed(
+        elastic::WorkerEnded{ended->exit.rank, ended->exit,
+                             std::chrono::nanoseconds(ended->exit.clock_ns) + ended->clock_offset});
   } else if (const auto* finished = std::get_if<HostFinished>(&event)) {
     feed(elastic::AgentGone{finished->host, std::nullopt, wall_now()});
   } else if (const auto* broken = std::get_if<HostFailed>(&event)) {
@@ -261,6 +261,7 @@ Status ElasticRun::add_ranks() {
 }
 
 void ElasticRun::send_orders(const NetworkChoice& network) {
+  tell_of_vendor_parts();
   const Plan& plan = state_.plan();
   const auto& seats = state_.seats();
   std::vector<bool> same_machine;
@@ -269,13 +270,15 @@ void ElasticRun::send_orders(const NetworkChoice& network) {
   }
   // Where rank 0 is to listen for torch.distributed: free there a moment ago.
   context_.identity.master_port = context_.fleet.hello(seats.front().incarnation)->free_port;
-  const auto orders = make_orders(context_.spec, plan, network.hosts, same_machine,
-                                  context_.identity, context_.environment);
+  auto orders = make_orders(context_.spec, plan, network.hosts, same_machine, context_.identity,
+                            context_.environment);
+  for (HostOrder& order : orders) add_environment(order);
   for (const int incarnation : state_.new_incarnations()) {
     context_.fleet.ship(incarnation, context_.ship_files);
     reach(incarnation, Stage::kPrepare);
-    context_.fleet.send(
-        incarnation, elastic::order_of_incarnation(orders, seats, incarnation, state_.epoch() + 1));
+    HostOrder order = elastic::order_of_incarnation(orders, seats, incarnation, state_.epoch() + 1);
+    use_vendor_paths(order, context_.fleet.vendor_paths(incarnation));
+    context_.fleet.send(incarnation, order);
   }
 }
 

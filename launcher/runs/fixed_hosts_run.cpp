@@ -47,9 +47,7 @@ void FixedHostsRun::connect() {
 
 void FixedHostsRun::prepare_all() {
   context_.narrator.mark("all agents answered");
-  for (const auto& sent : context_.fleet.sent_vendor_parts()) {
-    context_.narrator.vendor_part_sent(sent.name, sent.bytes, sent.hosts);
-  }
+  tell_of_vendor_parts();
   if (auto settled = settle_slots(); !settled) {
     return launch_failed(failure::kUsage, settled.error());
   }
@@ -74,7 +72,8 @@ void FixedHostsRun::prepare_all() {
     on_network(network);
   };
   survey_ = std::make_unique<NetworkSurvey>(std::move(members), own_network(),
-                                            context_.spec.network_interfaces, std::move(handlers));
+                                            context_.spec.network_interfaces, std::move(handlers),
+                                            way_back());
   survey_->begin();
 }
 
@@ -88,6 +87,7 @@ void FixedHostsRun::send_orders(const NetworkChoice& network) {
   for (int host = 0; host < context_.fleet.size(); ++host) {
     HostOrder& order = orders[static_cast<std::size_t>(host)];
     use_vendor_paths(order, context_.fleet.vendor_paths(host));
+    add_environment(order);
     reach(host, Stage::kPrepare);
     context_.fleet.send(host, order);
   }

@@ -27,6 +27,7 @@ class FixedHostsRun : public Run {
   virtual std::size_t files_needed() const { return 0; }  // besides those of the links
   // All agents have greeted.
   virtual Status settle_slots() { return Ok{}; }
+  virtual WayBack way_back() const { return WayBack::kNeeded; }
   virtual void on_network(const NetworkChoice& network) = 0;
 
   // Sends every host its order. Its files have been sent before.

@@ -2,6 +2,7 @@
 #include "launcher/runs/run.h"
 
 #include "launcher/agent/host_facts.h"
+#include "launcher/build/environment_tree.h"
 #include "launcher/failures/exit_code.h"
 #include "rendezvous/os/log.h"
 
@@ -25,6 +26,23 @@ void Run::launch_failed(std::string_view code, const Error& error) {
 
 void Run::reach(int host, Stage stage) {
   context_.narrator.reach(host, context_.fleet.name(host), stage);
+}
+
+void Run::tell_of_vendor_parts() {
+  for (const auto& sent : context_.fleet.take_sent_vendor_parts()) {
+    context_.narrator.vendor_part_sent(sent.name, sent.bytes, sent.hosts);
+  }
+}
+
+// Behind everything else that changes PATH, so that the environment comes first.
+void Run::add_environment(HostOrder& order) const {
+  const auto& environment = context_.ship_files.environment();
+  if (!environment) return;
+  use_environment(order, environment_paths(*environment));
+  order.argv.front() = program_there(*environment, order.argv.front());
+  for (ProgramOrder& more : order.more_programs) {
+    more.argv.front() = program_there(*environment, more.argv.front());
+  }
 }
 
 HostNetwork Run::own_network() {

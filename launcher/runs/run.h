@@ -59,6 +59,7 @@ class Run {
 
   // What agents report.
   virtual void on_probe_result(int, ProbeResult) {}
+  virtual void on_relay(int, RelayFrame) {}
   virtual void on_ready(int, AgentReady) {}
   virtual void on_started(int) {}
   virtual void on_progress(int, const RankProgress&) {}
@@ -75,6 +76,8 @@ class Run {
   void use_plan(Plan plan);  // makes its streams
   void launch_failed(std::string_view code, const Error& error);
   void reach(int host, Stage stage);
+  void tell_of_vendor_parts();  // those that are on their way since the call before
+  void add_environment(HostOrder& order) const;  // of --ship-env
   static HostNetwork own_network();
   // The addresses of `hosts` are known to the rendezvous where their ranks present no token.
   rendezvous::AccessPolicy access_for(const std::vector<int>& hosts) const;

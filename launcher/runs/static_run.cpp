@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/protocol/agent_limits.h"
+#include "rendezvous/net/socket.h"
 
 namespace hora::launcher {
 
@@ -11,13 +13,14 @@ namespace {
 
 // Descriptors for connections to the rendezvous, those of unauthenticated clients included.
 constexpr std::size_t kRendezvousFiles = 8'192;
+constexpr Milliseconds kOwnConnection{200};
 
 }  // namespace
 
 Status StaticRun::make_plan() {
   std::vector<Host> hosts = settle_named_slots(context_.spec);
   if (!has_open_slots(hosts)) {
-    auto plan = plan_job(hosts, context_.spec.num_proc, context_.spec.map_by);
+    auto plan = plan_job(context_.spec, hosts);
     if (!plan) return std::move(plan).error();
     HORA_TRY(context_.on_planned(*plan));
     use_plan(std::move(*plan));
@@ -42,7 +45,7 @@ std::size_t StaticRun::files_needed() const {
 Status StaticRun::settle_slots() {
   if (open_hosts_.empty()) return Ok{};
   std::vector<int> gpus;
-  for (const auto& hello : context_.fleet.hellos()) gpus.push_back(hello->gpus);
+  for (const auto& hello : hellos_of(context_.fleet)) gpus.push_back(hello->gpus);
   auto hosts = settle_gpu_slots(open_hosts_, gpus);
   if (!hosts) return std::move(hosts).error();
   auto plan = plan_job(*hosts, context_.spec.num_proc, context_.spec.map_by);
@@ -63,6 +66,56 @@ void StaticRun::on_network(const NetworkChoice& network) {
   if (auto opened = start_rendezvous(plan_, network, access_for(all)); !opened) {
     return launch_failed(failure::kRendezvous, opened.error());
   }
+  if (!network.relayed) return order_ranks(network);
+  network_ = network;
+  relay_ = std::make_unique<RelayChannels>(context_.loop,
+                                           [this](FrameType type, std::string_view payload) {
+                                             if (context_.fleet.is_open(0))
+                                               context_.fleet.send(0, type, payload);
+                                           });
+  context_.fleet.send(0, FrameType::kRelay, network.hosts[0].address);
+}
+
+// The real Horovod's workers show no token: the rendezvous knows them by their addresses, which a
+// relay hides.
+WayBack StaticRun::way_back() const {
+  if (context_.spec.runtime == RuntimeKind::kHost) return WayBack::kNeeded;
+  return context_.spec.pods ? WayBack::kRelay : WayBack::kOrRelay;
+}
+
+// Only the first host is asked to relay; the conversation refuses others that speak of it.
+void StaticRun::on_relay(int, RelayFrame frame) {
+  if (frame.type == FrameType::kRelayPort) {
+    if (frame.number == 0) {
+      return launch_failed(
+          failure::kNetwork,
+          make_error(ErrorCode::kFailed, context_.fleet.name(0) + " cannot listen on " +
+                                             network_.hosts[0].address + " for the ranks"));
+    }
+    context_.identity.rendezvous_port = static_cast<int>(frame.number);
+    return order_ranks(network_);
+  }
+  if (frame.type == FrameType::kRelayOpen) return open_channel(frame.number);
+  if (frame.type == FrameType::kRelayTaken) return relay_->on_taken(frame.number);
+  relay_->on_data(frame.number, frame.bytes());
+}
+
+// The rendezvous sees a client of its own machine; who it is, the token says.
+void StaticRun::open_channel(RelayChannels::Number number) {
+  if (relay_->has(number)) return;
+  const Endpoint own{*parse_ip_address("127.0.0.1"),
+                     static_cast<std::uint16_t>(rendezvous_->port())};
+  // To a listener of this process, so it is there at once or never.
+  auto socket = net::connect_tcp(own, Clock::now() + kOwnConnection);
+  if (socket && relay_->size() < kMostRelayedConnections) {
+    return relay_->add(number, std::move(*socket));
+  }
+  context_.fleet.send(0, FrameType::kRelayData, u32_payload(number));
+}
+
+void StaticRun::order_ranks(const NetworkChoice& network) {
+  std::vector<int> all(static_cast<std::size_t>(context_.fleet.size()));
+  std::iota(all.begin(), all.end(), 0);
   if (const Status& packed = context_.ship_files.status(); !packed) {
     return launch_failed(failure::kShip, packed.error());
   }

@@ -2,8 +2,10 @@
 // The usual run: ranks on a fixed list of hosts, started by their agents.
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "launcher/relay/relay_channels.h"
 #include "launcher/runs/fixed_hosts_run.h"
 
 namespace hora::launcher {
@@ -16,15 +18,21 @@ class StaticRun final : public FixedHostsRun {
   void start_all() override;
   void on_started(int host) override;
   void on_progress(int host, const RankProgress& progress) override;
+  void on_relay(int host, RelayFrame frame) override;
 
  private:
   Status open_streams() override;
   std::size_t files_needed() const override;
   Status settle_slots() override;
+  WayBack way_back() const override;
   void on_network(const NetworkChoice& network) override;
+  void order_ranks(const NetworkChoice& network);
+  void open_channel(RelayChannels::Number number);
 
   std::vector<Host> open_hosts_;  // --slots-per-host auto: until the agents have counted
   std::vector<Stage> progress_;   // of the ranks of each host, once they run
+  NetworkChoice network_;         // where the relay has to be opened before the orders
+  std::unique_ptr<RelayChannels> relay_;
   int hosts_to_start_ = 0;
   bool starts_with_order_ = false;
 };

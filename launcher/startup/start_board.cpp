@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "rendezvous/base/duration.h"
 
@@ -34,6 +35,11 @@ std::string padded(std::string text, std::size_t width) {
 std::size_t longest(const std::vector<std::string>& names, std::size_t least) {
   for (const std::string& name : names) least = std::max(least, name.size());
   return least;
+}
+
+// Of a host that has reached none: it waits for its turn.
+std::string_view name_of(std::optional<Stage> stage) {
+  return stage ? stage_name(*stage) : "waiting";
 }
 
 }  // namespace
@@ -112,7 +118,7 @@ std::string StartBoard::line(TimePoint now, std::size_t width) const {
     const Step* step = last(host);
     if (step != nullptr && step->stage >= Stage::kAgent) ++ready;
     if (step != nullptr && step->stage >= Stage::kAgent) continue;
-    const std::string stage(step == nullptr ? "waiting" : stage_name(step->stage));
+    const std::string stage(name_of(step == nullptr ? std::nullopt : std::optional(step->stage)));
     waiting.emplace_back(step == nullptr ? start_ : step->since, names_[host] + ": " + stage);
   }
   // The host that has waited longest comes first.
@@ -133,26 +139,29 @@ std::string StartBoard::line(TimePoint now, std::size_t width) const {
 
 // For a start that timed out.
 std::string StartBoard::table(TimePoint now) const {
-  const std::size_t width = longest(names_, 4) + 2;
+  const std::string all_more = std::to_string(names_.size()) + " more";
+  const std::size_t width = longest(names_, names_.size() > 16 ? all_more.size() : 4) + 2;
   std::string text =
       "  " + padded("host", width) + padded("stage", 14) + padded("for", 10) + "last heard\n";
-  std::map<Stage, int> folded;
+  std::map<std::optional<Stage>, int> folded;
+  std::size_t rows = 0;
   for (std::size_t host = 0; host < names_.size(); ++host) {
     const Step* step = last(host);
+    const std::optional<Stage> stage = step == nullptr ? std::nullopt : std::optional(step->stage);
     // Large jobs: hosts that are ready are only counted, so that the problems stand out.
-    if (names_.size() > 16 && step != nullptr && step->stage >= Stage::kAgent) {
-      ++folded[step->stage];
+    const bool is_ready = names_.size() > 16 && stage >= Stage::kAgent;
+    if (is_ready || rows == kMostRows) {
+      ++folded[stage];
       continue;
     }
-    if (host >= kMostRows) continue;
-    text += "  " + padded(names_[host], width) +
-            padded(std::string(step == nullptr ? "waiting" : stage_name(step->stage)), 14) +
+    ++rows;
+    text += "  " + padded(names_[host], width) + padded(std::string(name_of(stage)), 14) +
             padded(seconds(now - (step == nullptr ? start_ : step->since)), 10) +
             (step == nullptr ? "" : step->detail) + "\n";
   }
   for (const auto& [stage, count] : folded) {
-    text += "  " + padded(std::to_string(count) + " more", width) + std::string(stage_name(stage)) +
-            "\n";
+    text +=
+        "  " + padded(std::to_string(count) + " more", width) + std::string(name_of(stage)) + "\n";
   }
   return text;
 }

@@ -16,9 +16,14 @@ std::string start_timeout_text(const StartBoard& board, StartBoard::TimePoint no
     int count = 0;
   };
   std::map<Stage, Standing> standing;
+  int not_begun = 0;
   for (std::size_t host = 0; host < board.names().size(); ++host) {
     const auto& steps = board.steps()[host];
-    const Stage stage = steps.empty() ? Stage::kResolve : steps.back().stage;
+    if (steps.empty()) {
+      ++not_begun;
+      continue;
+    }
+    const Stage stage = steps.back().stage;
     // These hosts wait for the others; they are not the problem.
     if (stage == Stage::kAgent || stage >= Stage::kReady) continue;
     auto& entry = standing[stage];
@@ -33,6 +38,10 @@ std::string start_timeout_text(const StartBoard& board, StartBoard::TimePoint no
     if (!advice.command.empty()) {
       text += "    try: " + fill_command(advice.command, reach, Host{entry.first, "", {}}) + "\n";
     }
+  }
+  if (not_begun > 0) {
+    text += "  " + std::to_string(not_begun) + (not_begun == 1 ? " host has" : " hosts have") +
+            " not begun to connect: --fan-out limits how many do at a time\n";
   }
   return text;
 }

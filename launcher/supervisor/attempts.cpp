@@ -4,6 +4,7 @@
 #include "launcher/supervisor/attempts.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,8 +14,12 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/engines/registry.h"
+#include "launcher/fleet/locality.h"
 #include "launcher/job/restart_policy.h"
+#include "launcher/plan/plan.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/step/step_transport.h"
 #include "launcher/supervisor/supervisor.h"
 #include "launcher/text/signal_name.h"
 #include "rendezvous/os/random.h"
@@ -22,6 +27,12 @@
 namespace hora::launcher {
 
 namespace {
+
+// 0 for a file that is not there: whoever copies it will say so.
+std::uint64_t file_size(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
+}
 
 // Returns the signal that ended the wait; 0: the time has passed.
 int wait_for_signal(std::chrono::milliseconds delay) {
@@ -40,11 +51,47 @@ int wait_for_signal(std::chrono::milliseconds delay) {
   }
 }
 
+// The machines besides this one that the job will ask for first. Those of a discovery script are
+// not known yet, and what is wrong with a plan is for the run to tell.
+std::vector<Host> first_hosts(const JobSpec& spec) {
+  std::vector<Host> hosts;
+  if (spec.elastic) {
+    if (spec.elastic->discovery_script.empty()) hosts = spec.hosts;
+  } else if (const auto plan = plan_job(spec, settle_named_slots(spec))) {
+    for (const HostPlan& host : plan->hosts) hosts.push_back(host.host);
+  }
+  // The node of a batch script is one of the job's: its agent needs no step.
+  if (spec.local_directly) std::erase_if(hosts, is_named_as_this_machine);
+  return hosts;
+}
+
+// `spec` and `installation` must outlive the supervisor.
+void choose_transport(Supervisor& supervisor, const JobSpec& spec,
+                      const Installation& installation) {
+  if (!spec.engine_step) return;
+  const Build& own = installation.own();
+  StepSource source;
+  source.machine = own.machine;
+  source.agent = {own.agent_path, own.agent_sha256, file_size(own.agent_path)};
+  if (!own.dial_sha256.empty()) {
+    source.helper = {own.dial_path, own.dial_sha256, file_size(own.dial_path)};
+  }
+  const auto words = std::make_shared<EngineWords>(*find_engine(spec.engine->name));
+  supervisor.reach_hosts_by([&spec, words, source = std::move(source)](StageObserver observer) {
+    return make_step_transport(spec, source, first_hosts(spec), words, std::move(observer));
+  });
+  supervisor.explain_ends_by([words](Milliseconds patience) { return words->why_ended(patience); });
+}
+
 }  // namespace
 
 Result<int> run_attempts(JobSpec spec, const Installation& installation,
                          const EnvironmentList& environment) {
-  if (!spec.restart) return Supervisor(std::move(spec), installation, environment).run();
+  if (!spec.restart) {
+    Supervisor supervisor(spec, installation, environment);
+    choose_transport(supervisor, spec, installation);
+    return supervisor.run();
+  }
   // No secret: only a name by which programs know that they are the same run.
   spec.restart->run_id = os::random_token();
   RestartPolicy policy(spec.restart->most);
@@ -55,6 +102,7 @@ Result<int> run_attempts(JobSpec spec, const Installation& installation,
     // the next one begins.
     {
       Supervisor supervisor(spec, installation, environment);
+      choose_transport(supervisor, spec, installation);
       supervisor.use_restarts(policy);
       const auto exit_code = supervisor.run();
       next = supervisor.next_attempt();

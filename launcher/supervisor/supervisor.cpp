@@ -24,7 +24,11 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr Milliseconds kLastWords{300};  // for whoever does read
+// Within a start timeout: heartbeats are less.
+constexpr std::uint64_t kLeastShipped = 1u << 20;
+
+constexpr Milliseconds kEngineWords{500};  // on their way, when it has ended the job
+constexpr Milliseconds kLastWords{300};    // for whoever does read
 // A user who has ended the job waits for a reader only while it reads.
 constexpr Milliseconds kReaderPatience{5000};
 
@@ -80,7 +84,7 @@ Status Supervisor::set_up() {
                               Fleet::Options{.probes = true,
                                              .loads_runtime = true,
                                              .lease = job_.spec.lease,
-                                             .make_remote = make_remote_,
+                                             .make_remote = owner_.make_remote,
                                              .ship_files = &job_.ship_files},
                               [this](int host, FleetEvent event) {
                                 std::visit([&](auto& each) { on(host, std::move(each)); }, event);
@@ -238,6 +242,8 @@ void Supervisor::on(int host, ProbeResult result) {
   run_->on_probe_result(host, std::move(result));
 }
 
+void Supervisor::on(int host, RelayFrame frame) { run_->on_relay(host, std::move(frame)); }
+
 void Supervisor::on(int host, AgentReady ready) {
   narrator_.reach(host, fleet_->name(host), Stage::kReady);
   run_->on_ready(host, ready);
@@ -324,16 +330,20 @@ void Supervisor::on_running() {
 }
 
 void Supervisor::arm_deadline() {
-  if (deadline_timer_ != 0) loop_->cancel(deadline_timer_);
-  deadline_timer_ = 0;
+  if (deadline_.timer != 0) loop_->cancel(deadline_.timer);
+  deadline_.timer = 0;
   const auto deadline = state_->next_deadline();
   if (!deadline) return;
-  deadline_timer_ = loop_->call_at(*deadline, [this] {
-    deadline_timer_ = 0;
+  deadline_.timer = loop_->call_at(*deadline, [this] {
+    deadline_.timer = 0;
     // Before a job that ran out of time is ended: where does it stand?
-    if (state_->started() && !state_->ending() && !std::exchange(reported_timeout_, true)) {
+    if (state_->started() && !state_->ending() && !std::exchange(deadline_.hang_reported, true)) {
       return hang_report_->begin("--timeout", [this] { feed(ClockTick{}); });
     }
+    // Gigabytes take longer than a start: as long as they move, it has not begun.
+    const std::uint64_t shipped = state_->started() ? 0 : fleet_->shipping();
+    if (shipped > std::exchange(deadline_.shipped, shipped) + kLeastShipped)
+      return feed(StillShipping{});
     feed(ClockTick{});
   });
 }
@@ -404,9 +414,10 @@ void Supervisor::leave() {
   if (std::exchange(leaving_.begun, true)) return;
   narrator_.end_start();
   find_lost_records();
+  explain_end();
   EndedJob ended{state_->outcome(),
                  run_->plan(),
-                 fleet_->hellos(),
+                 hellos_of(*fleet_),
                  hang_report_->last_text(),
                  leaving_.output,
                  {},
@@ -419,6 +430,14 @@ void Supervisor::leave() {
     if (leaving_.exit_code == 0 && events_lost) leaving_.exit_code = kExitLauncher;
     loop_->stop();
   });
+}
+
+// A batch system ends a job by signals, to whichever process they come first; its words come
+// another way, and as late as a moment after.
+void Supervisor::explain_end() {
+  if (!owner_.explain || !state_->outcome().cause) return;
+  const auto patience = state_->may_be_ended_from_outside() ? kEngineWords : Milliseconds(0);
+  if (auto failure = owner_.explain(patience)) state_->blame(std::move(*failure));
 }
 
 void Supervisor::decide_restart(EndedJob& ended) {

@@ -4,12 +4,14 @@
 // narrator, the fault injector.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "launcher/build/bundle.h"
+#include "launcher/build/known_hashes.h"
 #include "launcher/fleet/fleet.h"
 #include "launcher/fleet/ship_files.h"
 #include "launcher/job/job_state.h"
@@ -42,7 +44,11 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   // Before run(): what reaches the hosts, in place of `spec.transport`.
-  void reach_hosts_by(MakeTransport make_remote) { make_remote_ = std::move(make_remote); }
+  void reach_hosts_by(MakeTransport make_remote) { owner_.make_remote = std::move(make_remote); }
+  // Before run(): who knows whether the owner of the hosts has ended a job, and may wait a moment
+  // for the answer.
+  using Explain = std::function<std::optional<Failure>(std::chrono::milliseconds patience)>;
+  void explain_ends_by(Explain explain) { owner_.explain = std::move(explain); }
 
   // Blocks until the job is over. Prints rank output, and at the end why it failed if it did.
   // Returns the launcher's exit code; the Error (kUsage: bad hosts) is for what failed before any
@@ -63,7 +69,7 @@ class Supervisor {
         : spec(std::move(job_spec)),
           installation(std::move(job_installation)),
           environment(std::move(job_environment)),
-          ship_files(spec.ship_files, spec.ship_max_bytes) {}
+          ship_files(spec, launcher_memory_folder(environment)) {}
 
     JobSpec spec;
     Installation installation;
@@ -71,6 +77,12 @@ class Supervisor {
     ShipFiles ship_files;  // packed before the clock of the job starts
     JobIdentity identity;
     net::AcceptStream accept_stream;  // of --rendezvous-tls
+  };
+  // Of the job's phase, as JobState::next_deadline() says.
+  struct Deadline {
+    os::EventLoop::TimerId timer = 0;
+    std::uint64_t shipped = 0;   // Fleet::shipping() when the start was last given its time
+    bool hang_reported = false;  // before --timeout ends the job
   };
   // What the launcher leaves behind, and how it leaves.
   struct Leaving {
@@ -99,6 +111,7 @@ class Supervisor {
   void on(int host, AgentLost lost);
   void on(int host, Failure failure);
   void on(int host, ProbeResult result);
+  void on(int host, RelayFrame frame);
   void on(int host, AgentReady ready);
   void on(int host, const Started& started);
   void on(int host, const RankOutput& output);
@@ -127,11 +140,15 @@ class Supervisor {
   void watch_reader(std::size_t written_before);
   void stop_waiting_for_readers(int signal);
   void find_lost_records();
+  void explain_end();
   void decide_restart(EndedJob& ended);
 
   Job job_;
   MakeRun make_run_;
-  MakeTransport make_remote_;
+  struct {
+    MakeTransport make_remote;
+    Explain explain;
+  } owner_;  // of the hosts
   std::unique_ptr<os::EventLoop> loop_;
   Narrator narrator_;
   std::unique_ptr<Signals> signals_;
@@ -142,8 +159,7 @@ class Supervisor {
   std::unique_ptr<Run> run_;
   std::unique_ptr<FaultInjector> faults_;  // of --chaos
   std::optional<JobState> state_;
-  os::EventLoop::TimerId deadline_timer_ = 0;
-  bool reported_timeout_ = false;  // the hang report of --timeout is made
+  Deadline deadline_;
   Leaving leaving_;
   RestartPolicy* restarts_ = nullptr;  // of --restarts
   std::optional<JobSpec> next_attempt_;

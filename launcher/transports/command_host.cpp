@@ -200,6 +200,7 @@ void CommandHost::read_errors() {
       errors_.append(bytes);
       if (errors_.size() > kMaxErrors) errors_.erase(0, errors_.size() - kMaxErrors);
       link_.on_remote_errors(bytes);
+      if (listener_) listener_(bytes);
     } else if (got < 0 && errno == EINTR) {
       continue;
     } else if (got < 0 && errno == EAGAIN) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/process/piped_child.h"
@@ -22,6 +23,10 @@ class CommandHost : private AgentLink::Carrier {
   CommandHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Host host,
               std::vector<std::string> command, Clock::time_point deadline, Done done);
   ~CommandHost() override;
+
+  // Is told what the command says on stderr.
+  using Listener = std::function<void(std::string_view said)>;
+  void listen_to_errors(Listener listener) { listener_ = std::move(listener); }
 
   void begin();
 
@@ -65,6 +70,7 @@ class CommandHost : private AgentLink::Carrier {
   std::vector<std::string> command_;
   Clock::time_point deadline_;
   Done done_;
+  Listener listener_;
 
   PipedChild child_;
   bool running_ = false;  // there is a child whose end is not settled

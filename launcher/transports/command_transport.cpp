@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any command that gives a byte stream to a host: `ssh -q`, `kubectl exec -i`, `docker exec -i`.
-#include <poll.h>
-#include <sys/socket.h>
+#include "launcher/transports/command_transport.h"
 
-#include <cerrno>
-#include <map>
-#include <mutex>
+#include <poll.h>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/transports/command_host.h"
-#include "launcher/transports/io_threads.h"
-#include "launcher/transports/payload_store.h"
 #include "launcher/transports/registry.h"
 #include "launcher/transports/rsh_argv.h"
 #include "rendezvous/base/time.h"
@@ -21,27 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kEndPatience{300};  // for all children together
 
-class CommandTransport : public Transport {
- public:
-  CommandTransport(std::vector<std::string> command, StageObserver observer)
-      : command_(std::move(command)), observer_(std::move(observer)) {}
-  ~CommandTransport() override;
-
-  Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
-                       Clock::time_point deadline) override;
-
- private:
-  Status start_thread();
-
-  std::vector<std::string> command_;
-  StageObserver observer_;
-  std::mutex mutex_;
-  std::unique_ptr<IoThreads> threads_;
-  // Hosts live on the loop's thread alone; the destructor touches them only after that thread has
-  // stopped.
-  std::map<CommandHost*, std::unique_ptr<CommandHost>> hosts_;  // the loop's thread only
-  PayloadStore payloads_;
-};
+}  // namespace
 
 // Lazily: a transport that no host uses starts no thread.
 Status CommandTransport::start_thread() {
@@ -54,12 +27,18 @@ Status CommandTransport::start_thread() {
 }
 
 Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const AgentImage& image,
-                                       // A user error, found before any process starts.
                                        Clock::time_point deadline) {
-  if (command_.empty()) return make_error(ErrorCode::kUsage, "--rsh names no command");
-  HORA_TRY(start_thread());
   auto pair = make_supervisor_pair(host.name);
   if (!pair) return std::move(pair).error();
+  HORA_TRY(adopt(pair->transport, host, host_index, image, deadline));
+  return std::move(pair->supervisor);
+}
+
+Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host, int host_index,
+                               const AgentImage& image, Clock::time_point deadline) {
+  // A user error, found before any process starts.
+  if (command_.empty()) return make_error(ErrorCode::kUsage, "--rsh names no command");
+  HORA_TRY(start_thread());
   AgentLinkOptions options;
   options.host = "host " + host.name;
   options.host_index = host_index;
@@ -72,18 +51,18 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
       "try the command by hand: " + rsh_program(command_) +
       " ... must pass stdin and stdout through, unchanged and without a terminal";
   os::EventLoop& loop = threads_->loop(0);
-  loop.post([this, &loop, theirs = pair->transport, options = std::move(options), host,
-             deadline]() mutable {
+  loop.post([this, &loop, theirs, options = std::move(options), host, deadline]() mutable {
     auto made = std::make_unique<CommandHost>(
         loop, std::move(*theirs), std::move(options), host, command_, deadline,
         // A host asks for its removal from inside its own callback, so the removal takes a turn of
         // its own.
         [this, &loop](CommandHost* done) { loop.post([this, done] { hosts_.erase(done); }); });
+    made->listen_to_errors(listener_);
     CommandHost* started = made.get();
     hosts_[started] = std::move(made);
     started->begin();
   });
-  return std::move(pair->supervisor);
+  return Ok{};
 }
 
 // The order matters: no thread posts, then the loop stops, then this thread owns the hosts.
@@ -99,6 +78,8 @@ CommandTransport::~CommandTransport() {
   }
   hosts_.clear();  // kills what is left
 }
+
+namespace {
 
 // Only --rsh (or the MPI Operator's variable) can say which command reaches a host.
 Status configure(JobSpec& job) {

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first program's options are those of the job. The others have few of their own: what one
+// world can have only once (hosts, limits, the runtime's settings) would look like a choice there.
+#include "launcher/options/program_sections.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+#include "launcher/options/environment_options.h"
+#include "launcher/options/option_check.h"
+#include "launcher/options/settings.h"
+#include "launcher/plan/plan.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::string_view kSeparator = ":";
+constexpr std::string_view kNumber = "--num-proc";
+// Nothing here changes where a rank runs, or how the ranks find each other.
+constexpr std::string_view kOwnOptions[] = {kNumber, "--env", "--env-file", "--module"};
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+// "program 2 (./b)", counted as people do.
+std::string name_of(std::size_t number, const std::vector<std::string>& command) {
+  const std::string text = "program " + std::to_string(number);
+  return command.empty() ? text : text + " (" + visible_line(command.front()) + ")";
+}
+
+// Cuts the command at its first ':' and returns the words behind it, if there are any.
+std::optional<std::vector<std::string>> cut(Spelled& spelled) {
+  auto& words = spelled.command;
+  const auto colon = std::find(words.begin(), words.end(), kSeparator);
+  if (spelled.after_dashes || colon == words.end()) return std::nullopt;
+  std::vector<std::string> rest(std::next(colon), words.end());
+  words.erase(colon, words.end());
+  return rest;
+}
+
+bool is_own_option(const SpelledOption& option) {
+  const std::string_view name = long_name(*option.row);
+  return std::find(std::begin(kOwnOptions), std::end(kOwnOptions), name) != std::end(kOwnOptions);
+}
+
+Status check_section(const ProgramSection& section, std::size_t number) {
+  const std::string name = name_of(number, section.command);
+  for (const SpelledOption& option : section.options) {
+    if (!is_own_option(option)) {
+      return usage(name + ": " + option.typed +
+                   " is for the whole job; put it before the first program");
+    }
+  }
+  if (section.command.empty() || section.command.front().empty()) {
+    return usage("no program behind ':' number " + std::to_string(number - 1) +
+                 "; expected: ... : -np N program [arguments]; put -- before a program to pass ':' "
+                 "on to it");
+  }
+  return Ok{};
+}
+
+// Elastic epochs and mpirun number and start the ranks by their own rules.
+Status check_kind_of_job(const JobSpec& job) {
+  if (job.elastic) {
+    return usage(
+        "several programs (':') cannot be used with elastic jobs, whose number of ranks changes");
+  }
+  if (job.by_mpirun) {
+    return usage(
+        "several programs (':') cannot be used with --mpi; --pmi runs MPI programs without mpirun");
+  }
+  return Ok{};
+}
+
+// With what the layers of configuration say of its own options, as for the first program. They are
+// the same files; what they say of the job has been read with that program.
+Result<OptionValues> settle_section(const ProgramSection& section, const Spelled& first,
+                                    const ProcessInputs& inputs) {
+  Spelled with_files = section;
+  for (const SpelledOption& option : first.options) {
+    const std::string_view name = long_name(*option.row);
+    if (name == "--config-file" || name == "--no-config") with_files.options.push_back(option);
+  }
+  auto settled = settle_options(with_files, kVerbLaunch, inputs);
+  if (!settled) return std::move(settled).error();
+  std::erase_if(settled->spelled.options,
+                [](const SpelledOption& option) { return !is_own_option(option); });
+  return check_options(settled->spelled, kVerbLaunch);
+}
+
+Result<Program> read_section(const ProgramSection& section, const Spelled& first,
+                             const ProcessInputs& inputs, std::vector<std::string>& warnings) {
+  const bool has_number =
+      std::any_of(section.options.begin(), section.options.end(),
+                  [](const SpelledOption& option) { return long_name(*option.row) == kNumber; });
+  if (!has_number) {
+    return usage("-np is missing; each program behind ':' needs its number of ranks");
+  }
+  auto values = settle_section(section, first, inputs);
+  if (!values) return std::move(values).error();
+  Program program;
+  program.ranks = values->count(kNumber).value_or(0);
+  program.command = section.command;
+  if (values->has("--module")) program.command.insert(program.command.begin(), {"python3", "-m"});
+  // The reader of these options fills a job; only its variables are of interest.
+  JobSpec part;
+  HORA_TRY(read_environment_options(*values, inputs, part, warnings));
+  program.variables = std::move(part.variables);
+  return program;
+}
+
+}  // namespace
+
+Result<std::vector<ProgramSection>> take_program_sections(Spelled& spelled) {
+  std::vector<ProgramSection> sections;
+  // Each section is read as a command line: its options end at its program, where a ':' may be the
+  // value of an option before that and is the end of the program behind it.
+  for (auto rest = cut(spelled); rest; rest = cut(sections.back())) {
+    const std::size_t number = sections.size() + 2;
+    auto section = read_spelling(*rest, kVerbLaunch);
+    if (!section) {
+      return std::move(section).error().with_context("program " + std::to_string(number));
+    }
+    sections.push_back(std::move(*section));
+  }
+  std::size_t number = 2;
+  for (const ProgramSection& section : sections) HORA_TRY(check_section(section, number++));
+  return sections;
+}
+
+// A program may have a ':' among its arguments; only one with -np behind it looks like mpirun's.
+std::optional<std::string> colon_warning(const Spelled& first,
+                                         const std::vector<ProgramSection>& sections) {
+  const Spelled& last = sections.empty() ? first : sections.back();
+  if (!last.after_dashes) return std::nullopt;
+  const auto& words = last.command;
+  const auto colon = std::find(words.begin(), words.end(), kSeparator);
+  if (colon == words.end() || std::next(colon) == words.end()) return std::nullopt;
+  const OptionRow* const option = find_option(*std::next(colon), kVerbLaunch);
+  if (option == nullptr || long_name(*option) != kNumber) return std::nullopt;
+  return "':' behind -- is an argument of " + quote(words.front()) +
+         " and begins no other program; leave -- out if it is to begin one";
+}
+
+Status read_program_sections(const std::vector<ProgramSection>& sections, const Spelled& first,
+                             const ProcessInputs& inputs, JobSpec& job,
+                             std::vector<std::string>& warnings) {
+  if (sections.empty()) return Ok{};
+  HORA_TRY(check_kind_of_job(job));
+  if (job.num_proc == 0) {
+    return usage(name_of(1, job.command) + ": -np is missing; each of several programs needs it");
+  }
+  // Its variables are its own, as those of the others are.
+  job.programs.push_back({job.command, job.num_proc, std::exchange(job.variables, {})});
+  // Each number is within the limit of -np, their sum need not be.
+  std::int64_t sum = job.num_proc;
+  for (const ProgramSection& section : sections) {
+    auto program = read_section(section, first, inputs, warnings);
+    if (!program) {
+      return std::move(program).error().with_context(
+          name_of(job.programs.size() + 1, section.command));
+    }
+    sum += program->ranks;
+    job.programs.push_back(std::move(*program));
+  }
+  if (sum > kMaxRanks) {
+    return usage("the programs ask for " + std::to_string(sum) + " ranks; a job has at most " +
+                 std::to_string(kMaxRanks));
+  }
+  job.num_proc = static_cast<int>(sum);
+  return Ok{};
+}
+
+}  // namespace hora::launcher

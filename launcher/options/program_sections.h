@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// "-np 2 ./a : -np 2 ./b": jobs of several programs, as mpirun and Hydra have them.  [pure]
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/options/option_spelling.h"
+#include "launcher/options/process_inputs.h"
+#include "launcher/plan/job_spec.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// What stands behind one ':', up to the next.
+using ProgramSection = Spelled;
+
+// Takes from `spelled` what stands behind the first ':' of its command, and returns it by program;
+// none for a job of one program. Behind "--" a ':' is an argument like any other.
+// Errors (kUsage): an option that is unknown, or one for the whole job; no program.
+Result<std::vector<ProgramSection>> take_program_sections(Spelled& spelled);
+
+// mpirun begins a program behind every ':'. What to tell about one that may be meant so and is an
+// argument here; nothing for other command lines. After take_program_sections().
+std::optional<std::string> colon_warning(const Spelled& first,
+                                         const std::vector<ProgramSection>& sections);
+
+// Sets job.programs, and job.num_proc to their sum. `job` is that of the first program, complete,
+// and `first` are its options, configuration included.
+// Errors (kUsage): a program without -np; what jobs of several programs cannot have.
+Status read_program_sections(const std::vector<ProgramSection>& sections, const Spelled& first,
+                             const ProcessInputs& inputs, JobSpec& job,
+                             std::vector<std::string>& warnings);
+
+}  // namespace hora::launcher

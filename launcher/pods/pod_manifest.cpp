@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/pods/pod_manifest.h"
+
+#include "launcher/pods/yaml_text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The pod's own process. It lives as long as somebody works beside it: agents and ranks are started
+// by `kubectl exec`, so they are not its children, but they are in its process namespace. Nobody
+// has to tell it anything, and it needs no program but sleep. SIGTERM (the pod is evicted or
+// deleted) goes on to all of them.
+constexpr std::string_view kKeeper =
+    R"(# horarun reaches this pod by kubectl exec. The pod ends when nothing runs beside this script: never
+# for $1 seconds after the start, or no longer for $2.
+trap 'kill -s TERM -- -1 2>/dev/null; ending=1' TERM
+idle=0 limit=$1 ending=0
+while [ $idle -lt $limit ]; do
+  sleep 1 & pause=$!
+  wait $pause
+  busy=0
+  for process in /proc/[0-9]*; do
+    case ${process#/proc/} in 1|$$|$pause) continue ;; esac
+    { read -r state <$process/stat; } 2>/dev/null || continue
+    case $state in *') Z '*) ;; *) busy=1 ;; esac
+  done
+  [ $ending$busy != 10 ] || exit 143
+  idle=$((idle + 1))
+  [ $busy = 0 ] || { idle=0 limit=$2; }
+done
+echo 'no horarun works in this pod any more' >/dev/termination-log
+exit 1
+)";
+
+// Its command is the keeper's, whatever the image would run; programs come by kubectl exec.
+Json container(const PodsSpec& pods, std::chrono::seconds patience, std::chrono::seconds idle) {
+  Json worker{{"name", kWorkerContainer},
+              {"image", pods.image},
+              {"command", {"sh", "-c", kKeeper, "sh"}},
+              {"args", {std::to_string(patience.count()), std::to_string(idle.count())}}};
+  Json limits = Json::object();
+  if (!pods.cpus.empty()) limits["cpu"] = pods.cpus;
+  if (!pods.memory.empty()) limits["memory"] = pods.memory;
+  if (pods.gpus > 0) limits[pods.gpu_resource] = pods.gpus;
+  // Requests that are not given are the limits.
+  if (!limits.empty()) worker["resources"] = {{"limits", limits}};
+  worker["volumeMounts"] = Json::array({{{"name", "shm"}, {"mountPath", "/dev/shm"}}});
+  return worker;
+}
+
+// Ranks need no rights in the cluster, and no variables that name its services.
+Json pod(const PodsSpec& pods, std::chrono::seconds patience, std::chrono::seconds idle) {
+  Json shm{{"medium", "Memory"}};
+  if (!pods.shm.empty()) shm["sizeLimit"] = pods.shm;
+  return {{"restartPolicy", "Never"},
+          {"automountServiceAccountToken", false},
+          {"enableServiceLinks", false},
+          {"containers", Json::array({container(pods, patience, idle)})},
+          {"volumes", Json::array({{{"name", "shm"}, {"emptyDir", shm}}})}};
+}
+
+}  // namespace
+
+// Until all pods run, the Job has a time limit, so that pods which nobody waits for any more are
+// not made for ever; horarun lifts it then. A pod that is lost is not replaced: the ranks in it are
+// lost, too. The default /dev/shm of a container has 64 MB, too little for NCCL and for ours.
+std::string pod_manifest(const JobSpec& spec) {
+  const PodsSpec& pods = *spec.pods;
+  const auto patience = std::chrono::ceil<std::chrono::seconds>(pods.patience);
+  auto idle = kIdleLimit;
+  if (spec.restart) idle += std::chrono::ceil<std::chrono::seconds>(spec.restart->delay);
+  const Json labels{{"app.kubernetes.io/managed-by", "horarun"}};
+  const Json annotations{{"cluster-autoscaler.kubernetes.io/safe-to-evict", "false"},
+                         {"sidecar.istio.io/inject", "false"}};
+  const Json job{{"apiVersion", "batch/v1"},
+                 {"kind", "Job"},
+                 {"metadata", {{"generateName", "hora-"}, {"labels", labels}}},
+                 {"spec",
+                  {{"completions", pods.workers},
+                   {"parallelism", pods.workers},
+                   {"backoffLimit", 0},
+                   {"activeDeadlineSeconds", (patience + kIdleLimit).count()},
+                   {"ttlSecondsAfterFinished", kFinishedJobStays.count()},
+                   {"template",
+                    {{"metadata", {{"labels", labels}, {"annotations", annotations}}},
+                     {"spec", pod(pods, patience + kIdleLimit, idle)}}}}}};
+  return yaml_text(job);
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine's command prints comes on one thread, while the question why the job ended is
+// asked on another, often before the answer is there: a scheduler ends the ranks first and explains
+// later.
+#include "launcher/step/engine_words.h"
+
+#include "launcher/failures/failure_code.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// Of a chatty command the end counts: its last words say why it ended.
+constexpr std::size_t kMostWords = 8 * 1024;
+
+}  // namespace
+
+// Both may come in any number of pieces; whoever waits looks at all that has come.
+void EngineWords::hear(std::string_view said) {
+  {
+    const std::lock_guard lock(mutex_);
+    said_ += said;
+    if (said_.size() > kMostWords) said_.erase(0, said_.size() - kMostWords);
+  }
+  changed_.notify_all();
+}
+
+void EngineWords::command_ended(const std::string& how) {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = how;
+  }
+  changed_.notify_all();
+}
+
+// The words tell more than the end of the command, which has them for its cause.
+std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds patience) {
+  if (engine_.last_word == nullptr) return std::nullopt;
+  std::unique_lock lock(mutex_);
+  std::string word;
+  const auto known = [&] {
+    word = engine_.last_word(said_);
+    return !word.empty() || !end_.empty();
+  };
+  (void)changed_.wait_for(lock, patience, known);
+  if (word.empty()) word = end_;
+  if (word.empty()) return std::nullopt;
+  return Failure{std::string(failure::kEngine),
+                 std::string(engine_.title) + " has ended the job: " + word, ""};
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conversation with the tasks goes by lines, because the engine mixes what all tasks print into
+// one stream: a line that came whole is the most that can be told apart.
+#include "launcher/step/step_process.h"
+
+#include <utility>
+
+#include "launcher/protocol/exit_code.h"
+#include "launcher/transports/remote_end.h"
+#include "launcher/transports/rsh_argv.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// What a task prints without a line feed is not kept for ever.
+constexpr std::size_t kLongestLine = 4096;
+constexpr std::size_t kMostWords = 4096;
+
+std::string how_it_ended(const std::vector<std::string>& command, int status) {
+  const std::string& program = rsh_program(command);
+  return status > kExitSignalBase
+             ? program + " was ended by signal " + std::to_string(status - kExitSignalBase)
+             : program + " ended with status " + std::to_string(status);
+}
+
+}  // namespace
+
+StepProcess::StepProcess(os::EventLoop& loop, EngineStep engine, StepRequest request,
+                         std::string secret, Handlers handlers)
+    : loop_(loop),
+      engine_(std::move(engine)),
+      request_(std::move(request)),
+      secret_(std::move(secret)),
+      handlers_(std::move(handlers)),
+      step_(loop, {[this](std::string_view bytes) { on_output(bytes); }, handlers_.on_errors,
+                   [this](int status) { handlers_.on_end(how_it_ended(engine_.start, status)); }}) {
+}
+
+// The tasks read their line when they run; until then the pipe keeps it.
+Status StepProcess::begin() {
+  auto command = step_command(engine_, request_);
+  if (!command) return std::move(command).error();
+  HORA_TRY(step_.start(*command));
+  step_.write(secret_ + "\n");
+  return Ok{};
+}
+
+// Line by line; what a task's shell prints besides is no harm.
+void StepProcess::on_output(std::string_view bytes) {
+  line_ += bytes;
+  std::size_t end = 0;
+  while ((end = line_.find('\n')) != std::string::npos) {
+    const auto said = parse_step_line(request_.nonce, std::string_view(line_).substr(0, end));
+    line_.erase(0, end + 1);
+    if (!said) continue;
+    if (const auto* need = std::get_if<StepNeed>(&*said)) {
+      copy_files(need->step);
+    } else {
+      handlers_.on_failure(std::get<StepFailure>(*said));
+    }
+  }
+  if (line_.size() > kLongestLine) line_.clear();
+}
+
+// Once for all hosts, those included that have the files: which hosts lack them is not known before
+// the last one has said so. All files at the same time.
+void StepProcess::copy_files(const std::string& step) {
+  if (!copies_.empty() || copy_failed_) return;
+  if (engine_.copy.empty()) return refuse_copies("the engine copies no files");
+  for (int file = 0; file < static_cast<int>(request_.files.size()); ++file) {
+    auto& child = copies_.emplace_back(std::make_unique<WatchedChild>(
+        loop_, WatchedChild::Handlers{{},
+                                      [this](std::string_view said) {
+                                        if (copy_words_.size() < kMostWords) copy_words_ += said;
+                                      },
+                                      [this](int status) { on_copied(status); }}));
+    ++under_way_;
+    const auto command = copy_command(engine_, request_, file, step);
+    if (auto started = child->start(command); !started) {
+      return refuse_copies(started.error().message);
+    }
+    child->close_input();
+  }
+}
+
+// One copy that fails is a failure of all: each host needs every file.
+void StepProcess::on_copied(int status) {
+  if (copy_failed_) return;
+  if (status != 0) {
+    return refuse_copies(how_it_ended(engine_.copy, status) +
+                         (trim(copy_words_).empty() ? "" : ": " + last_words(copy_words_)));
+  }
+  if (--under_way_ == 0) step_.write(std::string(kStepSent) + secret_ + "\n");
+}
+
+// Tasks that wait for a copy end when they read that there is none; those that have dialled do not
+// read it.
+void StepProcess::refuse_copies(const std::string& why) {
+  copy_failed_ = true;
+  step_.write("none\n");
+  for (const Host& host : request_.hosts) handlers_.on_failure({host.name, why});
+}
+
+}  // namespace hora::launcher

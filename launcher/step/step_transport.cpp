@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host of the step is in one of three states: awaited, joined, given up. What the job wants of it
+// before that is settled waits in `wanted_`. All of it lives on the thread of the server's loop.
+#include "launcher/step/step_transport.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <future>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "launcher/dial/dial_server.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/step/step_process.h"
+#include "launcher/transports/command_transport.h"
+#include "launcher/transports/payload_store.h"
+#include "launcher/transports/supervisor_socket.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr auto kEndPatience = std::chrono::milliseconds(2'000);  // of the step, and after TERM
+
+class StepTransport : public Transport {
+ public:
+  StepTransport(const JobSpec& spec, StepSource source, std::vector<Host> hosts,
+                std::shared_ptr<EngineWords> words, StageObserver observer);
+  ~StepTransport() override;
+
+  Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
+                       Clock::time_point deadline) override;
+
+ private:
+  // A host that the job wants, and the transport's end of its stream.
+  struct Wanted {
+    std::shared_ptr<os::Fd> stream;
+    Host host;
+    int index = 0;
+    AgentImage image;
+    Clock::time_point deadline;
+  };
+
+  Status open(StepSource source, std::vector<Host> hosts);
+  void run_on_loop(const std::function<void()>& task);  // and waits for it
+  void want(Wanted wanted);
+  void serve(Wanted wanted);
+  void by_command(Wanted wanted);
+  void on_joined(const std::string& name);
+  void give_up(const std::string& name, const std::string& why);
+  void on_step_end(const std::string& how);
+  void say(const std::string& text) const;
+
+  const JobSpec& spec_;
+  const std::shared_ptr<EngineWords> words_;
+  StageObserver observer_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool step_ended_ = true;  // guarded by mutex_
+
+  // The server's thread only.
+  std::set<std::string> awaited_;
+  std::map<std::string, std::vector<Wanted>> wanted_;
+  bool late_timer_ = false;
+  bool told_ = false;  // why there are commands for each host
+  bool leaving_ = false;
+  bool served_ = false;  // an agent has been started in the step
+  std::unique_ptr<StepProcess> step_;
+
+  // Their threads call this object, so they end before what is above.
+  PayloadStore payloads_;
+  CommandTransport commands_;
+  std::unique_ptr<DialServer> server_;  // nullptr: there is no step
+};
+
+StepTransport::StepTransport(const JobSpec& spec, StepSource source, std::vector<Host> hosts,
+                             std::shared_ptr<EngineWords> words, StageObserver observer)
+    : spec_(spec),
+      words_(std::move(words)),
+      observer_(observer),
+      commands_(spec.rsh_command, std::move(observer)) {
+  commands_.listen_to_errors([this](std::string_view said) { words_->hear(said); });
+  if (const auto opened = open(std::move(source), std::move(hosts)); !opened) {
+    server_.reset();
+    say(opened.error().message);
+  }
+}
+
+// The step begins at once: what the launcher does meanwhile takes no longer than the engine.
+Status StepTransport::open(StepSource source, std::vector<Host> hosts) {
+  if (hosts.empty()) return Ok{};
+  if (source.helper.path.empty()) {
+    return make_error(ErrorCode::kNotFound, "this installation has no hora-dial");
+  }
+  const auto observer = [this](const DialServer::Event& event) {
+    if (!event.joined.empty()) on_joined(event.joined);
+  };
+  Endpoint any;
+  any.address.v6 = true;
+  auto server = DialServer::open(any, DialRoster(hosts, 0), observer);
+  // A machine without IPv6 has no "::".
+  if (!server) server = DialServer::open({IpAddress{}, 0}, DialRoster(hosts, 0), observer);
+  if (!server) return std::move(server).error();
+  server_ = std::move(*server);
+  Status begun = Ok{};
+  run_on_loop([&] {
+    for (const Host& host : hosts) awaited_.insert(host.name);
+    StepRequest request;
+    request.nonce = os::random_token().substr(0, 16);
+    request.machine = std::move(source.machine);
+    request.files = {std::move(source.helper), std::move(source.agent)};
+    request.hosts = std::move(hosts);
+    step_ = std::make_unique<StepProcess>(
+        server_->loop(), *spec_.engine_step, std::move(request), format_join_url(server_->url()),
+        StepProcess::Handlers{
+            [this](const StepFailure& failure) { give_up(failure.host, failure.why); },
+            [this](std::string_view said) { words_->hear(said); },
+            [this](const std::string& how) { on_step_end(how); }});
+    begun = step_->begin();
+    if (!begun) return step_.reset();
+    const std::lock_guard lock(mutex_);
+    step_ended_ = false;
+  });
+  return begun;
+}
+
+// The machines hang up, their tasks end, and with the last one the engine's command does. Who does
+// not is asked to, and killed at last.
+StepTransport::~StepTransport() {
+  payloads_.close();
+  if (!server_) return;
+  run_on_loop([this] {
+    leaving_ = true;
+    wanted_.clear();
+  });
+  server_->say_goodbye(0);
+  const auto wait = [this] {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kEndPatience, [this] { return step_ended_; });
+  };
+  if (!wait()) {
+    run_on_loop([this] { step_->ask_to_end(); });
+    (void)wait();
+  }
+  run_on_loop([this] { step_.reset(); });
+}
+
+// The loop's thread never waits for another one, so this cannot lock up.
+void StepTransport::run_on_loop(const std::function<void()>& task) {
+  std::promise<void> done;
+  server_->loop().post([&] {
+    task();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+// --- hosts ---------------------------------------------------------------------------------------
+
+Result<os::Fd> StepTransport::start(const Host& host, int host_index, const AgentImage& image,
+                                    Clock::time_point deadline) {
+  if (!server_) return commands_.start(host, host_index, image, deadline);
+  auto pair = make_supervisor_pair(host.name);
+  if (!pair) return std::move(pair).error();
+  auto wanted =
+      std::make_shared<Wanted>(Wanted{pair->transport, host, host_index, image, deadline});
+  if (observer_) observer_(host_index, Stage::kConnect, words_->engine().how);
+  server_->loop().post([this, wanted] { want(std::move(*wanted)); });
+  return std::move(pair->supervisor);
+}
+
+// Half of the time is for the step; the other half is enough for a command of its own.
+void StepTransport::want(Wanted wanted) {
+  const std::string name = wanted.host.name;
+  if (awaited_.count(name) == 0) return serve(std::move(wanted));
+  if (!std::exchange(late_timer_, true)) {
+    const auto patience = (wanted.deadline - Clock::now()) / 2;
+    server_->loop().call_after(patience, [this] {
+      const auto late = awaited_;
+      for (const std::string& each : late) give_up(each, "it has not dialled in time");
+    });
+  }
+  wanted_[name].push_back(std::move(wanted));
+}
+
+// A host that has left is reached by a command: an elastic job, or a restart, asks for it again.
+void StepTransport::serve(Wanted wanted) {
+  if (!server_->has(wanted.host.name)) return by_command(std::move(wanted));
+  AgentLinkOptions options;
+  options.host = "host " + wanted.host.name;
+  options.host_index = wanted.index;
+  options.payloads = payloads_.of(wanted.image);
+  options.image = std::move(wanted.image);
+  options.observer = observer_;
+  options.lost_class = failure::kHostLost;
+  options.shell_class = failure::kRemoteShell;
+  options.shell_advice = "try sh -c true on that host";
+  served_ = true;
+  server_->reach(wanted.host.name, std::move(*wanted.stream), std::move(options), wanted.deadline);
+}
+
+// The supervisor sees the stream end if even this cannot begin.
+void StepTransport::by_command(Wanted wanted) {
+  if (leaving_) return;
+  (void)commands_.adopt(std::move(wanted.stream), wanted.host, wanted.index, wanted.image,
+                        wanted.deadline);
+}
+
+// From inside the server, which is not done with the machine: reaching it only posts and sends.
+void StepTransport::on_joined(const std::string& name) {
+  awaited_.erase(name);
+  auto waiting = wanted_.extract(name);
+  if (waiting.empty()) return;
+  for (Wanted& each : waiting.mapped()) serve(std::move(each));
+}
+
+// One line for the first host: where it is a firewall, it is the same for all.
+void StepTransport::give_up(const std::string& name, const std::string& why) {
+  if (awaited_.erase(name) == 0) return;
+  if (!std::exchange(told_, true)) say("host " + name + ": " + why);
+  auto waiting = wanted_.extract(name);
+  if (waiting.empty()) return;
+  for (Wanted& each : waiting.mapped()) by_command(std::move(each));
+}
+
+// --- the step ------------------------------------------------------------------------------------
+
+// With the engine's command goes what it has started: nothing of the job may outlive it.
+void StepTransport::on_step_end(const std::string& how) {
+  {
+    const std::lock_guard lock(mutex_);
+    step_ended_ = true;
+  }
+  changed_.notify_all();
+  if (leaving_) return;
+  if (served_) words_->command_ended(how);
+  const auto left = awaited_;
+  for (const std::string& each : left) give_up(each, how);
+  server_->drop_all(how);
+}
+
+void StepTransport::say(const std::string& text) const {
+  if (!spec_.json) {
+    std::fprintf(stderr,
+                 "horarun: not all hosts are reached by one step (%s); the others by one each\n",
+                 text.c_str());
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource source,
+                                               std::vector<Host> hosts,
+                                               std::shared_ptr<EngineWords> words,
+                                               StageObserver observer) {
+  return std::make_unique<StepTransport>(spec, std::move(source), std::move(hosts),
+                                         std::move(words), std::move(observer));
+}
+
+}  // namespace hora::launcher

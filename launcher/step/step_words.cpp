@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/step/step_words.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// Parameters: a nonce, the kind of processor, where copies are put; for each file its SHA-256 and
+// its size. The engine's texts are put in front: $_n, the host, $_i, the step, $_l, the launcher.
+//
+// The rules of who may have put a file into the cache are those of the script that starts agents
+// (launcher/transports/bootstrap.cpp), and so are the names there: the helper is kept, and removed
+// when nobody uses it, as an agent is.
+constexpr std::string_view kScript =
+    "_k=$1 _m=$2 _s=$3 _h=$4; shift 3; "
+    "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
+    "_w() { echo \"HORA-$_k failed $_n $1\"; exit 1; }; "
+    "[ \"$(uname -m)\" = \"$_m\" ] || _w \"its processor is not this machine's\"; "
+    "_c=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}; _u=; "
+    "_p() { [ -O \"$_d/..\" ] || [ -k \"$_d/..\" ] || { [ -w \"$_d/..\" ] && return 1; :; }; }; "
+    "_o() { [ ! -L \"$_d\" ] && [ -O \"$_d\" ] && _p; }; "
+    "_x() { [ -x \"$1\" ] && [ -s \"$1\" ] && [ -O \"$1\" ]; }; "
+    // _e COMMAND...: runs it for each directory until it succeeds.
+    "_e() { for _d in ${_c:+\"$_c/hora\"} \"${TMPDIR:-/tmp}/hora-\" /dev/shm/hora-; do "
+    "case $_d in *-) _d=$_d${_u:=$(id -u)};; esac; "
+    "case $_d in /*) ;; *) continue;; esac; \"$@\" && return; done; return 1; }; "
+    "_g() { _a=$_d/agent-$_h; _x \"$_a\" && _o; }; "
+    // _q SHA SIZE COPY: puts a copy there. Another task may share the directory and be as far.
+    "_q() { (umask 077; mkdir -p \"$_d\") 2>/dev/null; [ -d \"$_d\" ] && _o || return 1; "
+    "chmod 700 \"$_d\" 2>/dev/null; _t=$_d/.ship-$_k$_n; _b=$_d/agent-$1; "
+    "cp \"$3\" \"$_t\" 2>/dev/null && chmod 700 \"$_t\" && [ $(wc -c <\"$_t\") -eq $2 ] && "
+    "_x \"$_t\" && { ln \"$_t\" \"$_b\" 2>/dev/null || _x \"$_b\" || mv -f \"$_t\" \"$_b\"; }; "
+    "_r=$?; rm -f \"$_t\"; return $_r; }; "
+    "_e _g || { echo \"HORA-$_k need $_i\"; "
+    "read -r _z && read -r _z && [ \"$_z\" = sent ] || exit 1; _j=0; "
+    "while [ $# -gt 1 ]; do _f=$_s$_j; "
+    "[ -f \"$_f\" ] && [ ! -L \"$_f\" ] && [ -O \"$_f\" ] || _w \"no file was copied there\"; "
+    "_e _q $1 $2 \"$_f\" || _w \"no directory can hold the helper\"; "
+    "_j=$((_j+1)); shift 2; done; "
+    "_e _g || _w \"no directory can hold the helper\"; }; "
+    "exec \"$_a\" $_k \"$_n\" \"$_l\" \"$_s\"";
+
+// All placeholders of one word in a single pass, so that no value is searched for another one.
+std::string fill(std::string_view word,
+                 std::initializer_list<std::pair<std::string_view, std::string_view>> values) {
+  std::string out;
+  while (!word.empty()) {
+    const auto found = std::find_if(values.begin(), values.end(), [word](const auto& each) {
+      return word.starts_with(each.first);
+    });
+    if (found != values.end()) {
+      out += found->second;
+      word.remove_prefix(found->first.size());
+    } else {
+      out += word.front();
+      word.remove_prefix(1);
+    }
+  }
+  return out;
+}
+
+// It comes from a host, and goes into a command of this machine.
+bool is_step(std::string_view text) {
+  return !text.empty() && text.front() != '-' &&
+         text.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+") ==
+             std::string_view::npos;
+}
+
+}  // namespace
+
+// The names go into one word of a list, where a comma or a bracket would make other hosts of them,
+// and a dash an option.
+Result<std::vector<std::string>> step_command(const EngineStep& engine,
+                                              const StepRequest& request) {
+  std::string list;
+  for (const Host& host : request.hosts) {
+    if (host.name.empty() || host.name.front() == '-' ||
+        host.name.find_first_of(", []") != std::string::npos) {
+      return make_error(ErrorCode::kUsage, quote(host.name) + " cannot be the name of a node");
+    }
+    list += (list.empty() ? "" : ",") + host.name;
+  }
+  const std::string count = std::to_string(request.hosts.size());
+  std::vector<std::string> words;
+  for (const std::string& word : engine.start) {
+    words.push_back(fill(word, {{"{hosts}", list}, {"{count}", count}}));
+  }
+  words.insert(words.end(), {"/bin/sh", "-c",
+                             "_n=" + engine.host_text + " _i=" + engine.step_text +
+                                 " _l=" + engine.launcher_text + "; " + std::string(kScript),
+                             "hora", request.nonce, request.machine, step_copies(request.nonce)});
+  for (const StepFile& file : request.files) {
+    words.push_back(file.sha256);
+    words.push_back(std::to_string(file.size_bytes));
+  }
+  return words;
+}
+
+// In a directory that every host has, under a name that nobody can foresee.
+std::string step_copies(const std::string& nonce) { return "/tmp/.hora-" + nonce + "-"; }
+
+std::string step_copy(const std::string& copies, int file) { return copies + std::to_string(file); }
+
+// The engine copies to the hosts of the step, so it is asked for by the number that a task has
+// told.
+std::vector<std::string> copy_command(const EngineStep& engine, const StepRequest& request,
+                                      int file, const std::string& step) {
+  const std::string to = step_copy(step_copies(request.nonce), file);
+  const std::string& from = request.files[static_cast<std::size_t>(file)].path;
+  std::vector<std::string> words;
+  for (const std::string& word : engine.copy) {
+    words.push_back(fill(word, {{"{step}", step}, {"{from}", from}, {"{to}", to}}));
+  }
+  return words;
+}
+
+// The nonce tells our lines from whatever a shell's profile prints.
+std::optional<std::variant<StepNeed, StepFailure>> parse_step_line(std::string_view nonce,
+                                                                   std::string_view line) {
+  const std::string mark = "HORA-" + std::string(nonce) + " ";
+  const std::size_t at = line.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  line.remove_prefix(at + mark.size());
+  line = trim(line);
+  const std::size_t blank = std::min(line.find(' '), line.size());
+  const std::string_view word = line.substr(0, blank);
+  const std::string_view rest = trim(line.substr(blank));
+  if (word == "need" && is_step(rest)) return StepNeed{std::string(rest)};
+  if (word != "failed") return std::nullopt;
+  const std::size_t end = std::min(rest.find(' '), rest.size());
+  return StepFailure{std::string(rest.substr(0, end)), visible_line(trim(rest.substr(end)))};
+}
+
+// One line, whatever the words hold: a second one would be read as another host's.
+std::string step_failure(std::string_view nonce, std::string_view host, std::string_view why) {
+  return "HORA-" + std::string(nonce) + " failed " + std::string(host) + " " + visible_line(why) +
+         "\n";
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any command that gives a byte stream to a host: `ssh -q`, `kubectl exec -i`, `docker exec -i`.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/transports/command_host.h"
+#include "launcher/transports/io_threads.h"
+#include "launcher/transports/payload_store.h"
+#include "launcher/transports/transport.h"
+
+namespace hora::launcher {
+
+class CommandTransport : public Transport {
+ public:
+  // `rsh_command` as rsh_argv() takes it.
+  CommandTransport(std::vector<std::string> rsh_command, StageObserver observer)
+      : command_(std::move(rsh_command)), observer_(std::move(observer)) {}
+  ~CommandTransport() override;
+
+  // Before the first start: is told what the commands say on stderr. From a thread of this object.
+  void listen_to_errors(CommandHost::Listener listener) { listener_ = std::move(listener); }
+
+  Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
+                       Clock::time_point deadline) override;
+  // The same for a stream that was made already: `theirs` is the end that is not the supervisor's.
+  Status adopt(std::shared_ptr<os::Fd> theirs, const Host& host, int host_index,
+               const AgentImage& image, Clock::time_point deadline);
+
+ private:
+  Status start_thread();
+
+  std::vector<std::string> command_;
+  StageObserver observer_;
+  CommandHost::Listener listener_;
+  std::mutex mutex_;
+  std::unique_ptr<IoThreads> threads_;
+  // Hosts live on the loop's thread alone; the destructor touches them only after that thread has
+  // stopped.
+  std::map<CommandHost*, std::unique_ptr<CommandHost>> hosts_;  // the loop's thread only
+  PayloadStore payloads_;
+};
+
+}  // namespace hora::launcher
