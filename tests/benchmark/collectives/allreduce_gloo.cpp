@@ -75,7 +75,8 @@ int main(int argc, char** argv) {
     gloo::barrier(barrier);
     for (double& time : times) time = timed(in, out);
     const double median = largest(median_of(times.data(), iterations));
-    if (rank == 0) std::printf("%ld %.3f\n", bytes, median);
+    const double p99 = largest(p99_of(times.data(), iterations));
+    if (rank == 0) std::printf("%ld %.3f %.3f\n", bytes, median, p99);
   }
   return 0;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed's all_reduce over gloo: "bytes microseconds" for each size, the median of the
+"""torch.distributed's all_reduce over gloo: "bytes median p99" for each size, in microseconds, of the
 slowest rank. Started by horarun."""
 
 import statistics
@@ -32,9 +32,10 @@ def main():
         each = largest(sum(timed(tensor) for _ in range(3)) / 3)
         count = max(5, min(100_000, int(0.3 / max(each, 1e-7))))
         dist.barrier()
-        median = largest(statistics.median(timed(tensor) for _ in range(count)))
+        times = sorted(timed(tensor) for _ in range(count))
+        median, p99 = largest(statistics.median(times)), largest(times[int((count - 1) * 0.99)])
         if dist.get_rank() == 0:
-            print(f"{size} {median * 1e6:.3f}", flush=True)
+            print(f"{size} {median * 1e6:.3f} {p99 * 1e6:.3f}", flush=True)
     dist.destroy_process_group()
 
 

@@ -3,6 +3,7 @@
 """Allreduce of float32 beside Open MPI, Gloo and torch.distributed's gloo.  Called by ./run.
 
   sizes    4 B to 256 MiB on this machine
+  busy     4 B to 64 MiB beside 0, 1, 2 and 4 processes that never wait (--loops): the median and the 99th percentile
   sets     many tensors in flight: ResNet-50's 161 gradients, and 1,000 of 4 KiB beside one of the same bytes
   hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s
 
@@ -23,13 +24,16 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "..", "..", "support", "hosts")
 SIZES = [4, 64, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
+BUSY_MOST = 64 << 20
 DEBIAN_PYTHON = "/usr/bin/python3"
 IN_PLACE = "hora in place"
 HELD_AGAINST = {"torch gloo": IN_PLACE}  # the others: hora
 FRAME_PAYLOAD = 1448 / 1514  # of an Ethernet frame: what is left for the data of TCP with time stamps
 
 sys.path.insert(0, os.path.join(HERE, "..", "python"))
+sys.path.insert(0, os.path.join(HERE, ".."))
 import resnet50  # noqa: E402
+from background import background  # noqa: E402
 
 
 def run(argv, timeout):
@@ -82,7 +86,7 @@ class Peers:
         return ["mpirun", "--allow-run-as-root", *place.mpirun(), os.path.join(self.bin, program), *arguments]
 
     def sizes(self, name, place):
-        """size -> microseconds"""
+        """size -> (median, 99th percentile) in microseconds"""
         if name in ("hora", IN_PLACE):
             text, why = run(
                 self.horarun(
@@ -102,7 +106,7 @@ class Peers:
             if text is None:
                 return None, why
             rows = [line.split(",") for line in text.splitlines()[1:]]
-            return {int(row[5]): float(row[9]) for row in rows}, None
+            return {int(row[5]): (float(row[9]), float(row[11])) for row in rows}, None
         if name == "open mpi":
             return self.pairs(self.mpirun(place, "allreduce_mpi"))
         if name == "gloo":
@@ -117,7 +121,8 @@ class Peers:
         text, why = run(argv, self.timeout)
         if text is None:
             return None, why
-        return {int(size): float(us) for size, us in (line.split() for line in text.splitlines() if line)}, None
+        rows = (line.split() for line in text.splitlines() if line)
+        return {int(size): (float(median), float(p99)) for size, median, p99 in rows}, None
 
     def a_set(self, name, place, tensors, steps):
         """microseconds"""
@@ -152,6 +157,14 @@ def is_ours(name):
     return name in ("hora", IN_PLACE)
 
 
+def medians(found):
+    """size -> peer -> the median of each round"""
+    return {
+        size: {name: [median for median, _ in values] for name, values in of_size.items()}
+        for size, of_size in found.items()
+    }
+
+
 def print_table(first, names, rows, last=None):
     """rows: (label, {name: [microseconds of each round]}); last: a title and a function of the label and our time."""
     heads = [first] + [head for name in names for head in ([name] if is_ours(name) else [name, "x"])]
@@ -171,7 +184,7 @@ def print_table(first, names, rows, last=None):
 
 
 def measure_sizes(peers, place, rounds, record):
-    """size -> peer -> microseconds of each round"""
+    """size -> peer -> (median, 99th percentile) of each round, in microseconds"""
     found = {size: {name: [] for name in peers.names} for size in SIZES}
     for _ in range(rounds):
         for name in peers.names:
@@ -187,7 +200,7 @@ def measure_sizes(peers, place, rounds, record):
 
 def sizes(peers, options, record):
     for np in options.np:
-        found = measure_sizes(peers, Place(np), options.rounds, record)
+        found = medians(measure_sizes(peers, Place(np), options.rounds, record))
         print(
             f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora "
             "(torch: as hora in place)\n"
@@ -195,6 +208,30 @@ def sizes(peers, options, record):
         print_table("bytes", peers.names, [(name_of(size), found[size]) for size in SIZES])
         if options.plot:
             draw(peers, np, found, options.plot)
+
+
+def busy(peers, options, record):
+    names = [name for name in peers.names if name != IN_PLACE]
+    for np in options.np:
+        for loops in options.loops:
+            with background(loops):
+                found = measure_sizes(peers, Place(np), options.rounds, record)
+            print(
+                f"\nallreduce of float32, np={np}, beside {loops} processes that never wait: median, 99th percentile;\n"
+                "x: how many times as long as hora\n"
+            )
+            print("| bytes | " + " | ".join("hora | p99" if is_ours(n) else f"{n} | x | p99 | x" for n in names) + " |")
+            print("|---" * (1 + sum(2 if is_ours(name) else 4 for name in names)) + "|")
+            for size in (size for size in SIZES if size <= BUSY_MOST):
+                middle = {n: [statistics.median(c) for c in zip(*found[size][n])] for n in names if found[size][n]}
+                ours, cells = middle.get("hora"), [name_of(size)]
+                for name in names:
+                    theirs = middle.get(name)
+                    for k in range(2):
+                        cells.append(figure(theirs[k]) if theirs else "-")
+                        if not is_ours(name):
+                            cells.append(times(theirs[k] / ours[k]) if theirs and ours else "-")
+                print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def draw(peers, np, found, folder):
@@ -270,7 +307,7 @@ def hosts(peers, options, record):
 
         subprocess.run([HOSTS, "up", str(count), "--rate", str(options.rate)], check=True, stdout=subprocess.DEVNULL)
         try:
-            found = measure_sizes(peers, Place(count, count), options.rounds, record)
+            found = medians(measure_sizes(peers, Place(count, count), options.rounds, record))
         finally:
             subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
         print(
@@ -289,14 +326,17 @@ def hosts(peers, options, record):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"sizes": sizes, "sets": sets, "hosts": hosts}
+    parts = {"sizes": sizes, "busy": busy, "sets": sets, "hosts": hosts}
 
     def numbers(text):
         return [int(part) for part in text.split(",")]
 
-    parser.add_argument("parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), sets, hosts")
+    parser.add_argument(
+        "parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), busy, sets, hosts"
+    )
     parser.add_argument("--build", required=True)
     parser.add_argument("--np", type=numbers, default=[2, 4], help="numbers of ranks here (default 2,4)")
+    parser.add_argument("--loops", type=numbers, default=[0, 1, 2, 4], help="for busy (default 0,1,2,4)")
     parser.add_argument("--hosts", type=numbers, default=[2, 4], help="numbers of test hosts (default 2,4)")
     parser.add_argument("--rate", type=int, default=1000, help="Mbit/s of each test host's link (default 1000)")
     parser.add_argument("--rounds", type=int, default=3)

@@ -29,6 +29,11 @@ static inline double median_of(double* times, int count) {
   return times[(count - 1) / 2];
 }
 
+/* Of times that median_of has sorted. */
+static inline double p99_of(const double* times, int count) {
+  return times[(int)((count - 1) * 0.99)];
+}
+
 static inline int iterations_for(double each_us) {
   const double count = SECONDS * 1e6 / (each_us > 0.1 ? each_us : 0.1);
   return count < 5 ? 5 : count > 100000 ? 100000 : (int)count;

@@ -13,7 +13,6 @@ machine hits them alike. What is printed are medians; the JSON has every single 
 """
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -29,6 +28,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "..", "..", "support", "hosts")
 LIMIT_S = 60.0
+
+sys.path.insert(0, os.path.join(HERE, ".."))
+from background import background  # noqa: E402
 
 
 class Hang(Exception):
@@ -106,18 +108,6 @@ def local_contestants(options, count):
     if options.other:
         contestants["other build"] = [options.other, "-np", str(count), "/bin/true"]
     return {n: c for n, c in contestants.items() if shutil.which(c[0])}
-
-
-@contextlib.contextmanager
-def background(count):
-    """Processes that take all the time that they get, at the nice level of the contestants."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 def switches(command, runs=10):
