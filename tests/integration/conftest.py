@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures: `horarun` (the program), `hosts(n, ...)` (test hosts), `shared` (a folder all hosts see)."""
 
+import collections
 import importlib.machinery
 import importlib.util
 import os
@@ -174,7 +175,30 @@ def hosts(request):
     return request.getfixturevalue("_host_factory")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--part", metavar="K/N", default="1/1", help="of the tests in N parts, those of the K-th alone")
+
+
+def files_of_part(items, part, parts):
+    """Whole files, because tests of a file share hosts; so that each part has about as many tests."""
+    counts = collections.Counter(item.path for item in items)
+    sizes = [0] * parts
+    chosen = set()
+    for path, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += count
+        if smallest == part - 1:
+            chosen.add(path)
+    return chosen
+
+
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if "hosts" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.hosts)
+    part, parts = (int(number) for number in config.getoption("--part").split("/"))
+    if not 1 <= part <= parts:
+        raise pytest.UsageError(f"--part {part}/{parts}: expected K/N with K from 1 to N")
+    chosen = files_of_part(items, part, parts)
+    config.hook.pytest_deselected(items=[item for item in items if item.path not in chosen])
+    items[:] = [item for item in items if item.path in chosen]

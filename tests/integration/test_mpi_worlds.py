@@ -134,3 +134,16 @@ def test_a_member_that_does_not_come_is_an_error_in_time(build, shared):
     )
     done = Mpirun(build, shared).run("-np", 3, PYTHON, "-c", program, HOROVOD_GLOO_TIMEOUT_SECONDS="2")
     assert "not all of the 2 processes of the communicator have called init in time" in done.stdout, done
+
+
+def test_a_process_set_that_not_all_make_is_an_error_in_time(build, shared):
+    program = (
+        "from mpi4py import MPI; import hora.numpy as hvd\n"
+        "comm = MPI.COMM_WORLD\n"
+        "if comm.Get_rank() == 0:\n"
+        "    try: hvd.init(comm, process_sets=[hvd.ProcessSet(comm)])\n"
+        "    except Exception as error: print('failed', error, flush=True)\n"
+        "comm.Barrier()\n"
+    )
+    done = Mpirun(build, shared).run("-np", 2, PYTHON, "-c", program, HOROVOD_GLOO_TIMEOUT_SECONDS="2")
+    assert "not all of the 2 processes of the communicator's world have made their process sets" in done.stdout, done

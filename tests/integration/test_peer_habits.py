@@ -180,7 +180,7 @@ def test_stderr_on_stdout(horarun, tmp_path):
     ("options", "message"),
     [
         (("--bind-to", "core"), "horarun calls this --bind core|l3|socket|numa|none"),
-        (("-genv", "A", "1"), "horarun calls this -x NAME=VALUE"),
+        (("-genv", "A", "1"), "horarun calls this -x NAME=VALUE (once for each of several programs)"),
         (("--rdzv-backend=c10d",), "it is not needed: every job has its own rendezvous"),
         (("--num_processes", "2"), "horarun calls this -np N"),
         (("--ntasks-per-node=2",), "horarun calls this --nproc-per-node N"),

@@ -65,10 +65,9 @@ OF_HOROVOD = [
     "_HOROVOD_SECRET_KEY",
 ]
 
-# True by default here; horovod.spark is not there; no ranges are made that could be disabled.
+# True by default here; horovod.spark is not there.
 NEEDS_NO_READER = {
     "HOROVOD_DYNAMIC_PROCESS_SETS",
-    "HOROVOD_DISABLE_NVTX_RANGES",
     "HOROVOD_SPARK_START_TIMEOUT",
     "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX",
 }
@@ -163,3 +162,9 @@ def test_an_affinity_that_cannot_be_had_is_told_and_ignored(horarun):
     assert "HOROVOD_THREAD_AFFINITY names 1 of 2 cores" in done.messages, done
     done = horarun.run("-np", 1, "--thread-affinity", "60000", PYTHON, "-c", PLACE).expect(0)
     assert "HOROVOD_THREAD_AFFINITY: core 60000: " in done.messages, done
+
+
+def test_an_affinity_that_is_no_list_of_cores_is_an_error(horarun):
+    done = horarun.run("-np", 1, "-x", "HOROVOD_THREAD_AFFINITY=0-3", PYTHON, "-c", PLACE)
+    assert done.code != 0, done
+    assert "HOROVOD_THREAD_AFFINITY=0-3: expected whole numbers" in done.messages, done

@@ -55,7 +55,8 @@ def test_only_what_has_changed_travels(horarun, hosts, tmp_path):
     horarun.run("-H", nodes.spec(1), "true").expect(0)  # the runtime
 
     def digest(path):
-        return f"cd {path} && find . -type f -exec sha256sum {{}} + | sort -k2; find . -type l -printf '%p %l\\n'; ls -d empty"
+        links = "find . -type l -printf '%p %l\\n'"
+        return f"cd {path} && find . -type f -exec sha256sum {{}} + | sort -k2; {links}; ls -d empty"
 
     first = launch(horarun, nodes, project, command=["sh", "-c", digest("project")]).expect(0)
     assert 8_000_000 < sent(first) < 8_200_000, received(first)
@@ -99,7 +100,8 @@ def test_what_ranks_write_does_not_reach_the_cache(horarun, hosts, tmp_path):
     project = make_project(tmp_path / "project")
     spoil = "cd project && echo spoilt > a/code.py && rm b/code.py && echo more > new && rm -rf d"
     launch(horarun, nodes, project, command=["sh", "-c", spoil]).expect(0)
-    again = launch(horarun, nodes, project, command=["sh", "-c", "cat project/a/code.py; ls project project/b project/d"])
+    look = "cat project/a/code.py; ls project project/b project/d"
+    again = launch(horarun, nodes, project, command=["sh", "-c", look])
     assert received(again.expect(0)) == {}, again
     lines = again.ranks()[0]
     assert lines[0] == "NAME = 'a'" and "new" not in lines and lines.count("code.py") == 2, again

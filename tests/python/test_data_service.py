@@ -4,7 +4,9 @@
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -97,6 +99,7 @@ def test_a_training_uses_a_service(tmp_path, side, options):
 @pytest.fixture(scope="module")
 def registry_module():
     """By its path: the package around it imports TensorFlow."""
+    sys.path.insert(0, str(job.PACKAGES))
     path = job.PACKAGES / "horovod" / "tensorflow" / "data" / "registry.py"
     spec = importlib.util.spec_from_file_location("registry", path)
     module = importlib.util.module_from_spec(spec)
@@ -106,13 +109,13 @@ def registry_module():
 
 @pytest.fixture
 def registry(registry_module):
-    opened = registry_module.Registry(2, "secret")
+    opened = registry_module.Registry(2)
     yield opened
     opened.close()
 
 
-def client_of(registry_module, registry, key="secret", timeout=60):
-    return registry_module.RegistryClient(f"127.0.0.1:{registry.port}", key, timeout)
+def client_of(registry_module, registry, key=None, timeout=60):
+    return registry_module.RegistryClient(f"127.0.0.1:{registry.port}", key or registry.key.hex(), timeout)
 
 
 def test_a_dispatcher_is_found_when_it_comes(registry_module, registry):
@@ -138,19 +141,49 @@ def test_the_end_reaches_all(registry_module, registry):
 
 
 def test_strangers_and_mistakes_are_refused(registry_module, registry):
-    stranger = client_of(registry_module, registry, key="guess")
+    stranger = client_of(registry_module, registry, key="00" * 32)
     for ask in (stranger.shutdown, lambda: stranger.register_dispatcher(0, "x"), stranger.wait_for_shutdown):
         with pytest.raises(PermissionError, match="refused"):
             ask()
-    with pytest.raises(PermissionError):
+    with pytest.raises(ValueError, match="the dispatchers 0 to 1"):
         client_of(registry_module, registry).register_dispatcher(2, "grpc://node:5")
     assert not registry.ended and not registry.dispatchers
 
 
 def test_a_service_that_is_gone_is_an_error(registry_module):
-    gone = registry_module.Registry(1, "secret")
+    gone = registry_module.Registry(1)
     client = client_of(registry_module, gone)
     gone.close()
     with pytest.raises(ConnectionError, match="does not answer"):
         client.wait_for_dispatcher(0)
     client.shutdown()  # is what it asks for
+
+
+def test_the_key_does_not_cross_the_network(registry_module, registry):
+    """A listener in between, which sees all that both sides say."""
+    seen = []
+
+    def pass_on(source, target):
+        while data := source.recv(65536):
+            seen.append(data)
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+    def stand_between(listener):
+        ours, _ = listener.accept()
+        with ours, socket.create_connection(("127.0.0.1", registry.port)) as theirs:
+            back = threading.Thread(target=pass_on, args=(theirs, ours))
+            back.start()
+            pass_on(ours, theirs)
+            back.join(30)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        between = threading.Thread(target=stand_between, args=(listener,))
+        between.start()
+        key = registry.key.hex()
+        client = registry_module.RegistryClient(f"127.0.0.1:{listener.getsockname()[1]}", key, 60)
+        client.register_dispatcher(0, "grpc://node:5")
+        between.join(30)
+    said = b"".join(seen)
+    assert b"grpc://node:5" in said and key.encode() not in said and registry.key not in said
+    assert registry.dispatchers == {0: "grpc://node:5"}

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from support import job
+from support import engines, job
 from support.processes import is_alive, wait_until
 
 pytest.importorskip("ray", reason="Ray is not installed: scripts/test-frameworks ray")
@@ -26,24 +26,8 @@ NODES, CPUS = 2, 4
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes that this process is connected to."""
-    from ray.cluster_utils import Cluster
-
-    before = dict(os.environ)
-    os.environ.update(job.environment(RAY_ENABLE_UV_RUN_RUNTIME_ENV=0))
-    memory = {"num_cpus": CPUS, "object_store_memory": 80 << 20}
-    # Ray's workers are nice by default, and would wait for everything else that a test machine does.
-    head = {**memory, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
-    nodes = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(NODES - 1):
-            nodes.add_node(**memory)
-        ray.init(address=nodes.address)
+    with engines.ray_cluster(NODES, CPUS) as nodes:
         yield nodes
-    finally:
-        ray.shutdown()
-        nodes.shutdown()
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextlib.contextmanager
@@ -298,11 +282,6 @@ def test_example_of_the_documentation(cluster):
 def test_arguments(arguments, text):
     with pytest.raises(ValueError, match=text):
         RayExecutor(None, **arguments)
-
-
-def test_elastic_jobs_are_refused():
-    with pytest.raises(NotImplementedError, match="horarun --host-discovery-script runs elastic jobs"):
-        RayExecutor(None, num_workers=2, min_workers=1)
 
 
 def test_settings():

@@ -328,7 +328,7 @@ def test_a_job_within_a_job_runs_every_sitecustomize_once(tmp_path):
 
 def test_strangers_get_nothing():
     """Who has no key, or another one, is refused before anything is unpickled."""
-    desk = launch._ResultServer(b"payload", everywhere=False)
+    desk = launch._ResultServer(b"payload", everywhere=False, watcher=launch.Watcher())
     try:
         for key in (b"", b"x" * 32):
             with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection, pytest.raises(
@@ -358,7 +358,7 @@ def test_a_crowd_of_silent_strangers_keeps_no_rank_out(files):
         import resource, socket, sys
         sys.path.insert(0, {os.path.dirname(os.path.dirname(launch.__file__))!r})
         from hora import channel, launch
-        desk = launch._ResultServer(b"payload", everywhere=False)
+        desk = launch._ResultServer(b"payload", everywhere=False, watcher=launch.Watcher())
         print(desk.port, desk.key.hex(), flush=True)
         if {files}:
             resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))

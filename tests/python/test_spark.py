@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from support import job
-from support.processes import is_alive, wait_until
+from support import engines, job
+from support.processes import is_alive, marked, wait_until
 
 pytest.importorskip("pyspark", reason="Spark is not installed: scripts/test-frameworks spark")
 pytest.importorskip("numpy")
@@ -23,7 +23,6 @@ if shutil.which("java") is None:
 sys.path.insert(0, str(job.PACKAGES))
 
 import pyspark
-from pyspark.sql import SparkSession
 
 import horovod.spark
 from hora import spark_job
@@ -33,36 +32,8 @@ from sparkdl import HorovodRunner
 @pytest.fixture(scope="module")
 def spark():
     """Two executors with two slots each."""
-    before = dict(os.environ)
-    os.environ.update(job.environment(**variables()))
-    session = (
-        SparkSession.builder.master("local-cluster[2,2,1024]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.executor.memory", "512m")
-        .getOrCreate()
-    )
-    yield session.sparkContext
-    session.stop()
-    os.environ.clear()
-    os.environ.update(before)
-
-
-def variables():
-    return {
-        "SPARK_HOME": os.path.dirname(pyspark.__file__),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
-
-
-def ranks_of(folder):
-    """The processes of the ranks of this test, which it finds by a variable."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if f"HORA_TEST_MARK={folder}\0".encode() in path.read_bytes() and is_alive(path.parent.name):
-                found.append(int(path.parent.name))
-    return found
+    with engines.spark_context(2, 2) as context:
+        yield context
 
 
 def place(tag=None):
@@ -140,7 +111,7 @@ def misbehave(rank, how, mark):
 def test_a_rank_that_fails_is_told_and_the_next_run_works(spark, tmp_path, how, text):
     with pytest.raises(RuntimeError, match=text):
         horovod.spark.run(misbehave, args=(1, how, None), num_proc=3, env={"HORA_TEST_MARK": str(tmp_path)})
-    wait_until(lambda: not ranks_of(tmp_path), "all ranks end")
+    wait_until(lambda: not marked(tmp_path), "all ranks end")
     assert [found[0] for found in horovod.spark.run(place, num_proc=4)] == [0, 1, 2, 3]
 
 
@@ -152,7 +123,7 @@ def test_ranks_that_compute_end_with_the_one_that_failed(spark, tmp_path):
 
     with pytest.raises(RuntimeError, match="KeyError: 'first'"):
         horovod.spark.run(one_fails, num_proc=2, env={"HORA_TEST_MARK": str(tmp_path)})
-    wait_until(lambda: not ranks_of(tmp_path), "all ranks end")
+    wait_until(lambda: not marked(tmp_path), "all ranks end")
 
 
 def test_what_cannot_be_sent(spark):
@@ -228,6 +199,8 @@ def test_example_of_the_documentation(spark):
 DRIVER = """
 import os, sys, time
 from pyspark.sql import SparkSession
+import pyspark
+
 import horovod.spark
 session = (SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
     .config("spark.executor.memory", "512m").getOrCreate())
@@ -245,15 +218,15 @@ def test_nothing_is_left_of_a_driver_that_ends(tmp_path, number):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=job.environment(**variables()),
+        env=job.environment(**engines.spark_variables()),
         start_new_session=True,
     )
     try:
         assert {driver.stdout.readline(), driver.stdout.readline()} == {"[0]<stdout>:runs\n", "[1]<stdout>:runs\n"}
-        assert len(ranks_of(tmp_path)) == 2
+        assert len(marked(tmp_path)) == 2
         driver.send_signal(number)
         driver.wait(60)
-        wait_until(lambda: not ranks_of(tmp_path), "all ranks end")
+        wait_until(lambda: not marked(tmp_path), "all ranks end")
         wait_until(lambda: not servers_of(driver.pid), "the rendezvous server ends")
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -273,7 +246,6 @@ def servers_of(pid):
 
 
 def test_what_is_not_included():
-    assert not hasattr(horovod.spark, "run_elastic")
     with pytest.raises(ImportError):
         __import__("horovod.spark.torch")
 

@@ -83,6 +83,9 @@ class Job {
         return conversation_.sent(OfferTree{{kPartOfTree, kKept}});
       case 'G':
         return conversation_.sent(FetchDelivery{kFetched, 100, "key", {{}, {}}});
+      case 'R':
+        relays_ = true;
+        return conversation_.sent(FrameType::kRelay, "10.0.0.1");
       case 'A':
         conversation_.sent(FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(held_)));
         held_ = 0;
@@ -219,6 +222,10 @@ class Job {
     check(state.missing.size() <= 2);
     for (const std::string& part : state.missing) check(part == kPartOfTree || part == kKept);
   }
+  void on(RelayFrame& frame) {
+    check(relays_ && frame.bytes().size() <= kMostRelayed);
+    if (frame.type == FrameType::kRelayPort) check(frame.number <= 65'535);
+  }
   void on(AgentSuspended&) {}
   void on(LogLine& line) {
     check(++log_lines_ <= kMostLogLines && line.message.size() <= kMostText);
@@ -277,6 +284,7 @@ class Job {
   std::size_t input_ = 0;
   std::size_t log_lines_ = 0;
   bool ordered_ = false;
+  bool relays_ = false;
   bool closed_ = false;
   bool broken_ = false;
 };

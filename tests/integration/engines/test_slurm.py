@@ -2,61 +2,21 @@
 """Jobs inside allocations of a real Slurm on the test hosts (tests/support/engines/slurm.py)."""
 
 import collections
+import contextlib
+import hashlib
 import json
 import os
 import re
-import shutil
 import signal
-import sys
-import tempfile
+import subprocess
+import time
 
 import pytest
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "support", "engines"))
-import slurm
+from slurm_jobs import expect_clean, start
 
 import jobs
 
 HOSTS = 4
-
-
-@pytest.fixture(scope="module")
-def clusters():
-    """The cluster of this module, by its hosts: after a test that broke hosts there are others."""
-    held = {}
-    yield held
-    for one in held.values():
-        one.close()
-        shutil.rmtree(one.folder, ignore_errors=True)
-
-
-@pytest.fixture
-def cluster(hosts, clusters):
-    if slurm.missing():
-        pytest.skip(f"{slurm.missing()} is not installed (scripts/setup --tests)")
-    present = hosts(HOSTS)
-    if present not in clusters:
-        folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
-        os.chmod(folder, 0o755)
-        clusters[present] = slurm.Cluster(present, folder)
-    return clusters[present]
-
-
-@pytest.fixture
-def allocation(cluster):
-    held = []
-
-    def allocate(*options):
-        held.append(cluster.allocate(*options))
-        return held[-1]
-
-    yield allocate
-    for one in held:
-        one.close()
-
-
-def start(horarun, allocation, *arguments, **options):
-    return horarun.start(*arguments, env=allocation.variables, **options)
 
 
 # Four processors a node: eight tasks on four nodes are as unequal as Slurm makes them.
@@ -79,6 +39,16 @@ def test_ranks_are_where_srun_starts_tasks(horarun, allocation, shape):
     assert re.match(told, done.messages), done
 
 
+def test_some_of_the_nodes_and_places_on_them(horarun, allocation, tmp_path):
+    held = allocation("-w", "node1,node2,node3", "--ntasks-per-node=2")
+    seen = ("sh", "-c", 'echo "$HOROVOD_HOSTNAME ${CUDA_VISIBLE_DEVICES-unset}"')
+    done = start(horarun, held, "--include", "node3:1@node2", *seen).finish().expect(0)
+    assert done.ranks() == {0: ["node2 unset"], 1: ["node2 unset"], 2: ["node3 1"]}, done
+    (tmp_path / "ranks").write_text("rank 0=+n2\nrank 1=node2 slot=0\nrank 2=node3\n")
+    done = start(horarun, held, "--rankfile", tmp_path / "ranks", *seen).finish().expect(0)
+    assert done.ranks() == {0: ["node3 unset"], 1: ["node2 unset"], 2: ["node3 unset"]}, done
+
+
 def test_a_collective_job(horarun, allocation):
     held = allocation("-N4", "--ntasks-per-node=2")
     done = start(horarun, held, "--smoke").finish().expect(0)
@@ -98,42 +68,161 @@ def test_variables_of_the_step_stay_with_it(horarun, allocation):
         assert not seen.keys() & {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_ID"}
 
 
-def test_ranks_belong_to_the_step_and_end_with_it(horarun, allocation, cluster):
+@pytest.mark.parametrize("what", ["step", "job"])
+def test_ranks_belong_to_one_step_and_end_with_it(horarun, allocation, cluster, what):
     held = allocation("-N2", "--ntasks-per-node=1")
     job = start(horarun, held, "sh", "-c", "echo up; exec sleep 1000")
     job.read_until("up", 2)
-    assert len([step for step in held.steps() if re.fullmatch(rf"{held.job}\.\d+", step)]) == 2
-    cluster.run("scancel", held.job)
-    done = job.finish(timeout=60)
-    assert done.code not in (0, 1), done
-    jobs.expect_nothing_left(job, also=jobs.agents)
+    steps = held.steps()
+    assert len(steps) == 1
+    cancelled = time.monotonic()
+    cluster.run("scancel", steps[0] if what == "step" else held.job)
+    done = job.finish(timeout=60).expect(125)
+    ended = rf"(STEP {steps[0]}|JOB {held.job}) ON node\d CANCELLED AT"
+    assert re.search(rf"Slurm has ended the job: {ended}", done.messages), done
+    assert "[E_ENGINE]" in done.messages, done
+    expect_clean(job, held, since=cancelled)
 
 
-@pytest.mark.parametrize("who", ["horarun", "srun"])
-def test_killed_by_force(horarun, allocation, who):
-    held = allocation("-N3", "--ntasks-per-node=1")
+def test_ranks_that_ignore_the_cancellation_end_within_the_kill_wait(horarun, allocation, cluster):
+    held = allocation("-N2", "--ntasks-per-node=1")
+    deaf = "trap '' TERM; echo up; while :; do sleep 1000 & wait; done"
+    job = start(horarun, held, "--grace", "60s", "sh", "-c", deaf)
+    job.read_until("up", 2)
+    cluster.run("scancel", held.steps()[0])
+    # Slurm kills after its KillWait of 5 s: far less than the grace, which is not waited for.
+    done = job.finish(timeout=40).expect(125)
+    assert "[E_ENGINE]" in done.messages, done
+    expect_clean(job, held, since=time.monotonic())
+
+
+def helpers(cluster, k):
+    """The pids of the processes that have dialled from host k."""
+    named = cluster.hosts.processes(k, f"\0node{k}\0")
+    return [pid for pid in cluster.hosts.processes(k, "/hora/agent-") if pid in named]
+
+
+@pytest.mark.parametrize("who", ["horarun", "srun", "helper"])
+def test_killed_by_force(horarun, allocation, cluster, who):
+    held = allocation("-w", "node1,node2,node3", "--ntasks-per-node=1")
     job = start(horarun, held, "sh", "-c", "echo up; exec sleep 1000")
     job.read_until("up", 3)
+    killed = time.monotonic()
     if who == "horarun":
         job.send_signal(signal.SIGKILL)
         job.process.wait(timeout=20)
     else:
-        sruns = [p for p in job.survivors() if re.match(r"srun\b.*--unbuffered", p.command)]
-        assert len(sruns) >= 3, job.survivors()
-        os.kill(sruns[0].pid, signal.SIGKILL)
-        done = job.finish(timeout=60)
-        assert "E_HOST_LOST" in done.messages, done
-        # A command to paste, which begins as the agents did.
-        assert re.search(r"try: env .*srun .*--nodelist=node\d' sh -c 'uptime; dmesg \| tail'\n", done.messages), done
-    jobs.expect_nothing_left(job, also=jobs.agents)
+        if who == "srun":
+            # It has forked a guard of its own, which ends by itself.
+            pid = min(p.pid for p in job.survivors() if re.match(r"srun\b.*--unbuffered", p.command))
+        else:
+            (pid,) = helpers(cluster, 2)
+        os.kill(pid, signal.SIGKILL)
+        done = job.finish(timeout=60).expect(125)
+        if who == "srun":
+            assert "Slurm has ended the job: srun was ended by signal 9 [E_ENGINE]" in done.messages, done
+        else:
+            assert "E_HOST_LOST" in done.messages and "host node2" in done.messages, done
+            # A command to paste, which begins as the agents do where there is no step.
+            advice = r"try: env .*srun .*--nodelist=node2' sh -c 'uptime; dmesg \| tail'\n"
+            assert re.search(advice, done.messages), done
+    expect_clean(job, held, since=killed)
+
+
+def test_a_job_outlives_the_daemon_of_a_node(horarun, allocation, cluster):
+    held = allocation("-N2", "--ntasks-per-node=1")
+    program = "echo up; [ $HOROVOD_RANK = 1 ] || read line; exit $((7 - 7 * HOROVOD_RANK))"
+    job = start(horarun, held, "sh", "-c", program, stdin=-1)
+    job.read_until("up", 2)
+    cluster.hosts.execute(2, "pkill", "-KILL", "-x", "slurmd")
+    try:
+        done = job.finish(b"on\n", timeout=60).expect(7)
+        assert "E_" not in done.messages, done
+        expect_clean(job, held, since=time.monotonic())
+    finally:
+        cluster.start_daemon(2)
+
+
+@pytest.fixture
+def cold(cluster):
+    """Forgets what horarun keeps on the hosts."""
+    for k in range(1, HOSTS + 1):
+        cluster.hosts.execute(k, "sh", "-c", "rm -rf ~/.cache/hora /tmp/hora-* /dev/shm/hora-*")
+
+
+def test_what_is_copied_is_kept_and_left_nowhere_else(horarun, allocation, cluster, cold):
+    held = allocation("-N3", "--ntasks-per-node=1")
+    # A node with a warm cache among cold ones.
+    start(horarun, held, "-H", "node2:1", "--engine", "slurm", "true").finish().expect(0)
+    for _ in range(2):
+        done = start(horarun, held, "hostname").finish().expect(0)
+        assert sorted(line for lines in done.ranks().values() for line in lines) == ["node1", "node2", "node3"]
+        assert "not all hosts" not in done.messages, done
+    for k in range(1, 4):
+        kept = cluster.hosts.execute(k, "sh", "-c", "ls ~/.cache/hora").split()
+        assert len([name for name in kept if name.startswith("agent-")]) == 2, kept
+        assert not cluster.hosts.execute(k, "sh", "-c", "ls -d /tmp/.hora-* ~/.cache/hora/.ship-*", check=False)
+
+
+def test_one_srun_for_each_host_where_files_cannot_be_copied(horarun, allocation, cluster, cold):
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
+    cluster.hosts.execute(2, "mount", "-t", "tmpfs", "-o", "ro", "none", "/tmp")
+    try:
+        done = start(horarun, held, "hostname").finish().expect(0)
+    finally:
+        cluster.hosts.execute(2, "umount", "/tmp")
+    assert sorted(line for lines in done.ranks().values() for line in lines) == ["node1", "node2"]
+    told = re.findall(r"not all hosts are reached by one step \((.*)\); the others by one each\n", done.messages)
+    assert len(told) == 1 and "sbcast" in told[0], done
     jobs.wait_until(lambda: not held.steps(), "the steps to end")
+
+
+def test_one_srun_for_each_host_that_cannot_dial(horarun, allocation, cluster):
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
+    start(horarun, held, "true").finish().expect(0)
+    # A firewall lets node2 reach no port of the launcher's machine but those of Slurm.
+    first, last = cluster.srun_ports
+    rule = ["OUTPUT", "-p", "tcp", "--syn", "-m", "multiport", "!", "--dports", f"{first}:{last},6817,6818"]
+    rules = [["iptables", *rule, "-d", cluster.address, "-j", "REJECT"], ["ip6tables", *rule, "-j", "REJECT"]]
+    for table, *words in rules:
+        cluster.hosts.execute(2, table, "-I", *words)
+    try:
+        job = start(horarun, held, "sh", "-c", "hostname; echo up; exec sleep 1000")
+        job.read_until("up", 2)
+        assert len(held.steps()) == 2
+        job.send_signal(signal.SIGTERM)
+        done = job.finish(timeout=60).expect(143)
+    finally:
+        for table, *words in rules:
+            cluster.hosts.execute(2, table, "-D", *words)
+    assert "by one step (host node2: no launcher answers" in done.messages, done
+    jobs.wait_until(lambda: not held.steps(), "the steps to end")
+
+
+def test_no_secret_is_in_sight(horarun, allocation, cluster):
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
+    secret = "a secret of the user"
+    command = 'test "$MY_SECRET" = "$0" && echo up; exec sleep 1000'
+    job = horarun.start("sh", "-c", command, secret, env={**held.variables, "MY_SECRET": secret})
+    job.read_until("up", 2)
+    for process in job.survivors():
+        assert "hora://" not in process.command, process
+    for k in (1, 2):
+        (pid,) = helpers(cluster, k)
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()
+        assert b"HOME=" in environment and not re.search(rb"hora://|MY_SECRET|HORA_", environment), environment
+    job.send_signal(signal.SIGTERM)
+    job.finish(timeout=60).expect(143)
 
 
 def test_what_a_rank_prints_and_reads_is_whole(horarun, allocation):
     held = allocation("-N2", "--ntasks-per-node=1")
-    data = os.urandom(8 << 20) + b"\n"
-    job = start(horarun, held, "--no-prefix-output", "-np", 1, "cat", stdin=-1)
-    assert job.finish(data).expect(0).out == data
+    data = os.urandom(32 << 20)
+    program = "sha256sum; head -c 20000000 /dev/zero; echo"
+    job = start(horarun, held, "--no-prefix-output", "-np", 1, "sh", "-c", program, stdin=-1)
+    out = job.finish(data, timeout=120).expect(0).out
+    assert out == hashlib.sha256(data).hexdigest().encode() + b"  -\n" + bytes(20_000_000) + b"\n"
 
 
 def test_exit_code_and_signal(horarun, allocation):
@@ -143,7 +232,7 @@ def test_exit_code_and_signal(horarun, allocation):
 
 
 def test_what_the_user_says_wins(horarun, allocation):
-    held = allocation("-N2", "--ntasks-per-node=1")
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
     shown = json.loads(start(horarun, held, "--dry-run", "--json", "true").finish().expect(0).text)
     assert (shown["engine"]["name"], shown["engine"]["job"]) == ("slurm", held.job) and "srun" in shown["rsh"]
     done = start(horarun, held, "--engine", "none", "-np", 2, "hostname").finish().expect(0)
@@ -157,7 +246,7 @@ def test_what_the_user_says_wins(horarun, allocation):
 
 
 def test_who_tells_of_the_allocation(horarun, allocation, tmp_path):
-    held = allocation("-N2", "--ntasks-per-node=1")
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
     text = f"Slurm job {held.job}: 2 slots on 2 hosts (node1:1,node2:1); agents start by srun"
     expected = {"name": "slurm", "job": held.job, "text": text}
     examined = json.loads(start(horarun, held, "doctor", "--json").finish().text)
@@ -168,3 +257,57 @@ def test_who_tells_of_the_allocation(horarun, allocation, tmp_path):
     events = [json.loads(line) for line in done.messages.splitlines()]
     told = next(event for event in events if event["event"] == "allocation")
     assert (told["engine"], told["job"], told["text"]) == ("slurm", held.job, text)
+
+
+@pytest.fixture
+def batch(cluster, build):
+    """Submits a script in which $horarun runs on the first node; answers the job's id and its output file."""
+    installed = os.path.join(cluster.folder, "hora")
+    if not os.path.isdir(installed):
+        command = ["cmake", "--install", build, "--prefix", installed]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    jobs_of_test = []
+
+    def submit(options, script):
+        output = os.path.join(cluster.folder, f"batch-{len(os.listdir(cluster.folder))}.txt")
+        text = f"horarun={installed}/bin/horarun\n{script}"
+        words = ["sbatch", "--parsable", "--output", output, "--chdir", cluster.folder, *options, f"--wrap={text}"]
+        jobs_of_test.append(cluster.run(*words).strip())
+        return jobs_of_test[-1], output
+
+    yield submit
+    for job in jobs_of_test:
+        cluster.run("scancel", job, check=False)
+        jobs.wait_until(lambda job=job: not cluster.run("squeue", "-h", "-j", job, check=False), "the job to end")
+
+
+def test_a_batch_job(cluster, batch):
+    job, output = batch(["-N3", "--ntasks-per-node=2"], '$horarun sh -c "hostname; exit 7"; echo code $?')
+    jobs.wait_until(lambda: "code" in read(output), "the script's last line", 60)
+    text = read(output)
+    assert f"Slurm job {job}: 6 slots on 3 hosts" in text and "code 7" in text, text
+    assert "not all hosts" not in text, text
+
+
+@pytest.mark.parametrize("before", ["", "exec "])
+def test_a_batch_job_that_is_cancelled(cluster, batch, before):
+    job, output = batch(["-N3", "--ntasks-per-node=1"], before + '$horarun sh -c "echo up; exec sleep 1000"; exit')
+    jobs.wait_until(lambda: read(output).count("up") == 3, "the ranks to start", 60)
+    cancelled = time.monotonic()
+    cluster.run("scancel", job)
+    left = []
+
+    def is_clean():
+        left[:] = [*jobs.agents(), *cluster.cgroups(job)]
+        return not left
+
+    jobs.wait_until(is_clean, "everything to end", cancelled + 30 - time.monotonic())
+    # A shell before horarun dies of the signal, and Slurm kills at once what it leaves.
+    if before:
+        jobs.wait_until(lambda: "[E_ENGINE]" in read(output), f"the last word in {output}", 5)
+
+
+def read(path):
+    with contextlib.suppress(FileNotFoundError), open(path, errors="replace") as file:
+        return file.read()
+    return ""

@@ -121,6 +121,25 @@ def check_groups():
     assert [result.shape for result in gathered] == [(2 * hvd.size(), 2)] * 2
 
 
+def check_what_nccl_does_not_do_goes_through_host_memory():
+    stream = gpu_double.Stream()
+    with gpu_double.current(stream):
+        same = Late(stream, own() - 10 * hvd.rank() + 1)
+        handle = hvd.allreduce_async_(same.tensor, name="adasum", op=hvd.Adasum)
+        same.gate.set()
+        # Of equal vectors it is the average.
+        assert torch.equal(on_host(hvd.synchronize(handle)), own() - 10 * hvd.rank() + 1)
+    whole = on_device((own() + 1).to(torch.int16))
+    assert torch.equal(on_host(hvd.allreduce(whole, name="int16", op=hvd.Sum)), (total() + hvd.size()).to(torch.int16))
+    scattered = on_host(hvd.reducescatter(whole, name="scattered", op=hvd.Sum))
+    rows = torch.chunk((total() + hvd.size()).to(torch.int16), hvd.size())
+    assert torch.equal(scattered, rows[hvd.rank()])
+    if hvd.rank() == 0:
+        alone = hvd.allreduce(whole, name="int16 of one", op=hvd.Sum)
+        assert torch.equal(on_host(alone), (own() + 1).to(torch.int16))
+    hvd.join()
+
+
 def check_tensors_freed_early():
     """The script has forgotten its tensor when the GPU comes to it."""
     for start in (hvd.allreduce_async, hvd.allreduce_async_):

@@ -7,6 +7,8 @@
 
 Authentication is off (auth/none): the test hosts are nobody else's."""
 
+import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -18,6 +20,8 @@ PROGRAMS = ("slurmctld", "slurmd", "salloc", "srun", "sbatch", "sinfo", "scontro
 CPUS = 4
 HEAD = 250  # the number of this machine among the test hosts
 PATIENCE_S = 60.0
+FREEZER = "/sys/fs/cgroup/freezer"  # of cgroup v1: v2 would need a systemd on each host
+SRUN_PORTS = (60001, 63000)
 
 CONFIGURATION = """\
 ClusterName=test
@@ -26,7 +30,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/none
 CredType=cred/none
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{containment}
 TaskPlugin=task/none
 MpiDefault=none
 SwitchType=switch/none
@@ -43,8 +47,16 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=5
+SrunPortRange={srun_ports}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+CONTAINMENT = """\
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+CgroupAutomount=no
 """
 
 
@@ -58,18 +70,32 @@ class Cluster:
     def __init__(self, hosts, folder):
         self.hosts = hosts
         self.folder = folder
+        self.address = hosts.address(HEAD)
+        self.srun_ports = SRUN_PORTS
         os.makedirs(os.path.join(self.folder, "state"))
+        self.contained = os.access(FREEZER, os.W_OK)
+        mark = os.path.basename(folder)
+        self.freezer = f"{FREEZER}/{mark}"  # what the nodes see instead of the machine's own
         configuration = os.path.join(self.folder, "slurm.conf")
         nodes = "\n".join(
             f"NodeName={name} NodeAddr={hosts.address(k)} CPUs={CPUS} RealMemory=1000 State=UNKNOWN"
             for k, name in enumerate(hosts.names, 1)
         )
+        ports = "{}-{}".format(*self.srun_ports)
+        text = CONFIGURATION.format(
+            head=socket.gethostname(),
+            address=self.address,
+            folder=self.folder,
+            nodes=nodes,
+            srun_ports=ports,
+            containment="cgroup" if self.contained else "linuxproc",
+        )
         with open(configuration, "w") as file:
-            file.write(
-                CONFIGURATION.format(
-                    head=socket.gethostname(), address=hosts.address(HEAD), folder=self.folder, nodes=nodes
-                )
-            )
+            file.write(text)
+        if self.contained:
+            with open(os.path.join(self.folder, "cgroup.conf"), "w") as file:
+                file.write(CONTAINMENT)
+            os.mkdir(self.freezer)
         self.environment = {
             "SLURM_CONF": configuration,
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -79,12 +105,20 @@ class Cluster:
             ["/usr/sbin/slurmctld", "-D", "-f", configuration], env=self.environment, stderr=subprocess.DEVNULL
         )
         try:
-            for k, name in enumerate(hosts.names, 1):
-                hosts.execute(k, "env", f"SLURM_CONF={configuration}", "/usr/sbin/slurmd", "-N", name)
+            for k in range(1, len(hosts.names) + 1):
+                if self.contained:
+                    hosts.execute(k, "mount", "--bind", self.freezer, FREEZER)
+                self.start_daemon(k)
             self._wait_until_idle()
         except BaseException:
             self.close()
             raise
+
+    def start_daemon(self, number):
+        """Of a host, by its number."""
+        name = self.hosts.names[number - 1]
+        configuration = self.environment["SLURM_CONF"]
+        self.hosts.execute(number, "env", f"SLURM_CONF={configuration}", "/usr/sbin/slurmd", "-N", name)
 
     def _wait_until_idle(self):
         deadline = time.monotonic() + PATIENCE_S
@@ -96,6 +130,10 @@ class Cluster:
     def allocate(self, *options):
         """An allocation that stands until close(): its variables, as a shell in it has them."""
         return Allocation(self, options)
+
+    def cgroups(self, job):
+        """Of the steps that srun has made, on all nodes."""
+        return glob.glob(f"{self.freezer}/slurm_*/uid_*/job_{job}/step_[0-9]*")
 
     def states(self):
         return set(self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split())
@@ -124,6 +162,9 @@ class Cluster:
         except subprocess.TimeoutExpired:
             self.controller.kill()
             self.controller.wait()
+        for folder in sorted(glob.glob(f"{self.freezer}/**/", recursive=True), key=len, reverse=True):
+            with contextlib.suppress(OSError):  # its last process may just be ending
+                os.rmdir(folder)
 
 
 class Allocation:
@@ -148,7 +189,12 @@ class Allocation:
         return done.stdout
 
     def steps(self):
-        return self.cluster.run("squeue", "-h", "-s", "-o", "%i", "-j", self.job).split()
+        """Those that srun has made; Slurm has some of its own."""
+        listed = self.cluster.run("squeue", "-h", "-s", "-o", "%i", "-j", self.job).split()
+        return [step for step in listed if step.rpartition(".")[2].isdigit()]
+
+    def cgroups(self):
+        return self.cluster.cgroups(self.job)
 
     def close(self):
         self.holder.stdin.close()  # salloc's own program ends, and salloc gives the nodes back

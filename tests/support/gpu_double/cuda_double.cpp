@@ -357,18 +357,6 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t byte
   expect_page_locked(from, bytes);
   return copy_later(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream);
 }
-CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
-  expect_device_memory(reinterpret_cast<void*>(to), bytes, "cuMemcpyHtoD");
-  default_stream().drain();
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
-  return CUDA_SUCCESS;
-}
-CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
-  expect_device_memory(reinterpret_cast<void*>(from), bytes, "cuMemcpyDtoH");
-  default_stream().drain();
-  std::memcpy(to, reinterpret_cast<void*>(from), bytes);
-  return CUDA_SUCCESS;
-}
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   if (need_context() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
   while (loads_held) std::this_thread::sleep_for(std::chrono::milliseconds(1));

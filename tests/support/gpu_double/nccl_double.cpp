@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A double of NCCL for ranks of one host; see README.md.
+// A double of NCCL for ranks of one host; see README.md. HORA_DOUBLE_OLD_NCCL: of NCCL 2.8, without
+// what came later.
 #include <fcntl.h>
 #include <nccl.h>
 #include <sched.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -28,6 +30,15 @@ namespace {
 
 constexpr int kMostRanks = 16;
 constexpr std::size_t kMailBytes = 64 * 1024;
+#ifdef HORA_DOUBLE_OLD_NCCL
+constexpr int kVersion = 2804;
+constexpr bool kHasBfloat16 = false;
+constexpr ncclResult_t kPeerIsGone = ncclSystemError;
+#else
+constexpr int kVersion = NCCL_VERSION_CODE;
+constexpr bool kHasBfloat16 = true;
+constexpr ncclResult_t kPeerIsGone = ncclRemoteError;
+#endif
 
 // A stream of bytes from one rank to another: a ring with one writer and one reader.
 struct Mail {
@@ -171,6 +182,7 @@ std::map<int, Product> products;
 
 // None: no such operator, or one of another communicator or type.
 std::optional<Reduction> reduction_of(ncclRedOp_t op, ncclDataType_t type, ncclComm_t of) {
+  if (type == ncclBfloat16 && !kHasBfloat16) return std::nullopt;
   switch (op) {
     case ncclMin:
       return Reduction{HORA_MIN, 1};
@@ -224,6 +236,12 @@ void broadcast(ncclComm& self, const void* from, void* to, std::size_t bytes, in
   }
   if (to != from) std::memmove(to, from, bytes);
 }
+
+// As NCCL has it among its constants.
+#define HORA_TEXT_OF(x) #x
+#define HORA_TEXT(x) HORA_TEXT_OF(x)
+__attribute__((used)) const char kBannerText[] = "NCCL version " HORA_TEXT(
+    NCCL_MAJOR) "." HORA_TEXT(NCCL_MINOR) "." HORA_TEXT(NCCL_PATCH) "+cuda11.0";
 
 std::atomic<int> started_calls{0};
 std::atomic<bool> broken{false};
@@ -283,37 +301,9 @@ bool shares_its_device(const ncclComm& self) {
   return shares;
 }
 
-using hora::gpu_double::expect_device_memory;
-
-}  // namespace
-
-extern "C" {
-
-// Of this process; for tests.
-int hora_double_started() { return started_calls; }
-// From now on its communicators say, when they are asked, that something has failed.
-void hora_double_break() { broken = true; }
-
-ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
-  return ncclSuccess;
-}
-const char* ncclGetErrorString(ncclResult_t result) {
-  if (result == ncclRemoteError) return "a remote process has exited";
-  return result == ncclInvalidUsage ? "invalid usage" : "an error of the double";
-}
-const char* ncclGetLastError(ncclComm_t) { return ""; }
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  static std::atomic<int> made{0};
-  std::memset(id, 0, sizeof *id);
-  std::snprintf(id->internal, sizeof id->internal, "/hora-nccl-double-%d-%d", getpid(), made++);
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, int rank,
-                                    ncclConfig_t* config) {
-  if (size > kMostRanks || config == nullptr || config->blocking != 0) return ncclInvalidArgument;
+// Not complete before all have come.
+ncclResult_t come_to_meeting(ncclComm_t* out, int size, const ncclUniqueId& id, int rank) {
+  if (size > kMostRanks || hora::gpu_double::current_device() < 0) return ncclInvalidArgument;
   auto* const self = new ncclComm;
   self->rank = rank;
   self->size = size;
@@ -328,17 +318,66 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, 
   self->meeting->device[rank] = hora::gpu_double::current_device();
   self->meeting->joined.fetch_add(1);
   *out = self;
-  return ncclInProgress;
+  return ncclSuccess;
+}
+
+bool is_complete(ncclComm& self) {
+  if (!self.ready && self.meeting->joined.load() == self.size) {
+    shm_unlink(self.name.c_str());  // all have it
+    self.ready = true;
+  }
+  return self.ready;
+}
+
+using hora::gpu_double::expect_device_memory;
+
+}  // namespace
+
+extern "C" {
+
+// Of this process; for tests.
+int hora_double_started() { return started_calls; }
+// From now on its communicators say, when they are asked, that something has failed.
+void hora_double_break() { broken = true; }
+
+ncclResult_t ncclGetVersion(int* version) {
+  const char* const wanted = std::getenv("HORA_DOUBLE_NCCL");
+  *version = wanted == nullptr ? kVersion : std::atoi(wanted);
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  if (result == kPeerIsGone) return "a remote process has exited";
+  return result == ncclInvalidUsage ? "invalid usage" : "an error of the double";
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> made{0};
+  std::memset(id, 0, sizeof *id);
+  std::snprintf(id->internal, sizeof id->internal, "/hora-nccl-double-%d-%d", getpid(), made++);
+  return ncclSuccess;
+}
+
+#ifndef HORA_DOUBLE_OLD_NCCL
+const char* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config == nullptr || config->blocking != 0) return ncclInvalidArgument;
+  const ncclResult_t come = come_to_meeting(out, size, id, rank);
+  return come == ncclSuccess ? ncclInProgress : come;
+}
+#endif
+
+// Blocks, and a rank that does not come makes it block for ever.
+ncclResult_t ncclCommInitRank(ncclComm_t* out, int size, ncclUniqueId id, int rank) {
+  const ncclResult_t come = come_to_meeting(out, size, id, rank);
+  while (come == ncclSuccess && !is_complete(**out)) sched_yield();
+  return come;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t* state) {
-  if (!self->ready && self->meeting->joined.load() == self->size) {
-    shm_unlink(self->name.c_str());  // all have it
-    self->ready = true;
-  }
-  *state = self->ready ? ncclSuccess : ncclInProgress;
+  *state = is_complete(*self) ? ncclSuccess : ncclInProgress;
   for (int rank = 0; self->ready && rank < self->size; ++rank) {
-    if (is_gone(*self, rank)) *state = ncclRemoteError;
+    if (is_gone(*self, rank)) *state = kPeerIsGone;
   }
   if (self->ready && broken) *state = ncclSystemError;
   if (self->ready && shares_its_device(*self)) *state = ncclInvalidUsage;
@@ -372,6 +411,7 @@ ncclResult_t ncclGroupEnd() {
   return ncclSuccess;
 }
 
+#ifndef HORA_DOUBLE_OLD_NCCL
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                       ncclScalarResidence_t where, ncclComm_t communicator) {
   if (where != ncclScalarHostImmediate || !communicator->ready) return ncclInvalidArgument;
@@ -390,6 +430,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t communicator) {
   products.erase(found);
   return ncclSuccess;
 }
+#endif
 
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream) {

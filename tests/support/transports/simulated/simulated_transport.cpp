@@ -39,7 +39,10 @@ Status hand_over(int channel, const std::string& name, const os::Fd& stream) {
 
 class SimulatedTransport : public Transport {
  public:
-  Result<os::Fd> start(const Host& host, int, const AgentImage&, Clock::time_point) override {
+  explicit SimulatedTransport(StageObserver observer) : observer_(std::move(observer)) {}
+
+  Result<os::Fd> start(const Host& host, int host_index, const AgentImage&,
+                       Clock::time_point) override {
     const char* channel = std::getenv(test::kHandOverVariable);
     if (channel == nullptr) {
       return make_error(ErrorCode::kUsage,
@@ -52,15 +55,19 @@ class SimulatedTransport : public Transport {
     os::Fd ours(ends[0]);
     const os::Fd theirs(ends[1]);
     HORA_TRY(hand_over(std::atoi(channel), host.name, theirs));
+    observer_(host_index, Stage::kShell, "");
     return ours;
   }
+
+ private:
+  StageObserver observer_;
 };
 
 constexpr TransportDescriptor kDescriptor{
     .name = "simulated",
     .how = "a program that plays the agents of all hosts",
-    .create = [](const JobSpec&, StageObserver) {
-      return std::unique_ptr<Transport>(std::make_unique<SimulatedTransport>());
+    .create = [](const JobSpec&, StageObserver observer) {
+      return std::unique_ptr<Transport>(std::make_unique<SimulatedTransport>(std::move(observer)));
     }};
 
 }  // namespace

@@ -9,7 +9,7 @@ using namespace hora::pmi;
 namespace {
 
 // Two hosts, this one has ranks 0 and 1.
-const PmiJob kJob{"id", {{"a", {0, 1}}, {"b", {2}}}, 0, ""};
+const PmiJob kJob{"id", {{"a", {0, 1}}, {"b", {2}}}, 0, "", {}};
 
 }  // namespace
 
@@ -34,6 +34,16 @@ TEST_CASE("PMI-1: what a rank asks at its start") {
   CHECK_FALSE(abort_code("cmd=finalize exitcode=3"));
   CHECK(protocol.handle(1, "cmd=publish_name service=x port=y") ==
         "cmd=publish_name_result rc=-1 msg=not_supported\n");
+}
+
+TEST_CASE("PMI-1: the number of a rank's program") {
+  PmiJob job = kJob;
+  job.next_programs = {1, 2};
+  Pmi1Protocol protocol(job);
+  CHECK(protocol.handle(0, "cmd=get_appnum") == "cmd=appnum appnum=0\n");
+  CHECK(protocol.handle(1, "cmd=get_appnum") == "cmd=appnum appnum=1\n");
+  CHECK(program_number(job, 2) == 2);
+  CHECK(program_number(job, 9) == 2);
 }
 
 TEST_CASE("PMI-1: keys are seen here at once, elsewhere after a barrier of all") {

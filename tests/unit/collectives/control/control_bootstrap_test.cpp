@@ -152,9 +152,10 @@ TEST_CASE("strangers who go on talking do not keep rank 0 from seeing that a mee
   CHECK(over_meanwhile);
 }
 
-TEST_CASE("a rank is let in before all of a crowd that stands behind it was") {
+// One rank, and a crowd of strangers behind it: how many of them still waited when the meeting
+// ended.
+static int still_waiting_behind_a_rank() {
   constexpr int kCrowd = 1'000;
-  os::raise_file_limit();
   auto listener = open_control_listener(*hora::parse_ip_address("127.0.0.1"));
   REQUIRE(listener);
   const Endpoint where = *net::local_endpoint(listener->get());
@@ -181,7 +182,17 @@ TEST_CASE("a rank is let in before all of a crowd that stands behind it was") {
     char byte = 0;
     reset += !net::receive_some(socket.get(), &byte, 1, in(kPatience));
   }
-  CHECK(reset > 0);
+  return reset;
+}
+
+TEST_CASE("a rank is let in before all of a crowd that stands behind it was") {
+  os::raise_file_limit();
+  // The kernel may keep the rank from running until rank 0 has heard the whole crowd. Where rank 0
+  // hears it first in any case, that is so every time.
+  bool before_all = false;
+  for (int turn = 0; turn < 20 && !before_all; ++turn)
+    before_all = still_waiting_behind_a_rank() > 0;
+  CHECK(before_all);
 }
 
 TEST_CASE("a process without the token is refused, and the job goes on") {

@@ -27,6 +27,8 @@ TEST_CASE("agent options: values, numbers and flags") {
                                        "/a:/b",
                                        "--run-path",
                                        "/r",
+                                       "--program",
+                                       "python3",
                                        "--find",
                                        "libmpi.so.40",
                                        "--shim-margin-ms",
@@ -44,6 +46,7 @@ TEST_CASE("agent options: values, numbers and flags") {
         CacheLimits{std::chrono::seconds(2592000), std::uint64_t{5'000'000'000}});
   CHECK(options->library_path == "/a:/b");
   CHECK(options->run_path == "/r");
+  CHECK(options->program == "python3");
   CHECK(options->find == "libmpi.so.40");
   CHECK(options->launcher == 17);
   CHECK(options->shim_margin_ms == 5);

@@ -105,4 +105,21 @@ TEST_CASE("parts: the doctor loads what ranks would load") {
   CHECK(examined(false) == "doctor");
 }
 
+TEST_CASE("parts: a job may use NCCL unless it has one rank, or HORA_BACKENDS rules it out") {
+  CHECK(may_use_nccl(job_of(2), {}));
+  CHECK_FALSE(may_use_nccl(job_of(1), {}));
+  const auto with = [](const char* list) {
+    return may_use_nccl(job_of(2), {{"HORA_BACKENDS", list}});
+  };
+  CHECK(with(""));
+  CHECK(with("NCCL, gloo"));
+  CHECK(with("-mpi"));
+  CHECK_FALSE(with("gloo,shm"));
+  CHECK_FALSE(with("-nccl"));
+  CHECK_FALSE(with("-mpi,-nccl"));
+  JobSpec spec = job_of(2);
+  spec.knobs.push_back({"HORA_BACKENDS", "gloo"});
+  CHECK_FALSE(may_use_nccl(spec, {{"HORA_BACKENDS", "nccl"}}));
+}
+
 }  // namespace hora::launcher

@@ -13,10 +13,16 @@
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
+using hora::Result;
 
 namespace fs = std::filesystem;
 
 namespace {
+
+Result<UserTree> read_tree(const std::vector<TreeRoot>& roots, std::uint64_t most) {
+  TreeMemory none("", "");
+  return read_user_tree(roots, most, none);
+}
 
 // A folder, alone in a temporary one.
 struct Folder {
@@ -37,10 +43,10 @@ struct Folder {
     std::ofstream(path + "/" + name) << text;
   }
   UserTree read(const std::string& prefix = "") const {
-    return read_user_tree({{path, prefix}}, 1'000'000).value();
+    return read_tree({{path, prefix}}, 1'000'000).value();
   }
   std::string fault(std::uint64_t most = 1'000'000) const {
-    const auto tree = read_user_tree({{path, ""}}, most);
+    const auto tree = read_tree({{path, ""}}, most);
     REQUIRE(!tree);
     return tree.error().message;
   }
@@ -126,11 +132,10 @@ TEST_CASE("user tree: what cannot be sent is one error") {
   CHECK(folder.fault(1'000).find("data alone has 4.9K") != std::string::npos);
   folder.write("two\nlines", "x");
   CHECK(folder.fault().find("line break") != std::string::npos);
-  const auto missing = read_user_tree({{folder.path + "/none", ""}}, 1);
+  const auto missing = read_tree({{folder.path + "/none", ""}}, 1);
   REQUIRE(!missing);
   CHECK(missing.error().message.find("none") != std::string::npos);
-  const auto twice =
-      read_user_tree({{folder.path + "/data", ""}, {folder.path + "/data", ""}}, 100'000);
+  const auto twice = read_tree({{folder.path + "/data", ""}, {folder.path + "/data", ""}}, 100'000);
   REQUIRE(!twice);
   CHECK(twice.error().message.find("would be one file") != std::string::npos);
 }
@@ -139,9 +144,10 @@ TEST_CASE("user tree: a file that changes between reading and packing is not sen
   const Folder folder;
   folder.write("a", "text");
   const UserTree tree = folder.read();
-  CHECK(tree_part_frames(tree.parts.front()).has_value());
+  PackingState state;
+  CHECK(tree_part_frames(tree.parts.front(), state).has_value());
   folder.write("a", "other text");
-  const auto packed = tree_part_frames(tree.parts.front());
+  const auto packed = tree_part_frames(tree.parts.front(), state);
   REQUIRE(!packed);
   CHECK(packed.error().message.find("has changed") != std::string::npos);
 }

@@ -95,6 +95,45 @@ TEST_CASE("vendor need: ship sends to all, and refuses hosts that cannot load it
         "Open MPI cannot be sent to the host (HORA_MPI=ship): this machine's is for x86_64");
 }
 
+TEST_CASE("vendor need: what works with a driver is for hosts that have one") {
+  VendorNeed need = need_of(VendorMode::kAuto);
+  need.with = {"libcuda.so.1"};
+  need.with_gpu = true;
+  need.is_optional = true;
+  VendorPart part = *need.part;
+  part.needs = {"libstdc++.so.6"};
+  need.part = std::make_shared<const VendorPart>(part);
+  CHECK(libraries_of(need) == std::vector<std::string>{"libmpi.so.40", "libcuda.so.1"});
+  CHECK(needed_part(need)->with == std::vector<std::string>{"libcuda.so.1", "libstdc++.so.6"});
+
+  Hello host = kLacks;
+  host.gpus = 1;
+  host.libraries.push_back({"libcuda.so.1", "/lib/libcuda.so.1", ""});
+  CHECK_FALSE(uses_sent(need, host));  // it has no C++
+  need.mode = VendorMode::kShip;
+  CHECK(why_unfit(need, host, true)->message ==
+        "Open MPI cannot be sent to the host (HORA_MPI=ship): this machine's needs libstdc++.so.6 "
+        "of the host");
+  CHECK_FALSE(why_unfit(need, kLacks, true));  // no use for it
+  host.libraries.push_back({"libstdc++.so.6", "/lib/libstdc++.so.6", ""});
+  CHECK_FALSE(why_unfit(need, host, true));
+  need.mode = VendorMode::kAuto;
+  CHECK(uses_sent(need, host));
+  CHECK_FALSE(uses_sent(need, kLacks));
+  host.gpus = 0;
+  CHECK_FALSE(uses_sent(need, host));
+  // The job runs without it.
+  host.gpus = 1;
+  need.part.reset();
+  need.why_no_part = "this machine has none";
+  for (const VendorMode mode : {VendorMode::kAuto, VendorMode::kSite}) {
+    need.mode = mode;
+    CHECK_FALSE(why_unfit(need, host, true));
+    CHECK(unfit_warning(need, host, true).empty());
+    CHECK(plan_text(need).empty());
+  }
+}
+
 TEST_CASE("vendor need: a host that says nothing of a library lacks it") {
   CHECK(why_unfit(need_of(VendorMode::kSite), Hello{}, true)->message ==
         "the host has no Open MPI that programs can load (HORA_MPI=site): libmpi.so.40 was not "

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -177,6 +178,54 @@ TEST_CASE("the reference of engines has the table of the registry", "[accept]") 
   } else {
     CHECK(page == expected);
   }
+}
+
+TEST_CASE("engines: one step for all hosts") {
+  const auto found = find(inputs({{"SLURM_JOB_ID", "1"},
+                                  {"SLURM_JOB_NODELIST", "n[1-2]"},
+                                  {"SLURM_NTASKS", "4"},
+                                  {"SLURM_LABELIO", "1"},
+                                  {"SLURM_TASKS_PER_NODE", "2(x2)"}}),
+                          {"--mem=0"});
+  REQUIRE(found);
+  REQUIRE(found->step);
+  const auto& words = found->step->start;
+  const auto has = [&words](std::string_view word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  // What the user adds comes behind ours, and so wins.
+  CHECK(std::find(words.begin(), words.end(), "--mem=0") >
+        std::find(words.begin(), words.end(), "--input=all"));
+  CHECK(words.back() == "--nodelist={hosts}");
+  CHECK(has("SLURM_NTASKS"));  // behind -u
+  CHECK(has("SLURM_LABELIO"));
+  // Nothing of the user's environment but what a shell needs crosses the network in the clear.
+  CHECK(has("SLURM_EXPORT_ENV=HOME,PATH,USER,LOGNAME,TMPDIR,XDG_CACHE_HOME"));
+  CHECK_FALSE(find(inputs({{"LSB_JOBID", "1"}, {"LSB_MCPU_HOSTS", "a 1 b 1"}}))->step);
+}
+
+TEST_CASE("engines: the words by which Slurm ends a job") {
+  const auto last_word = find_engine("slurm")->last_word;
+  CHECK(last_word("srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+                  "slurmstepd-n1: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-31T12:00:00 ***\n"
+                  "srun: error: n1: task 0: Terminated\n") ==
+        "STEP 12.0 ON n1 CANCELLED AT 2026-01-31T12:00:00");
+  // The line with the reason beats the one without.
+  CHECK(last_word(
+            "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-31T12:00:00 ***\n"
+            "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-01-31T12:00:00 DUE TO TIME "
+            "LIMIT ***\n") == "JOB 12 ON n1 CANCELLED AT 2026-01-31T12:00:00 DUE TO TIME LIMIT");
+  CHECK(last_word("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-31T12:00:00 DUE TO "
+                  "PREEMPTION ***") ==
+        "JOB 7 ON n1 CANCELLED AT 2026-01-31T12:00:00 DUE TO PREEMPTION");
+  CHECK(last_word(
+            "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-31T12:00:00 DUE TO NODE "
+            "FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n")
+            .ends_with("DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"));
+  CHECK(last_word("srun: error: Node failure on n2\n").empty());
+  CHECK(last_word("srun: error: n2: task 1: Exited with exit code 7\n").empty());
+  CHECK(last_word("CANCELLED AT the theatre\n").empty());
+  CHECK(last_word("").empty());
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 
 #include <signal.h>
 
+#include <thread>
+
+#include "launcher/agent/host_facts.h"
 #include "rendezvous/base/machine.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
@@ -89,6 +92,26 @@ TEST_CASE("two agents greet, run a rank each, and leave") {
   CHECK(agents.hosts_with<RankExit>().size() == 2);
   CHECK(agents.fleet->network(0).name == "a");
   CHECK_FALSE(agents.fleet->is_remote(0));
+}
+
+TEST_CASE("no rank has ended later than that was heard, however late its agent's greeting was") {
+  Agents agents;
+  agents.on_event = [&](int host, const FleetEvent& event) {
+    if (std::holds_alternative<AgentGreeted>(event)) {
+      agents.fleet->send(host, test::shell_order("exit 3"));
+    } else if (std::holds_alternative<AgentReady>(event)) {
+      agents.fleet->send(host, FrameType::kStart);
+    } else if (const auto* exit = std::get_if<RankExit>(&event)) {
+      const std::chrono::nanoseconds ended(exit->clock_ns);
+      CHECK(ended + agents.fleet->clock_offset(host) <= std::chrono::nanoseconds(wall_clock_ns()));
+    } else if (std::holds_alternative<AgentLeft>(event)) {
+      agents.loop->stop();
+    }
+  };
+  agents.connect("a");
+  std::this_thread::sleep_for(200ms);  // the greeting lies there, unread
+  agents.run();
+  CHECK(agents.hosts_with<RankExit>().size() == 1);
 }
 
 TEST_CASE("an agent that dies is lost, once") {

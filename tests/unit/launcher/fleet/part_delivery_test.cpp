@@ -2,6 +2,7 @@
 // What the launcher tells which host, and when a host has all that it lacked.
 #include "launcher/fleet/part_delivery.h"
 
+#include "launcher/protocol/agent_limits.h"
 #include "tests/support/catch.h"
 
 using namespace hora;
@@ -16,6 +17,7 @@ struct Desk {
   std::map<int, FetchDelivery> fetches;
   std::string id;
   bool more_may_come = false;
+  int settled = 0;
   std::vector<std::string> names{"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"};
   std::unique_ptr<PartDelivery> delivery;
   PartDelivery::Frames parts{{"part", std::make_shared<const std::string>("frames")}};
@@ -31,7 +33,10 @@ struct Desk {
       log.push_back("fetch " + names[host]);
       fetches[host] = fetch;
     };
-    handlers.forget = [this](int host) { log.push_back("forget " + names[host]); };
+    handlers.forget = [this](int host, const std::string& forgotten) {
+      log.push_back("forget " + names[host] + (forgotten.empty() ? "" : " one"));
+    };
+    handlers.on_settled = [this] { ++settled; };
     handlers.find_source = [this](int source, int) {
       return DeliverySource{names[source], {"10.0.0.1"}, 0};
     };
@@ -160,7 +165,7 @@ TEST_CASE("a host is complete when the last of its parts is there") {
 
 TEST_CASE("what is too large for agents to keep comes from the launcher") {
   Desk desk(Sharing::kAlways);
-  desk.parts["part"] = std::make_shared<const std::string>((std::size_t{64} << 20) + 1, 'x');
+  desk.parts["part"] = std::make_shared<const std::string>(kMostKeptBytes + 1, 'x');
   for (int host = 0; host < 3; ++host) desk.delivery->want(host, desk.parts, 3);
   CHECK(desk.said() == Lines{"send n0", "send n1", "send n2"});
 }

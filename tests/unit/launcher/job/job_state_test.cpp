@@ -410,3 +410,28 @@ TEST_CASE("Time and the user end an elastic job as any other") {
   CHECK(job.state.done());
   CHECK(job.state.outcome().exit_code() == 130);
 }
+
+TEST_CASE(
+    "Who owns the hosts may be blamed for an end by signals or without hosts, not for others") {
+  const auto ended_by = [](const Event& event) {
+    Job job = started_job(1);
+    job(event);
+    job(HostFinished{0, Goodbye{}});
+    REQUIRE(job.state.done());
+    return job.state;
+  };
+  RankExit killed;
+  killed.signal = 15;
+  CHECK(ended_by(RankEnded{0, killed}).may_be_ended_from_outside());
+  CHECK(ended_by(RankEnded{0, exited(0, 143)}).may_be_ended_from_outside());
+  CHECK(ended_by(UserSignal{15}).may_be_ended_from_outside());
+  CHECK(ended_by(HostFailed{0, Failure{"E_X", "", ""}}).may_be_ended_from_outside());
+  CHECK_FALSE(ended_by(UserSignal{2}).may_be_ended_from_outside());
+  CHECK_FALSE(ended_by(RankEnded{0, exited(0, 7)}).may_be_ended_from_outside());
+  CHECK_FALSE(ended_by(OutputClosed{}).may_be_ended_from_outside());
+
+  JobState state = ended_by(RankEnded{0, killed});
+  state.blame({std::string(failure::kEngine), "cancelled", ""});
+  CHECK(state.outcome().cause->failure.message == "cancelled");
+  CHECK(state.outcome().exit_code() == 125);
+}

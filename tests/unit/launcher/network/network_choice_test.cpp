@@ -236,6 +236,30 @@ TEST_CASE("A launcher behind address translation is told") {
                   "198.51.100.7") == 0);
 }
 
+TEST_CASE("Where there is no way to the launcher, the first host relays") {
+  const std::vector<HostNetwork> hosts{
+      host("a", {nic("eth0", "10.5.1.1", 24)}, "203.0.113.1", "198.51.100.7"),
+      host("b", {nic("eth0", "10.5.1.2", 24)}, "203.0.113.2", "198.51.100.7")};
+  const auto choice = std::get<NetworkChoice>(
+      choose_network(hosts, kLauncher, {}, {}, Hosts::kFixed, WayBack::kOrRelay));
+  CHECK(choice.relayed);
+  CHECK(choice.listen_addresses == std::vector<std::string>{"127.0.0.1"});
+  CHECK(choice.hosts[0].rendezvous_address == "10.5.1.1");
+  CHECK(choice.hosts[1].rendezvous_address == "10.5.1.1");
+  CHECK(choice.hosts[1].address == "10.5.1.2");
+}
+
+TEST_CASE("A relay is for hosts that need one, or for those whose addresses prove nothing") {
+  const std::vector<HostNetwork> hosts{host("a", {nic("eth0", "10.0.1.1", 24)}, "10.0.1.1"),
+                                       host("b", {nic("eth0", "10.0.1.2", 24)}, "10.0.1.2")};
+  const auto choice = [&](WayBack way_back) {
+    return std::get<NetworkChoice>(
+        choose_network(hosts, kLauncher, {}, {}, Hosts::kFixed, way_back));
+  };
+  CHECK_FALSE(choice(WayBack::kOrRelay).relayed);
+  CHECK(choice(WayBack::kRelay).relayed);
+}
+
 TEST_CASE("One host that does not tell how it sees the launcher: a network in common is the way") {
   const std::vector<HostNetwork> alone{host("pod", {nic("eth0", "10.0.1.7", 24)})};
   const auto choice = choice_of(alone);

@@ -29,6 +29,7 @@ Result<Command> parse(const Words& words, const Variables& variables = {},
     if (path == "nodes") return std::string("a\nb\na\n");
     if (path == "variables") return std::string("# of the job\nA=1\n\nHERE\r\nEMPTY=\nB= 'x' \n");
     if (path == "bad variables") return std::string("A=1\nexport B=2\n");
+    if (path == "ranks") return std::string("rank 0=b slot=0\nrank 1=a slot=1\n");
     if (path == "bad") return std::string("a slots=2\nb slots=x\n");
     return errno_error(ENOENT, "opening " + path);
   };
@@ -172,7 +173,7 @@ TEST_CASE("No name belongs to two options") {
   std::map<std::pair<std::string_view, unsigned>, int> seen;
   for (const OptionRow& row : option_table()) {
     for (const std::string_view name : names_of(row)) {
-      for (const unsigned verb : {kVerbLaunch, kVerbCache, kVerbRendezvous}) {
+      for (const unsigned verb : {kVerbLaunch, kVerbCache, kVerbRendezvous, kVerbKubernetes}) {
         if ((row.verbs & verb) != 0) CHECK(++seen[{name, verb}] == 1);
       }
     }
@@ -569,11 +570,123 @@ TEST_CASE("Whose output is printed, and where") {
             .find("cannot be used together") != std::string::npos);
 }
 
-TEST_CASE("A job has one program") {
-  CHECK(error_of({"-np", "2", "a", ":", "-np", "2", "b"}).find("':' stands between two programs") ==
-        0);
-  CHECK(job_of({"-np", "2", "--", "a", ":", "b"}).command == Words{"a", ":", "b"});
+TEST_CASE("Programs with ':' between them share one world") {
+  const JobSpec job =
+      job_of({"-np", "2",  "-x",  "A=1", "--report", "r.json", "./a",    "--lr", "3",   ":", "-n",
+              "3",   "-x", "A=2", "-m",  "train",    ":",      "--np=1", "--",   "./c", ":"});
+  CHECK(job.command == Words{"./a", "--lr", "3"});
+  CHECK(job.num_proc == 6);
+  CHECK(job.variables.empty());
+  REQUIRE(job.programs.size() == 3);
+  CHECK(job.programs[0].command == job.command);
+  CHECK(job.programs[0].ranks == 2);
+  CHECK(job.programs[0].variables == std::vector<EnvironmentVariable>{{"A", "1"}});
+  CHECK(job.programs[1].command == Words{"python3", "-m", "train"});
+  CHECK(job.programs[1].ranks == 3);
+  CHECK(job.programs[1].variables == std::vector<EnvironmentVariable>{{"A", "2"}});
+  CHECK(job.programs[2].command == Words{"./c", ":"});
+  CHECK(job.programs[2].variables.empty());
+
+  // Behind "--", and inside of a word, it is a character like any other.
+  const JobSpec one = job_of({"-np", "2", "--", "a", ":", "b"});
+  CHECK(one.command == Words{"a", ":", "b"});
+  CHECK(one.programs.empty());
   CHECK(job_of({"-np", "2", "a", "x:y", "::"}).command == Words{"a", "x:y", "::"});
+}
+
+TEST_CASE("A ':' behind -- that may be meant to begin a program") {
+  const auto warnings = [](const Words& words) { return parsed<Launch>(words).warnings; };
+  CHECK(
+      warnings({"-np", "1", "--", "a", ":", "-n", "1", "--", "b"}) ==
+      Words{
+          "':' behind -- is an argument of 'a' and begins no other program; leave -- out if it is "
+          "to begin one"});
+  CHECK(warnings({"-np", "1", "a", ":", "-np", "1", "--", "b", ":", "-np", "1", "c"}).size() == 1);
+  CHECK(warnings({"-np", "1", "--", "a", ":", "b", "-np"}).empty());
+  CHECK(warnings({"-np", "1", "--", "a", ":"}).empty());
+}
+
+TEST_CASE("What is wrong with one of several programs") {
+  CHECK(error_of({"-np", "2", "./a", ":", "./b"}) ==
+        "program 2 (./b): -np is missing; each program behind ':' needs its number of ranks");
+  CHECK(error_of({"-H", "a:2", "./a", ":", "-np", "1", "./b"}) ==
+        "program 1 (./a): -np is missing; each of several programs needs it");
+  CHECK(error_of({"-np", "2", "./a", ":", "-np", "1", "-H", "b", "./b"}) ==
+        "program 2 (./b): -H is for the whole job; put it before the first program");
+  CHECK(error_of({"-np", "2", "./a", ":", "-np", "1", "b", ":"})
+            .find("no program behind ':' number 2") == 0);
+  CHECK(error_of({"-np", "2", "./a", ":", "-np", "x", "./b"}) ==
+        "program 2 (./b): -np: expected a whole number from 1 to 1000000, found 'x'");
+  CHECK(error_of({"-np", "2", "./a", ":", "-npp", "1", "./b"}).find("program 2: unknown option") ==
+        0);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "./a", ":", "-np", "1", "./b"})
+            .find("several programs (':') cannot be used with elastic jobs") == 0);
+  CHECK(error_of({"-np", "2", "--mpi", "./a", ":", "-np", "1", "./b"})
+            .find("several programs (':') cannot be used with --mpi") == 0);
+  CHECK(error_of({"-np", "2", "--smoke", ":", "-np", "1", "./b"}) ==
+        "--smoke brings its own program, found ':'");
+  CHECK(error_of({"-np", "900000", "./a", ":", "-np", "900000", "./b"}) ==
+        "the programs ask for 1800000 ranks; a job has at most 1000000");
+}
+
+TEST_CASE("A rankfile places every rank") {
+  const JobSpec job = job_of({"--rankfile", "ranks", "x"});
+  CHECK(job.num_proc == 2);
+  CHECK(format_host_list(job.hosts) == "b:1,a:1");
+  CHECK(job_of({"-rf", "ranks", "-H", "a:2,b:2", "x"}).seats ==
+        std::vector<RankSeat>{{1, "0"}, {0, "1"}});
+  CHECK(job_of({"-rf", "ranks", "-np", "1", "a", ":", "-np", "1", "b"}).seats.size() == 2);
+  CHECK(error_of({"-rf", "ranks", "-np", "1", "a", ":", "-np", "2", "b"}) ==
+        "-np asks for 3 ranks, and ranks has lines for 2");
+  CHECK(job_of({"--map-by", "rankfile:FILE=ranks", "x"}).num_proc == 2);
+  CHECK(error_of({"--map-by", "rankfile:ranks", "x"}) ==
+        "--map-by: expected rankfile:file=FILE, found 'rankfile:ranks'");
+  CHECK(error_of({"--map-by", "rankfile:file=", "x"}).find("--map-by: expected rankfile") == 0);
+  CHECK(error_of({"--map-by", "rankfile:file=ranks", "-rf", "ranks", "x"}) ==
+        "--rankfile cannot be used with --map-by rankfile, which places each rank");
+  CHECK(error_of({"-rf", "none", "x"}).find("--rankfile: opening none") == 0);
+  CHECK(error_of({"-rf", "ranks", "--bind", "core", "x"}).find("cannot be used together") !=
+        std::string::npos);
+  for (const Words& rivals :
+       {Words{"--map-by", "node"}, Words{"-N", "1"}, Words{"-np", "2", "--min-np", "1"},
+        Words{"--mpi"}, Words{"--listen", "any"}}) {
+    Words words{"-rf", "ranks"};
+    words.insert(words.end(), rivals.begin(), rivals.end());
+    words.emplace_back("x");
+    INFO(words[2]);
+    CHECK(error_of(words).find("cannot be used with") != std::string::npos);
+  }
+}
+
+TEST_CASE("Some of the hosts, and some of their GPUs") {
+  const JobSpec job = job_of({"-H", "a:4,b:4,c:4", "--include", "a:1,3@b", "x"});
+  CHECK(format_host_list(job.hosts) == "a:2,b:4");
+  CHECK(job.hosts[0].gpus == std::vector<int>{1, 3});
+  CHECK(format_host_list(job_of({"--include", "localhost:0,2", "x"}).hosts) == "localhost:2");
+  CHECK(format_host_list(
+            job_of({"-H", "a,b", "--slots-per-host", "4", "--exclude", "a:0@b", "x"}).hosts) ==
+        "a:3");
+  CHECK(job_of({"-np", "3", "--include", "localhost", "x"}).hosts.empty());
+  // --nnodes and -N count what is left.
+  CHECK(format_host_list(
+            job_of({"-H", "a:2,b:2,c:2", "--exclude", "a", "--nnodes", "1", "x"}).hosts) == "b:2");
+  CHECK(error_of({"-H", "a:4", "--include", "a", "--exclude", "a", "x"}) ==
+        "--include and --exclude cannot be used together");
+  CHECK(error_of({"-H", "a:4", "--include", "a:0", "-x", "CUDA_VISIBLE_DEVICES=1", "x"})
+            .find("cannot be used with -x") != std::string::npos);
+  CHECK(error_of({"-H", "a:4", "--include", "a:0", "-np", "1", "x", ":", "-np", "1", "-x",
+                  "CUDA_VISIBLE_DEVICES=1", "y"})
+            .find("cannot be used with -x") != std::string::npos);
+  for (const Words& rivals :
+       {Words{"-np", "1", "--min-np", "1"}, Words{"--mpi"}, Words{"--listen", "any"}}) {
+    Words words{"-H", "a:4", "--include", "a:0"};
+    words.insert(words.end(), rivals.begin(), rivals.end());
+    words.emplace_back("x");
+    CHECK(error_of(words).find("cannot be used") != std::string::npos);
+  }
+  CHECK(
+      job_of({"-H", "a:4,b:4", "--include", "a", "--min-np", "1", "-np", "1", "x"}).hosts.size() ==
+      1);
 }
 
 TEST_CASE("Placement, and ranks that fail alone") {
@@ -581,8 +694,8 @@ TEST_CASE("Placement, and ranks that fail alone") {
   CHECK(job_of({"-np", "2", "--map-by", "node", "x"}).map_by == MapBy::kNode);
   CHECK(job_of({"-np", "2", "--keep-going", "x"}).keep_going);
   CHECK(job_of({"-np", "2", "--mpi", "--map-by", "slot", "x"}).map_by == MapBy::kSlot);
-  CHECK(error_of({"-np", "2", "--map-by", "core", "x"}).find("--map-by: expected slot or node") ==
-        0);
+  CHECK(error_of({"-np", "2", "--map-by", "core", "x"})
+            .find("--map-by: expected slot, node or rankfile:file=FILE") == 0);
   CHECK(error_of({"-np", "2", "--mpi", "--map-by", "node", "x"})
             .find("--map-by cannot be used with --mpi") == 0);
   CHECK(error_of({"-np", "2", "--min-np", "1", "--keep-going", "x"})
@@ -698,6 +811,48 @@ TEST_CASE("Any words give a command or a message") {
     const auto command = parse(words);
     if (!command) CHECK_FALSE(command.error().message.empty());
   }
+}
+
+TEST_CASE("Jobs in pods of their own") {
+  const JobSpec job = job_of({"k8s", "--image", "python:3.12", "--workers", "4", "-np", "6",
+                              "--namespace", "team", "--shm", "2Gi", "--kubectl", "k3s kubectl",
+                              "--start-timeout", "30m", "python", "train.py"});
+  REQUIRE(job.pods);
+  CHECK(job.pods->image == "python:3.12");
+  CHECK(job.pods->workers == 4);
+  CHECK(job.pods->name_space == "team");
+  CHECK(job.pods->shm == "2Gi");
+  CHECK(job.pods->kubectl == Words{"k3s", "kubectl"});
+  CHECK(job.pods->patience == std::chrono::minutes(30));
+  CHECK(job.command == Words{"python", "train.py"});
+  CHECK_FALSE(job.local_directly);
+  CHECK_FALSE(job_of({"-np", "1", "x"}).pods);
+  // As many as the GPUs fill.
+  CHECK(job_of({"k8s", "--image", "i", "--gpus-per-worker", "8", "-np", "20", "x"}).pods->workers ==
+        3);
+
+  // Several programs share the pods.
+  CHECK(job_of({"k8s", "--image", "i", "--gpus-per-worker", "2", "-np", "2", "a", ":", "-np", "4",
+                "b"})
+            .pods->workers == 3);
+
+  const Words image{"k8s", "--image", "i"};
+  const auto wrong = [&](Words more) {
+    more.insert(more.begin(), image.begin(), image.end());
+    more.push_back("x");
+    return error_of(more);
+  };
+  CHECK(wrong({"-np", "2"}) == "how many pods? expected --workers N");
+  CHECK(wrong({"-np", "2", "--workers", "3"}) == "-np 2 leaves some of --workers 3 without a rank");
+  CHECK(wrong({"--workers", "2", "--shm", "2GB"}) ==
+        "--shm: expected a quantity of Kubernetes such as 4, 500m or 2Gi, found '2GB'");
+  CHECK(error_of({"k8s", "--workers", "2", "x"}) ==
+        "which image? expected --image IMAGE, or --manifest FILE");
+  CHECK(error_of({"k8s", "--manifest", "f", "--shm", "2Gi", "x"}) ==
+        "--shm cannot be used with --manifest: the manifest says it");
+  CHECK(wrong({"--workers", "2", "-H", "a"}).find("unknown option '-H'") == 0);
+  CHECK(error_of({"--workers", "2", "x"}) ==
+        "unknown option '--workers' here; it belongs to 'horarun k8s'");
 }
 
 }  // namespace

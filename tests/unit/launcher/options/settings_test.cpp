@@ -66,6 +66,29 @@ struct World {
   }
 };
 
+TEST_CASE("What configuration says of programs is for each of several") {
+  const World world{{{"hora.yaml", "horarun:\n  num-proc: 4\n  env: [A=file, B=file]\n"},
+                     {"other.yaml", "horarun:\n  env: C=3\n"}},
+                    {}};
+  const auto names = [](const Program& program) {
+    std::string text;
+    for (const auto& variable : program.variables)
+      text += variable.name + "=" + variable.value + " ";
+    return text;
+  };
+  const JobSpec job =
+      world.job({"-x", "A=1", "./a", ":", "-np", "1", "./b", ":", "-np", "1", "-x", "C=3", "./c"});
+  CHECK(job.num_proc == 6);
+  CHECK(names(job.programs[0]) == "A=1 ");
+  CHECK(names(job.programs[1]) == "A=file B=file ");
+  CHECK(names(job.programs[2]) == "C=3 ");
+  CHECK(names(world.job({"--config-file", "other.yaml", "./a", ":", "-np", "1", "./b"})
+                  .programs[1]) == "C=3 ");
+  CHECK(names(world.job({"--no-config", "-np", "1", "./a", ":", "-np", "1", "./b"}).programs[1])
+            .empty());
+  CHECK(world.error({"./a", ":", "./b"}).find("program 2 (./b): -np is missing") == 0);
+}
+
 std::string knob(const JobSpec& job, std::string_view name) {
   for (const auto& variable : job.knobs) {
     if (variable.name == name) return variable.value;

@@ -100,6 +100,15 @@ TEST_CASE("A large environment of odd names passes") {
   CHECK(forwarded_environment(list, JobSpec{}, false) == list);
 }
 
+TEST_CASE("The attempts of a job share the name that torchrun's programs read") {
+  rendezvous::RendezvousAddress place;
+  place.job_id = "of this attempt";
+  place.master_address = "10.0.0.2";
+  CHECK(value_of(host_variables(place, {}), "TORCHELASTIC_RUN_ID") == "of this attempt");
+  const EnvironmentList forwarded{{"TORCHELASTIC_RUN_ID", "of all attempts"}};
+  CHECK(value_of(host_variables(place, forwarded), "TORCHELASTIC_RUN_ID") == "unset");
+}
+
 TEST_CASE("A rank is told its place in every dialect") {
   const Plan plan = plan_job(parse_host_list("a:2,b:1", "-H").value(), 0).value();
   const auto list = rank_variables(plan, plan.hosts[1], plan.hosts[1].slots[0]);

@@ -114,6 +114,33 @@ TEST_CASE("a delivery is reported once for each time that it was asked for") {
   CHECK(talk.wrong == "delivery report: out of turn");
 }
 
+TEST_CASE("a relay speaks when it was asked for, and within its limits") {
+  const auto talk = [](std::initializer_list<Frame> frames) {
+    Talk talk;
+    talk.greeted();
+    talk.with.sent(FrameType::kRelay, "10.0.0.1");
+    for (const Frame& frame : frames) talk.say(frame.type, frame.payload);
+    return talk;
+  };
+  const Frame port{FrameType::kRelayPort, numbers({4711})};
+  const Frame data{FrameType::kRelayData, numbers({1}) + "GET"};
+  const Talk good = talk({port, {FrameType::kRelayOpen, numbers({1})}, data});
+  CHECK(good.wrong.empty());
+  REQUIRE(good.heard.size() == 4);
+  CHECK(std::get<RelayFrame>(good.heard[1]).number == 4711);
+  CHECK(std::get<RelayFrame>(good.heard[3]).bytes() == "GET");
+  CHECK(talk({data}).wrong == "relayed bytes: out of turn");
+  CHECK(talk({port, port}).wrong == "port of the relay: out of turn");
+  CHECK(talk({{FrameType::kRelayPort, numbers({65'536})}}).wrong == "port of the relay: 65536");
+  CHECK(talk({port, {FrameType::kRelayData, "x"}}).wrong == "relayed bytes: it ends early");
+  CHECK(talk({port, {FrameType::kRelayData, std::string(kMostRelayed + 5, 'x')}})
+            .wrong.find("are the most") != std::string::npos);
+  Talk unasked;
+  unasked.greeted();
+  unasked.say(FrameType::kRelayPort, numbers({1}));
+  CHECK(unasked.wrong == "port of the relay: out of turn");
+}
+
 TEST_CASE("a job from the hello to the goodbye") {
   Talk talk;
   talk.probed();

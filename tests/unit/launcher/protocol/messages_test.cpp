@@ -81,7 +81,7 @@ TEST_CASE("messages survive the wire") {
   REQUIRE(decode_goodbye(encode(goodbye)).value() == goodbye);
   const Failure failure{"E_CWD", kAnyBytes, ""};
   REQUIRE(decode_failure(encode(failure)).value() == failure);
-  const PmiJob job{"j", {{"a", {0, 1}}, {"b", {}}}, 1, kAnyBytes};
+  const PmiJob job{"j", {{"a", {0, 1}}, {"b", {}}}, 1, kAnyBytes, {1}};
   REQUIRE(decode_pmi_job(encode(job)).value() == job);
   const PmiReply reply{"", {{3, {{"PMIX_RANK", "3"}, {"X", kAnyBytes}}}}, "a socket"};
   REQUIRE(decode_pmi_reply(encode(reply)).value() == reply);

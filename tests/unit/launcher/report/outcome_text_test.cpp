@@ -54,6 +54,19 @@ TEST_CASE("the failing rank, its host, its code and its last lines") {
           "  1 rank was terminated\n");
 }
 
+TEST_CASE("in a job of several programs, the one that failed is named") {
+  OutcomeContext context;
+  context.programs = {{{"./a"}, 2, {}}, {{"python3", "-u", "serve.py", "--port", "1"}, 2, {}}};
+  CHECK(describe_outcome(rank_failure(1, 7), kHosts, context)
+            .find("rank 1 on node2 (./a) exited with code 7\n") == 0);
+  CHECK(describe_outcome(rank_failure(2, 7), kHosts, context)
+            .find("rank 2 on node2 (python3 -u serve.py ...) exited with code 7\n") == 0);
+  context.programs[1].command = {"x\n", "--token=abc", std::string(500, 'y')};
+  const std::string text = describe_outcome(rank_failure(3, 7), kHosts, context);
+  CHECK(text.find("--token=***") != std::string::npos);
+  CHECK(text.find('\n') < 200);
+}
+
 TEST_CASE("what the rank did last, where it is known") {
   JobOutcome outcome = rank_failure(3, 0);
   outcome.cause->exit.signal = 6;

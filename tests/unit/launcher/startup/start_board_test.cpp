@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/startup/start_board.h"
 
+#include <algorithm>
+
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/proof.h"
 #include "launcher/startup/start_report.h"
@@ -53,6 +55,31 @@ TEST_CASE("Of many hosts those that are ready are one row") {
   CHECK(text.find("  n7 ") != std::string::npos);
   CHECK(text.find("39 more") != std::string::npos);
   CHECK(text.find("n8") == std::string::npos);
+}
+
+TEST_CASE("Of a thousand hosts the one that is not ready is named, wherever it is in the list") {
+  StartBoard board(kStart);
+  std::vector<std::string> names;
+  for (int i = 0; i < 1000; ++i) names.push_back("n" + std::to_string(i));
+  board.name_hosts(names);
+  for (int i = 0; i < 1000; ++i)
+    board.reach(i, i == 700 ? Stage::kShell : Stage::kAgent, "", at(i));
+  const std::string text = start_timeout_text(board, at(3000), "ssh");
+  CHECK(text.find("  n700       shell") != std::string::npos);
+  CHECK(text.find("  999 more") != std::string::npos);
+  CHECK(text.find("  n700 (shell): ") != std::string::npos);
+}
+
+TEST_CASE("A table of many hosts that are not ready ends, and counts the rest") {
+  StartBoard board(kStart);
+  board.name_hosts(std::vector<std::string>(1000, "n"));
+  for (int i = 0; i < 300; ++i) board.reach(i, Stage::kConnect, "", at(i));
+  const std::string text = start_timeout_text(board, at(3000), "ssh");
+  CHECK(std::count(text.begin(), text.end(), '\n') < 75);
+  CHECK(text.find("  236 more   connect") != std::string::npos);
+  CHECK(text.find("  700 more   waiting") != std::string::npos);
+  CHECK(text.find("  n and 299 more (connect): ") != std::string::npos);
+  CHECK(text.find("  700 hosts have not begun to connect") != std::string::npos);
 }
 
 TEST_CASE("Ranks that meet: those that have not come are waited for") {

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures: `cluster` (Slurm on as many test hosts as the module's HOSTS says), `allocation` (of it)."""
+
+import os
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "support", "engines"))
+import slurm
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """The cluster that is up, by its hosts: after a test that broke hosts there are others."""
+    held = {}
+    yield held
+    for one in held.values():
+        close(one)
+
+
+def close(cluster):
+    cluster.close()
+    shutil.rmtree(cluster.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def cluster(request, hosts, clusters):
+    if slurm.missing():
+        pytest.skip(f"{slurm.missing()} is not installed (scripts/setup --tests)")
+    # The next one's controller will have the same port.
+    for broken in [each for each in clusters if each.faulty]:
+        close(clusters.pop(broken))
+    present = hosts(request.module.HOSTS)
+    if present not in clusters:
+        folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
+        os.chmod(folder, 0o755)
+        clusters[present] = slurm.Cluster(present, folder)
+    return clusters[present]
+
+
+@pytest.fixture
+def allocation(cluster):
+    held = []
+
+    def allocate(*options):
+        held.append(cluster.allocate(*options))
+        return held[-1]
+
+    yield allocate
+    for one in held:
+        one.close()

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`horarun k8s` on a real API server and real kubelets (tests/support/engines/kubernetes.py). The pods have a network
+of their own, to which this machine has no way."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "support", "engines"))
+import kubernetes
+
+HOSTS = 2
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """The cluster of this module, by its hosts: after a test that broke hosts there are others."""
+    held = {}
+    yield held
+    for one in held.values():
+        one.close()
+        shutil.rmtree(one.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def cluster(hosts, clusters):
+    if why := kubernetes.missing():
+        pytest.skip(why)
+    present = hosts(HOSTS)
+    if present not in clusters:
+        for old in list(clusters):
+            clusters.pop(old).close()
+        folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
+        os.chmod(folder, 0o755)
+        clusters[present] = kubernetes.Cluster(present, folder)
+    yield clusters[present]
+
+
+@pytest.fixture
+def k8s(horarun, cluster):
+    """Starts or runs `horarun k8s` as the administrator."""
+
+    class Runner:
+        environment = {"KUBECONFIG": cluster.config}
+
+        def words(self, arguments, image):
+            return ["k8s", *(["--image", image] if image else []), *map(str, arguments)]
+
+        def start(self, *arguments, image=kubernetes.IMAGE, **options):
+            return horarun.start(*self.words(arguments, image), env=self.environment, **options)
+
+        def run(self, *arguments, image=kubernetes.IMAGE, input=None, **options):
+            return horarun.run(*self.words(arguments, image), env=self.environment, input=input, **options)
+
+    return Runner()
+
+
+def jobs_of(cluster):
+    return cluster.kubectl("get", "jobs", "-o", "name").split()
+
+
+def pods_of(cluster):
+    return [pod["metadata"]["name"] for pod in cluster.get("pods") if "deletionTimestamp" not in pod["metadata"]]
+
+
+def expect_nothing_left(cluster, patience=150):
+    cluster.wait_until(lambda: not cluster.left(), f"jobs and pods to go: {cluster.left()}", patience)
+
+
+def read_messages(job, text, timeout=60):
+    """Reads what horarun says until `text` was seen."""
+    seen = b""
+    os.set_blocking(job.process.stderr.fileno(), False)
+    deadline = time.monotonic() + timeout
+    while text.encode() not in seen:
+        assert job.process.poll() is None and time.monotonic() < deadline, f"{text!r} was not said:\n{seen.decode()}"
+        seen += job.process.stderr.read() or b""
+        time.sleep(0.01)
+    os.set_blocking(job.process.stderr.fileno(), True)
+    return seen.decode()
+
+
+def test_a_job_in_pods(k8s, cluster):
+    script = "echo $HOROVOD_RANK of $HOROVOD_SIZE in $PWD, $OF_THE_IMAGE, $HOME, $WISH"
+    done = k8s.run("--workers", 2, "-np", 3, "-x", "WISH=granted", "sh", "-c", script).expect(0)
+    assert done.ranks() == {r: [f"{r} of 3 in /work, yes, /root, granted"] for r in range(3)}, done
+    expect_nothing_left(cluster)
+
+
+def test_the_collectives_of_ranks_that_have_no_way_here(k8s, cluster):
+    done = k8s.run("--workers", 4, "-np", 6, "--rendezvous-tls", "--smoke").expect(0)
+    assert "all ok" in done.text, done
+
+
+def test_exit_code_and_shipped_file(k8s, cluster, tmp_path):
+    (tmp_path / "task").write_text("#!/bin/sh\n[ $HOROVOD_RANK = 0 ] || exit 7\nsleep 60\n")
+    (tmp_path / "task").chmod(0o755)
+    k8s.run("--workers", 2, "-np", 2, "--ship", tmp_path / "task", "./task").expect(7)
+    expect_nothing_left(cluster)
+
+
+def test_bytes_through_the_api_server(k8s, tmp_path):
+    """32 MiB in, 20 MB out."""
+    data = os.urandom(32 << 20)
+    rank_0 = "[ $HOROVOD_RANK = 0 ] || exit 0; "
+    done = k8s.run("--workers", 2, "-np", 2, "sh", "-c", rank_0 + "sha256sum", input=data).expect(0)
+    assert hashlib.sha256(data).hexdigest() in done.text, done
+    script = rank_0 + "head -c 20000000 /dev/urandom >/tmp/o; echo >>/tmp/o; cat /tmp/o; sha256sum /tmp/o >&2"
+    done = k8s.run("--workers", 2, "-np", 2, "--no-prefix-output", "sh", "-c", script).expect(0)
+    assert len(done.out) == 20_000_001
+    assert hashlib.sha256(done.out).hexdigest() in done.messages
+
+
+def test_no_secret_where_others_look(k8s, cluster):
+    secret = "s3cr3t-of-the-user"
+    job = k8s.start("--workers", 2, "-np", 2, "-x", f"HORA_WISH={secret}", "sh", "-c", "echo $HORA_WISH; exec sleep 60")
+    job.read_until(secret, times=2)
+    for listing in ("jobs", "pods", "events"):
+        assert secret not in cluster.kubectl("get", listing, "-o", "json")
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                assert entry == str(job.pid) or secret.encode() not in file.read()
+        except OSError:
+            continue
+    job.send_signal(signal.SIGINT)
+    assert job.finish().code == 130
+    expect_nothing_left(cluster)
+
+
+def test_a_launcher_that_is_killed_leaves_nothing_for_long(k8s, cluster):
+    job = k8s.start("--workers", 2, "-np", 2, "sh", "-c", "echo up; exec sleep 1000")
+    job.read_until("up", times=2)
+    job.process.kill()
+    job.finish()
+    cluster.wait_until(lambda: all(job["status"].get("failed") for job in cluster.get("jobs")), "the pods to end", 90)
+    expect_nothing_left(cluster, 120)
+
+
+def test_pods_that_are_waited_for_end_with_the_time_limit(k8s, cluster):
+    """Killed while it waits for pods that fit nowhere."""
+    job = k8s.start("--workers", 2, "-np", 2, "--cpus-per-worker", 1000, "--start-timeout", "40", "true")
+    read_messages(job, "Unschedulable: 0/2 nodes are available")
+    (made,) = cluster.get("jobs")
+    assert made["spec"]["activeDeadlineSeconds"] == 100
+    job.process.kill()
+    job.finish()
+    cluster.kubectl(  # not to wait for a minute
+        "patch", "job", made["metadata"]["name"], "--type=merge", "-p", '{"spec":{"activeDeadlineSeconds":1}}'
+    )
+    expect_nothing_left(cluster, 120)
+
+
+def test_pods_that_do_not_come(k8s, cluster):
+    done = k8s.run("--workers", 2, "-np", 2, "--cpus-per-worker", 1000, "--start-timeout", "6", "true").expect(124)
+    assert "waited 6s for pods: 0 of 2 pods run" in done.messages, done
+    assert "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu. [E_START_TIMEOUT]" in done.messages, done
+    expect_nothing_left(cluster)
+
+
+def test_interrupted_while_it_waits(k8s, cluster):
+    job = k8s.start("--workers", 1, "-np", 1, "--cpus-per-worker", 1000, "true")
+    read_messages(job, "waiting for pods")
+    job.send_signal(signal.SIGINT)
+    assert job.finish(timeout=10).code == 130
+    expect_nothing_left(cluster)
+
+
+def test_an_image_that_is_not_there(k8s, cluster):
+    done = k8s.run("--workers", 1, "-np", 1, "true", image="registry.invalid/none:1").expect(125)
+    assert "cannot be started" in done.messages and "[E_KUBERNETES]" in done.messages, done
+    assert "ErrImagePull" in done.messages or "ImagePullBackOff" in done.messages, done
+    expect_nothing_left(cluster)
+
+
+def test_a_quota_that_is_used_up(k8s, cluster):
+    cluster.kubectl("create", "quota", "few", "--hard=pods=1")
+    try:
+        done = k8s.run("--workers", 2, "-np", 2, "--start-timeout", "8", "true").expect(124)
+        assert "exceeded quota: few" in done.messages, done
+    finally:
+        cluster.kubectl("delete", "quota", "few")
+    expect_nothing_left(cluster)
+
+
+def test_a_namespace_that_is_forbidden(k8s, cluster):
+    k8s.environment = {"KUBECONFIG": cluster.strangers_config}
+    done = k8s.run("--workers", 1, "-np", 1, "--namespace", "kube-system", "true").expect(125)
+    assert 'cannot create resource "jobs"' in done.messages and "[E_KUBERNETES]" in done.messages, done
+
+
+def test_no_kubectl(k8s):
+    done = k8s.run("--workers", 1, "-np", 1, "--kubectl", "no-such-kubectl", "true").expect(125)
+    assert "no-such-kubectl" in done.messages, done
+
+
+def test_a_pod_that_is_deleted(k8s, cluster):
+    # One that is told, and goes on until it is killed: had it ended with 0 by itself, the others would go on.
+    deaf = "trap 'echo told' TERM; echo up; while :; do sleep 1000 & wait; done"
+    job = k8s.start("--workers", 2, "-np", 2, "--grace", "2s", "sh", "-c", deaf)
+    job.read_until("up", times=2)
+    victim = pods_of(cluster)[0]
+    cluster.kubectl("delete", "pod", victim, "--wait=false")
+    done = job.finish(timeout=90)
+    assert done.code in (125, 143), done
+    assert b"told" in done.out, done  # ranks hear of it
+    assert f"Kubernetes: 1 of 2 pods run; {victim}" in done.messages or "Kubernetes:" in done.messages, done
+    expect_nothing_left(cluster, 90)
+
+
+def test_a_pod_that_is_evicted(k8s, cluster):
+    """For more in /dev/shm than --shm allows: what a kubelet evicts for by itself."""
+    script = "echo up; [ $HOROVOD_RANK = 1 ] || head -c 30000000 /dev/zero >/dev/shm/x; exec sleep 1000"
+    done = k8s.run("--workers", 2, "-np", 2, "--shm", "10Mi", "sh", "-c", script, timeout=150)
+    assert done.code not in (0, 2), done
+    assert "Evicted: Usage of EmptyDir volume" in done.messages, done
+    expect_nothing_left(cluster, 90)
+
+
+def test_a_manifest_of_the_users_own(k8s, cluster, tmp_path):
+    printed = k8s.run("--workers", 2, "--dry-run", "true").expect(0).text
+    file = tmp_path / "job.yaml"
+    file.write_text(printed.replace("generateName: hora-", "generateName: mine-"))
+    done = k8s.run("--manifest", file, "-np", 2, "sh", "-c", "hostname", image=None).expect(0)
+    assert all(lines[0].startswith("mine-") for lines in done.ranks().values()), done
+    expect_nothing_left(cluster)
+
+
+def test_restarts_in_the_same_pods(k8s, cluster):
+    script = "[ $HORA_RESTART = 1 ] || exit 3; echo $(hostname)"
+    k8s.run("--workers", 2, "-np", 2, "--restarts", 1, "--restart-delay", "1s", "sh", "-c", script).expect(0)
+    expect_nothing_left(cluster)
+
+
+def test_what_a_report_says(k8s, tmp_path):
+    report = tmp_path / "report.json"
+    k8s.run("--workers", 2, "-np", 2, "--report", report, "true").expect(0)
+    assert "Kubernetes job hora-" in json.dumps(json.loads(report.read_text()))
+
+
+def test_a_node_that_is_lost(k8s, cluster, hosts):
+    """The last test: its hosts are of no use to others."""
+    job = k8s.start("--workers", 2, "-np", 2, "sh", "-c", "echo $(hostname) up; exec sleep 1000")
+    job.read_until("up", times=2)
+    lost = cluster.get("pods")[0]["spec"]["nodeName"]
+    cluster.lost.add(cluster.hosts.names.index(lost) + 1)
+    cluster.hosts.act("crash", cluster.hosts.names.index(lost) + 1)
+    done = job.finish(timeout=90).expect(125)
+    assert "E_HOST_LOST" in done.messages, done

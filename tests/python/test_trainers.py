@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts for trainers that start ranks by themselves, or find themselves started: horarun starts them as they are."""
+
+import pathlib
+import re
+
+import pytest
+
+from support import job
+from support.frameworks import VARIABLES, has_module, needed_python
+
+PROGRAMS = pathlib.Path(__file__).parent / "programs"
+
+
+def python_with(module):
+    python = needed_python("torch")
+    if not has_module(python, module):
+        pytest.skip(f"{module} is not installed; scripts/test-frameworks {module}")
+    return python
+
+
+def trained(finished, ranks):
+    """Every rank found the same line, and the right one."""
+    assert finished.code == 0 and not finished.timed_out, str(finished)
+    lines = re.findall(r"rank (\d+) of (\d+) found (\S+) loss (\S+)", finished.out)
+    assert sorted(int(rank) for rank, _, _, _ in lines) == list(range(ranks)), str(finished)
+    assert {int(size) for _, size, _, _ in lines} == {ranks}
+    assert len({found for _, _, found, _ in lines}) == 1, str(finished)
+    assert [round(float(value), 2) for value in lines[0][2].split(",")] == [1, -2, 0.5, 3]
+    assert float(lines[0][3]) < 1e-4
+
+
+@pytest.mark.parametrize("np", [1, 2, 4])
+def test_lightning_ddp(np, tmp_path):
+    finished = job.run_python(
+        np,
+        PROGRAMS / "lightning_ddp.py",
+        tmp_path,
+        np,
+        1,
+        python=python_with("lightning"),
+        timeout=300,
+        **VARIABLES,
+    )
+    trained(finished, np)
+    assert (tmp_path / "line.ckpt").stat().st_size > 0
+
+
+def test_lightning_is_told_of_another_number_of_ranks(tmp_path):
+    """At once, by its own message, from a rank that horarun then names; it does not wait for a third rank."""
+    finished = job.run_python(
+        2, PROGRAMS / "lightning_ddp.py", tmp_path, 3, 1, python=python_with("lightning"), timeout=300, **VARIABLES
+    )
+    assert finished.code == 1 and not finished.timed_out, str(finished)
+    assert "horarun: rank " in finished.err and "does not match the world size (2)" in finished.err, str(finished)
+
+
+@pytest.mark.parametrize("np", [1, 2, 4])
+def test_accelerate_loop(np):
+    finished = job.run_python(
+        np, PROGRAMS / "accelerate_loop.py", python=python_with("accelerate"), timeout=300, **VARIABLES
+    )
+    trained(finished, np)

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The script runs for real in tests/integration/engines.
+#include "launcher/step/step_words.h"
+
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+EngineStep engine() {
+  EngineStep step;
+  step.start = {"start", "--n={count}", "--list={hosts}"};
+  step.copy = {"copy", "--to={step}", "{from}", "{to}"};
+  step.step_text = "$STEP";
+  step.host_text = "$HOST";
+  step.launcher_text = "$LAUNCHER";
+  return step;
+}
+
+StepRequest request() {
+  StepRequest request;
+  request.nonce = "abc";
+  request.machine = "x86_64";
+  request.files = {{"/helper", "11", 5}, {"/the agent", "22", 7}};
+  request.hosts = {Host{"a", "", 1}, Host{"b", "", 2}};
+  return request;
+}
+
+TEST_CASE("step words: the command") {
+  const auto command = step_command(engine(), request());
+  REQUIRE(command);
+  const std::vector<std::string> front(command->begin(), command->begin() + 5);
+  CHECK(front == std::vector<std::string>{"start", "--n=2", "--list=a,b", "/bin/sh", "-c"});
+  CHECK((*command)[5].starts_with("_n=$HOST _i=$STEP _l=$LAUNCHER; "));
+  const std::vector<std::string> rest(command->begin() + 6, command->end());
+  CHECK(rest ==
+        std::vector<std::string>{"hora", "abc", "x86_64", "/tmp/.hora-abc-", "11", "5", "22", "7"});
+}
+
+TEST_CASE("step words: a host that would be an option, or several") {
+  for (const char* name : {"-x", "a,b", "a b", "a[1-2]", ""}) {
+    StepRequest wrong = request();
+    wrong.hosts[1].name = name;
+    const auto command = step_command(engine(), wrong);
+    REQUIRE_FALSE(command);
+    CHECK(command.error().code == ErrorCode::kUsage);
+  }
+}
+
+TEST_CASE("step words: a copy") {
+  CHECK(copy_command(engine(), request(), 1, "12.0") ==
+        std::vector<std::string>{"copy", "--to=12.0", "/the agent", "/tmp/.hora-abc-1"});
+  // A value is not searched for another one's place.
+  StepRequest odd = request();
+  odd.files[0].path = "/x/{to}";
+  CHECK(copy_command(engine(), odd, 0, "1.0")[2] == "/x/{to}");
+}
+
+TEST_CASE("step words: what tasks say") {
+  const auto need = parse_step_line("abc", "HORA-abc need 12.0\r");
+  REQUIRE(need);
+  CHECK(std::get<StepNeed>(*need).step == "12.0");
+  const auto failure = parse_step_line("abc", step_failure("abc", "n1", "no\nway"));
+  REQUIRE(failure);
+  CHECK(std::get<StepFailure>(*failure).host == "n1");
+  CHECK(std::get<StepFailure>(*failure).why == "no way");
+  // Behind what a shell has printed without an end of line.
+  CHECK(parse_step_line("abc", "motd HORA-abc need 1.2"));
+  for (const char* line : {"", "hello", "HORA-abd need 12.0", "HORA-abc need",
+                           "HORA-abc need --all", "HORA-abc need 1 2", "HORA-abc other 1"}) {
+    CHECK_FALSE(parse_step_line("abc", line));
+  }
+}
+
+}  // namespace
+}  // namespace hora::launcher
