@@ -89,26 +89,41 @@ def launches(options, cluster, environment):
     return compare(contestants, options.rounds, before)
 
 
-def streams(options, environment):
+def stream_contestants(name, command, environment):
     data = os.urandom(BYTES_IN)
     answer = hashlib.sha256(data).hexdigest().encode() + b"  -\n"
     zeros = f"head -c {BYTES_OUT} /dev/zero; echo"
-    ours = [os.path.join(options.build, "bin", "horarun"), "--no-prefix-output", "-np", "1"]
+    return {
+        f"{name} in": lambda: timed([*command, "sha256sum"], environment, data, answer),
+        f"{name} out": lambda: timed([*command, "sh", "-c", zeros], environment, b"", bytes(BYTES_OUT) + b"\n"),
+    }
+
+
+def own_streams(build, environment, options=()):
+    """Through one rank of horarun."""
+    ours = [os.path.join(build, "bin", "horarun"), *options, "--no-prefix-output", "-np", "1"]
+    return stream_contestants("horarun", ours, environment)
+
+
+def streams(options, environment):
     peer = ["srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--unbuffered", "--quiet"]
-    contestants = {}
-    for name, command in (("horarun", ours), ("srun", peer)):
-        contestants[f"{name} in"] = lambda words=command: timed([*words, "sha256sum"], environment, data, answer)
-        contestants[f"{name} out"] = lambda words=command: timed(
-            [*words, "sh", "-c", zeros], environment, b"", bytes(BYTES_OUT) + b"\n"
-        )
+    contestants = {
+        **own_streams(options.build, environment),
+        **stream_contestants("srun", peer, environment),
+    }
     return compare(contestants, options.rounds, lambda name: None)
+
+
+def show_medians(title, times, options):
+    print(f"\n{title}, {options.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    for name, values in times.items():
+        median = statistics.median(values)
+        print(f"  {name:<12} {median * 1e3:8.1f} ms   (best {min(values) * 1e3:.1f})", flush=True)
 
 
 def show(count, times, options):
     median = {name: statistics.median(values) for name, values in times.items()}
-    print(f"\n{count} nodes, {options.rounds} rounds, load {os.getloadavg()[0]:.1f}")
-    for name, values in times.items():
-        print(f"  {name:<12} {median[name] * 1e3:8.1f} ms   (best {min(values) * 1e3:.1f})", flush=True)
+    show_medians(f"{count} nodes", times, options)
     if "horarun in" in times:
         for way, size in (("in", BYTES_IN), ("out", BYTES_OUT)):
             ratio = median[f"srun {way}"] / median[f"horarun {way}"]
@@ -141,13 +156,23 @@ def measure(options, factory, count):
     return results
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def write(options, name, results):
+    os.makedirs(os.path.join(options.build, "benchmark"), exist_ok=True)
+    with open(os.path.join(options.build, "benchmark", name), "w") as file:
+        json.dump({"unit": "seconds", "rounds": options.rounds, "times": results}, file, indent=1)
+
+
+def parse(about):
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--nodes", default="4,16")
-    parser.add_argument("--no-streams", dest="streams", action="store_false")
-    options = parser.parse_args()
+    parser.add_argument("--nodes", default="4,16", help="of Slurm")
+    parser.add_argument("--no-streams", dest="streams", action="store_false", help="with Slurm")
+    return parser.parse_args()
+
+
+def main():
+    options = parse(__doc__)
     if slurm.missing():
         sys.exit(f"{slurm.missing()} is not installed (scripts/setup --tests)")
     factory = conftest.HostFactory()
@@ -155,9 +180,7 @@ def main():
         results = {count: measure(options, factory, count) for count in map(int, options.nodes.split(","))}
     finally:
         factory.down()
-    os.makedirs(os.path.join(options.build, "benchmark"), exist_ok=True)
-    with open(os.path.join(options.build, "benchmark", "engines.json"), "w") as file:
-        json.dump({"unit": "seconds", "rounds": options.rounds, "nodes": results}, file, indent=1)
+    write(options, "engines.json", results)
 
 
 if __name__ == "__main__":
