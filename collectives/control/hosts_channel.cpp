@@ -19,6 +19,7 @@ namespace hora::collectives {
 
 struct alignas(128) HostsChannel::Sleeper {
   std::atomic<std::uint32_t> asleep;  // 1: a caller has to write into its pipe
+  CpuOfRank cpu;
 };
 
 namespace {
@@ -49,6 +50,7 @@ HostsChannel::HostsChannel(HostsParts parts)
       thread_doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       duty_(epoll_create1(EPOLL_CLOEXEC)) {
   spinner_.enable(parts.spin);
+  spread_.enable(parts.spin);
   fast_path_.emplace(
       std::move(parts.plan), sleepers_ + doorbells_.size(), [this](int place) { call(place); },
       [this](int host, std::string_view bytes) { links_->send(leader_peer(host), bytes); });
@@ -142,13 +144,19 @@ void HostsChannel::sleep(Waiter waiter, std::uint32_t, Deadline deadline) {
   if (waiter == Waiter::kCaller) {
     pollfd sockets{links_->waiting_fd(), POLLIN, 0};
     wait_for(&sockets, 1, deadline);
-    return;
+    return spread();
   }
   pollfd both[2] = {{thread_doorbell_.get(), POLLIN, 0}, {duty_.get(), POLLIN, 0}};
   wait_for(both, 2, deadline);
+  if (waiter == waiter_) spread();
   if (both[0].revents == 0) return;
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t ignored = ::read(thread_doorbell_.get(), &count, sizeof count);
+}
+
+void HostsChannel::spread() {
+  spread_.woken([this](int place) -> CpuOfRank& { return sleepers_[place].cpu; },
+                static_cast<int>(doorbells_.size()), place_, spinner_.successes());
 }
 
 void HostsChannel::ring(Waiter waiter) {

@@ -14,6 +14,7 @@
 
 #include "collectives/control/leader_fast_path.h"
 #include "collectives/control/tcp_channel.h"
+#include "collectives/memory/core_spread.h"
 #include "collectives/memory/futex.h"
 #include "collectives/memory/segment.h"
 #include "rendezvous/os/fd.h"
@@ -69,6 +70,7 @@ class HostsChannel final : public ControlChannel, public Waiters {
   void call(int place) const;
   bool something_came();
   bool sockets_are_readable() const;
+  void spread();
   void sort(std::vector<Incoming> came, std::vector<Incoming>& messages);
 
   std::unique_ptr<ControlChannel> owner_;
@@ -79,6 +81,7 @@ class HostsChannel final : public ControlChannel, public Waiters {
   std::vector<os::Fd> doorbells_;
   std::optional<LeaderFastPath> fast_path_;
   Spinner spinner_;
+  CoreSpread spread_;
   std::atomic<bool> woken_{false};
   os::Fd thread_doorbell_;  // an eventfd
   os::Fd duty_;  // an epoll set that holds the sockets while the runtime's thread watches them

@@ -47,14 +47,15 @@ void* RingLayout::fast_path(void* base) const { return to_worker(base, size); }
 
 RingChannel::RingChannel(std::unique_ptr<ControlChannel> links, Segment segment, int rank, int size,
                          bool spin)
-    : links_(std::move(links)), segment_(std::move(segment)) {
+    : links_(std::move(links)), segment_(std::move(segment)), rank_(rank), size_(size) {
   spinner_.enable(spin);
+  spread_.enable(spin);
   const RingLayout layout{size};
   void* const base = segment_.data();
-  own_ = layout.doorbell(base, rank);
-  fast_path_.attach(
-      layout.fast_path(base), rank, size,
-      [this, doorbells = layout.doorbell(base, 0)](int other) { call(doorbells[other]); });
+  doorbells_ = layout.doorbell(base, 0);
+  own_ = doorbells_ + rank;
+  fast_path_.attach(layout.fast_path(base), rank, size,
+                    [this](int other) { call(doorbells_[other]); });
   // A star: rank 0 has a peer for every rank, each other rank only rank 0.
   for (int other = 0; other < size; ++other) {
     if (other == rank || (rank != 0 && other != 0)) continue;
@@ -244,7 +245,12 @@ void RingChannel::unpark() { own_->asleep.store(0, std::memory_order_relaxed); }
 
 void RingChannel::sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) {
   // The futex compares the word once more in the kernel, atomically with going to sleep.
-  if (ticket_of(waiter) == ticket) sleep_on(doorbell(waiter), ticket, deadline);
+  if (ticket_of(waiter) != ticket) return;
+  sleep_on(doorbell(waiter), ticket, deadline);
+  // The thread that does not drive has no reason to care where the other ranks run.
+  if (waiter != waiter_) return;
+  spread_.woken([this](int rank) -> CpuOfRank& { return doorbells_[rank].cpu; }, size_, rank_,
+                spinner_.successes());
 }
 
 void RingChannel::ring(Waiter waiter) {

@@ -13,6 +13,7 @@
 #include "collectives/control/frame_buffer.h"
 #include "collectives/control/shm_fast_path.h"
 #include "collectives/memory/byte_ring.h"
+#include "collectives/memory/core_spread.h"
 #include "collectives/memory/futex.h"
 #include "collectives/memory/segment.h"
 
@@ -22,6 +23,7 @@ namespace hora::collectives {
 struct alignas(128) DoorbellLine {
   std::atomic<std::uint32_t> asleep;  // 0: awake; otherwise the Waiter whose doorbell to ring
   std::atomic<std::uint32_t> doorbells[2];
+  CpuOfRank cpu;
 };
 
 // The layout of the segment, which is the same on every rank.
@@ -84,7 +86,11 @@ class RingChannel final : public ControlChannel, public Waiters {
   std::unique_ptr<ControlChannel> links_;
   Segment segment_;
   Spinner spinner_;
+  CoreSpread spread_;
   DoorbellLine* own_;
+  DoorbellLine* doorbells_;  // of all ranks
+  int rank_;
+  int size_;
   ShmFastPath fast_path_;
   std::vector<Peer> peers_;
   std::vector<Incoming> early_;  // messages that flush() met, for the next poll()

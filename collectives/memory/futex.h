@@ -34,10 +34,26 @@ inline void relax() {
 // Yields this core to another thread.
 void give_way();
 
-// Waits for another rank by polling for a while that is longer than a wake-up takes. Where polling
-// fails, because the cores or the other rank have other work, the while becomes shorter; each
-// success makes it longer again. A while shorter than a wake-up can never succeed among ranks that
-// all sleep, so a long one is tried now and then.
+// How much time a rank may poll in vain: a sixteenth of the time that passes, and kBurst long polls
+// at once. A rank that another program has taken off its core costs the others one long poll in
+// several milliseconds, so they go on polling; a rank that is late each time does not keep a core
+// busy.
+class PollBudget {
+ public:
+  static constexpr std::chrono::nanoseconds kLongPoll{50'000};  // longer than a wake-up takes
+
+  bool covers_a_long_poll(Clock::time_point now) const { return paid_at_ <= now + kBurst * kPrice; }
+  void spend_a_long_poll(Clock::time_point now) { paid_at_ = std::max(paid_at_, now) + kPrice; }
+
+ private:
+  static constexpr int kBurst = 4;
+  static constexpr std::chrono::nanoseconds kPrice = 16 * kLongPoll;
+  Clock::time_point paid_at_{};  // when all polls in vain are paid for
+};
+
+// Waits for another rank by polling for longer than a wake-up takes, as long as the budget covers
+// it. Ranks that only sleep and wake each other get back to polling as soon as one long poll
+// succeeds: it lasts until the other rank has woken up, and from then on both are awake.
 //
 // On a host with fewer cores than ranks, the awaited rank may need this core: the spinner yields it
 // between looks and looks only a few times. One thread at a time.
@@ -52,24 +68,31 @@ class Spinner {
     return condition() || (gives_way_ ? give_turns(condition) : look_out(condition));
   }
 
+  // How many waits have succeeded without sleep, but not at once.
+  std::uint32_t successes() const { return successes_; }
+
  private:
   template <typename Condition>
   bool look_out(const Condition& condition) {
-    auto end = Deadline::max();
+    // The first looks come before the clock, which costs as much as several.
+    if (look(condition)) return true;
+    const auto begin = Clock::now();
+    if (!budget_.covers_a_long_poll(begin)) return false;
     do {
-      for (int i = 0; i < 16; ++i) {
-        relax();
-        if (!condition()) continue;
-        patience_ = std::min(kMost, 2 * patience_);
-        trial_after_ = kFirstTrial;
-        return true;
-      }
-      const auto now = Clock::now();  // after the first looks: the clock costs as much as several
-      if (end == Deadline::max()) end = now + patience_;
-      if (now >= end) break;
-    } while (true);
-    patience_ = std::max(kLeast, patience_ / 2);
-    if (patience_ == kLeast && trial_is_due()) patience_ = kMost;
+      if (look(condition)) return true;
+    } while (Clock::now() < begin + PollBudget::kLongPoll);
+    budget_.spend_a_long_poll(begin);
+    return false;
+  }
+
+  template <typename Condition>
+  bool look(const Condition& condition) {
+    for (int i = 0; i < 16; ++i) {
+      relax();
+      if (!condition()) continue;
+      ++successes_;
+      return true;
+    }
     return false;
   }
 
@@ -94,17 +117,15 @@ class Spinner {
     return true;
   }
 
-  using Patience = std::chrono::nanoseconds;
-  static constexpr Patience kMost{50'000};
-  static constexpr Patience kLeast{1'000};
   static constexpr int kMostTurns = 8;
   static constexpr int kFirstTrial = 16;
   static constexpr int kLastTrial = 1024;
   bool gives_way_ = true;
-  Patience patience_ = kMost;
+  PollBudget budget_;
+  std::uint32_t successes_ = 0;
   int turns_ = kMostTurns;
   int short_waits_ = 0;            // failed waits since the last trial
-  int trial_after_ = kFirstTrial;  // after how many of them to try a long one
+  int trial_after_ = kFirstTrial;  // after how many of them to yield again
 };
 
 }  // namespace hora::collectives
