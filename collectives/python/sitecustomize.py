@@ -8,6 +8,7 @@ import sys
 
 
 def _offer_stacks():
+    import _signal
     import _socket
     import faulthandler
     import fcntl
@@ -19,7 +20,10 @@ def _offer_stacks():
         place.close()
     except OSError:
         number = place.detach()
-    faulthandler.register(int(os.environ["HORA_STACKS_SIGNAL"]), file=number, all_threads=True, chain=False)
+    number_of_signal = int(os.environ["HORA_STACKS_SIGNAL"])
+    # What faulthandler puts back when the interpreter ends: a request that comes then must not kill the rank.
+    _signal.signal(number_of_signal, _signal.SIG_IGN)
+    faulthandler.register(number_of_signal, file=number, all_threads=True, chain=False)
 
 
 def _run_the_next(seen):

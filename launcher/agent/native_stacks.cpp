@@ -58,14 +58,6 @@ std::vector<pid_t> threads_of(pid_t pid) {
   return threads;
 }
 
-// Reads one mask: "SigBlk:\t0000000000000004" holds one bit for each blocked signal.
-bool has_signal(const std::string& status, std::string_view field, int signal) {
-  const std::size_t at = status.find(std::string("\n") + std::string(field) + ":");
-  if (at == std::string::npos) return false;
-  const auto mask = std::strtoull(status.c_str() + at + field.size() + 2, nullptr, 16);
-  return ((mask >> (signal - 1)) & 1) != 0;
-}
-
 // One line of /proc/PID/maps.
 struct Mapping {
   std::uint64_t begin = 0;
@@ -160,7 +152,7 @@ void NativeStacks::ask(FlightRecords& records, pid_t pid) {
   const int signal = os::stack_signal();
   const std::string folder = "/proc/" + std::to_string(pid);
   // A process that has executed another program has no handler; the signal would end it.
-  if (!has_signal(proc_text(folder + "/status"), "SigCgt", signal)) return;
+  if (!handles_signal(pid, signal)) return;
   const auto request = records.begin_stacks(pid);
   if (!request) return;
   Asked& asked = asked_[pid];

@@ -150,7 +150,10 @@ void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& reco
     // A rank leads its own session, so the session id tells which rank a process belongs to.
     const pid_t session = ::getsid(peer.pid);
     for (const RankProcess& rank : ranks_) {
-      if (session == rank.pid) peer.asked = ::kill(peer.pid, signal_number()) == 0;
+      if (session != rank.pid) continue;
+      // An interpreter that is about to end has no handler any more, and its socket until the end.
+      peer.asked =
+          handles_signal(peer.pid, signal_number()) && ::kill(peer.pid, signal_number()) == 0;
     }
   }
   look_again();

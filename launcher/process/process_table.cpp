@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -225,6 +226,20 @@ std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEn
     children.erase(first, last);  // a table read while processes moved may hold a circle
   }
   return found;
+}
+
+bool has_signal(std::string_view status, std::string_view mask, int signal) {
+  const std::string field = "\n" + std::string(mask) + ":\t";
+  const std::size_t at = status.find(field);
+  if (at == std::string_view::npos) return false;
+  // A hexadecimal number with one bit for each signal, from 1 on.
+  const std::string bits(status.substr(at + field.size(), 16));
+  return ((std::strtoull(bits.c_str(), nullptr, 16) >> (signal - 1)) & 1) != 0;
+}
+
+bool handles_signal(pid_t pid, int signal) {
+  const auto status = os::read_file(proc_path(pid, "status"));
+  return status && has_signal(*status, "SigCgt", signal);
 }
 
 Standing standing_of(pid_t pid) {

@@ -53,6 +53,11 @@ std::optional<std::vector<pid_t>> list_children(pid_t pid);
 // Those of `all` that `root` is an ancestor of; root itself is not among them.  [pure]
 std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEntry>& all);
 
+// Whether a mask of /proc/PID/status, such as "SigBlk", has the signal.  [pure]
+bool has_signal(std::string_view status, std::string_view mask, int signal);
+// Whether the process has a handler for the signal, which may end it otherwise.
+bool handles_signal(pid_t pid, int signal);
+
 // kAtWork: it lives, and nobody has stopped it (SIGSTOP, a debugger). If it says nothing it gets no
 // time, or waits for a disk or for memory.
 enum class Standing { kAtWork, kStopped, kGone };

@@ -73,6 +73,18 @@ def test_a_time_limit_shows_stacks_first(horarun, shared):
     assert done.messages.index("where the ranks stand") < done.messages.index("E_TIMEOUT")
 
 
+@pytest.mark.parametrize("left", ["", "signal.signal(number, signal.SIG_DFL); "], ids=["ignored", "fatal"])
+def test_an_interpreter_that_has_put_its_handler_away(horarun, left):
+    """As at the end of every Python: being asked for its stacks must not kill it."""
+    program = (
+        "import faulthandler, os, signal, time; number = int(os.environ['HORA_STACKS_SIGNAL']); "
+        f"assert faulthandler.unregister(number); {left}print('here', flush=True); time.sleep(600)"
+    )
+    done = horarun.run("-np", 2, "--timeout", "2s", "--grace", "1s", "python3", "-c", program).expect(124)
+    assert done.ranks() == {0: ["here"], 1: ["here"]}
+    assert "E_TIMEOUT" in done.messages and "signal" not in done.messages, done
+
+
 @pytest.mark.parametrize("policy, code", [("warn", 143), ("dump", 143), ("kill", 124)])
 def test_a_stall(horarun, shared, policy, code):
     job = horarun.start(

@@ -93,6 +93,27 @@ TEST_CASE("what is no line of /proc/PID/stat") {
   }
 }
 
+TEST_CASE("a mask of /proc/PID/status") {
+  const std::string status =
+      "Name:\ta SigCgt:\t8\nSigBlk:\t0000000000000004\nSigCgt:\t8000000000000000\n";
+  REQUIRE(has_signal(status, "SigBlk", 3));
+  REQUIRE_FALSE(has_signal(status, "SigBlk", 2));
+  REQUIRE(has_signal(status, "SigCgt", 64));
+  REQUIRE_FALSE(has_signal(status, "SigCgt", 4));
+  REQUIRE_FALSE(has_signal(status, "SigIgn", 3));
+  REQUIRE_FALSE(has_signal("", "SigBlk", 3));
+}
+
+TEST_CASE("whether a process handles a signal") {
+  const int signal = SIGRTMAX - 3;
+  REQUIRE_FALSE(handles_signal(::getpid(), signal));
+  const auto before = ::signal(signal, [](int) {});
+  REQUIRE(handles_signal(::getpid(), signal));
+  ::signal(signal, SIG_IGN);
+  REQUIRE_FALSE(handles_signal(::getpid(), signal));
+  ::signal(signal, before);
+}
+
 TEST_CASE("this process is in the table") {
   const auto self = read_process(::getpid());
   REQUIRE(self.has_value());
