@@ -232,7 +232,8 @@ class Horarun:
         self.cwd = cwd
         self.started = []
 
-    def start(self, *arguments, env=None, cwd=None, **options):
+    def start(self, *arguments, env=None, cwd=None, name="horarun", **options):
+        """`name` is the one that it is called by: horarun or horovodrun."""
         mark = "mark" + uuid.uuid4().hex[:16]
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -244,7 +245,8 @@ class Horarun:
         options.setdefault("stdin", subprocess.DEVNULL)
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
-        job = Running([self.path, *map(str, arguments)], environment, cwd or self.cwd, mark, **options)
+        program = os.path.join(self.build, "bin", name)
+        job = Running([program, *map(str, arguments)], environment, cwd or self.cwd, mark, **options)
         self.started.append(job)
         return job
 

@@ -267,21 +267,12 @@ def test_secrets_are_not_on_command_lines(horarun, hosts):
 
 
 def test_horovodrun_spelling(horarun):
-    done = horarun.run(
-        "--gloo",
-        "-np",
-        "2",
-        "-H",
-        "localhost:2",
-        "--start-timeout",
-        "30",
-        "--cycle-time-ms",
-        "2.5",
-        "sh",
-        "-c",
-        "echo $HOROVOD_CYCLE_TIME",
-    ).expect(0)
+    """By its name, which lies beside horarun: ranks get no standard input, and the version is Horovod's."""
+    options = ("--gloo", "-np", 2, "-H", "localhost:2", "--start-timeout", 30, "--cycle-time-ms", 2.5)
+    program = ("sh", "-c", 'echo "$HOROVOD_CYCLE_TIME"; cat')
+    done = horarun.run(*options, *program, name="horovodrun", input=b"not for the ranks\n").expect(0)
     assert done.ranks() == {0: ["2.5"], 1: ["2.5"]}, done
+    assert horarun.run("--version", name="horovodrun").expect(0).text.strip() == "0.28.1"
 
 
 def test_dry_run_starts_nothing(horarun, tmp_path):
