@@ -156,6 +156,20 @@ def test_horovod_run():
         horovod.run(describe, num_proc=2, np=1)
 
 
+def test_a_failure_of_horovod_run_has_the_words_of_horovods():
+    import horovod
+
+    told = "Horovod detected that one or more processes exited with non-zero status"
+    with pytest.raises(RuntimeError, match=rf"(?s)^{told}: rank 1 failed:.*rank 1 is wrong") as caught:
+        horovod.run(sum_or_fail, args=(1,), num_proc=2)
+    assert type(caught.value) is RuntimeError
+    with pytest.raises(RuntimeError, match=rf"^{told}: the job failed with exit code 9"):
+        horovod.run(os._exit, args=(9,), num_proc=1)
+    with pytest.raises(RuntimeError) as caught:
+        hora.run(sum_or_fail, args=(1,), np=2, options=options())
+    assert told not in str(caught.value)
+
+
 def learn(steps):
     """Adds up the number of ranks of each step; the second rank is killed on the way."""
     import hora.numpy as hvd

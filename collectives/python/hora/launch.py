@@ -236,6 +236,10 @@ def run(
     return finished.results(results or np)
 
 
+class JobFailed(RuntimeError):
+    """The job ran, and did not bring what it was to bring."""
+
+
 class Finished:
     """A job that has ended."""
 
@@ -248,23 +252,23 @@ class Finished:
         if self._code != 0 or not self._outcomes:
             for rank, (kind, value) in self._outcomes.items():  # in the order in which they came
                 if kind == "error":
-                    raise RuntimeError(f"rank {rank} failed:\n{value}")
+                    raise JobFailed(f"rank {rank} failed:\n{value}")
         # An elastic job may succeed though a rank failed, which others have replaced.
         returned = {rank: value for rank, (kind, value) in self._outcomes.items() if kind == "ok"}
         if count is None:
             count = max(returned, default=0) + 1
         missing = [rank for rank in range(count) if rank not in returned]
         if self._code != 0:
-            raise RuntimeError(
+            raise JobFailed(
                 f"the job failed with exit code {self._code}"
                 + (f"; no result from ranks {missing}" if missing else "")
                 + (f"\n{self._reason}" if self._reason else "")
             )
         for rank in missing:
             if rank in self._outcomes:
-                raise RuntimeError(f"rank {rank} failed:\n{self._outcomes[rank][1]}")
+                raise JobFailed(f"rank {rank} failed:\n{self._outcomes[rank][1]}")
         if missing:
-            raise RuntimeError(f"the job ended, but no result from ranks {missing}")
+            raise JobFailed(f"the job ended, but no result from ranks {missing}")
         return [returned[rank] for rank in range(count)]
 
 

@@ -44,7 +44,7 @@ def run(
 
     hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. min_num_proc or
     host_discovery_script make the job elastic. RuntimeError carries the traceback of the rank
-    that failed.
+    that failed, after the words by which programs know the error of Horovod.
     """
     from hora import launch
 
@@ -89,9 +89,13 @@ def run(
             options.append(flag)
     option("--mpi-args", mpi_args)
     elastic = min_num_proc is not None or host_discovery_script is not None
-    return launch.run(
-        func, args, kwargs, num_proc, hosts, hostfile, options, executable, results=min_num_proc if elastic else None
-    )
+    results = min_num_proc if elastic else None
+    try:
+        return launch.run(func, args, kwargs, num_proc, hosts, hostfile, options, executable, results=results)
+    except launch.JobFailed as failure:
+        # Callers compare with this text, which every failure has in Horovod.
+        told = "Horovod detected that one or more processes exited with non-zero status"
+        raise RuntimeError(f"{told}: {failure}") from None
 
 
 def _renamed(name, value, old_name, old_value):
