@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPI's own benchmarks, as they come from the distribution and from PyPI, without mpirun: those of mpi4py and the HPC
-Challenge. docs/reference/mpi.md has the table."""
+"""MPI's own benchmarks, as they come from the distribution and from PyPI, without mpirun: those of mpi4py, NetPIPE and the
+HPC Challenge. docs/reference/mpi.md has the table."""
 
 import glob
 import os
@@ -88,6 +88,18 @@ def test_ping_pong(horarun, hosts, mpi4py):
         assert sizes[-1] == 65536 and len(sizes) > 10, done
 
     mpi4py.bench(horarun, check, hosts(2), 2, "pingpong", "-n", "65536", "-s", "1", "-l", "20")
+
+
+@pytest.mark.skipif(shutil.which("NPmpich2") is None, reason="no NetPIPE (netpipe-mpich2, by scripts/setup --interop)")
+def test_netpipe(horarun, hosts, shared):
+    """Messages of all sizes up to 48 KiB between two hosts; with -i, it checks what arrives."""
+
+    def check(done):
+        sizes = [int(size) for size in re.findall(r"(\d+) bytes +\d+ times --> +Integrity check passed", done.messages)]
+        assert sizes == sorted(sizes) and len(sizes) > 20 and sizes[-1] > 48_000, done
+
+    words = ("NPmpich2", "-i", "-n", 3, "-u", 65536, "-o", os.path.join(shared, "netpipe.out"))
+    mpich.run(horarun, check, "-np", 2, "-H", hosts(2).spec(1), "--pmi", "pmi1", "--wdir", "/", *words)
 
 
 @pytest.mark.skipif(shutil.which("hpcc") is None, reason="no HPC Challenge (hpcc, by scripts/setup --interop)")
