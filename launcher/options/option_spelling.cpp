@@ -101,6 +101,15 @@ std::string with_dashes(std::string name) {
   return name;
 }
 
+// mpirun and Hydra write long names with one dash, too. Where Hydra's name means something else
+// than ours with two dashes (-env NAME VALUE), the table of the peers has it, and this finds
+// nothing.
+const OptionRow* find_with_one_dash(const std::string& name, Verb verb) {
+  if (name.size() <= 2 || starts_with(name, "--")) return nullptr;
+  const PeerOption* const peer = find_peer_option(name);
+  return peer != nullptr && peer->name == name ? nullptr : find_option("-" + name, verb);
+}
+
 // An exact name wins over an abbreviation, one of horovodrun's over another launcher's option, and
 // that one over an abbreviation of ours: who types a whole name means that one.
 Result<Word> read_word(const std::string& word, Verb verb) {
@@ -110,6 +119,7 @@ Result<Word> read_word(const std::string& word, Verb verb) {
   if (equals != std::string::npos) out.value = word.substr(equals + 1);
   const std::string name = with_dashes(out.typed);
   out.row = find_option(name, verb);
+  if (out.row == nullptr) out.row = find_with_one_dash(name, verb);
   if (out.row != nullptr) return out;
   const bool is_long = starts_with(word, "--");
   const auto rows = is_long ? find_abbreviated(name, verb) : std::vector<const OptionRow*>{};
@@ -134,7 +144,8 @@ Status check_value_presence(const Word& word) {
   const bool is_help = shown_name(row) == "-h";
   // Only --help has an optional value.
   if (!row.takes_value() && word.value && !(is_help && *word.value == "all")) {
-    return usage(word.typed + " takes no value, found " + quote(*word.value));
+    const std::string habit = peer_value_answer(long_name(row), *word.value);
+    return usage(word.typed + " takes no value, found " + quote(*word.value) + habit);
   }
   if (row.takes_value() && word.value && word.value->empty()) {
     return usage(word.typed + " needs a value: " + word.typed + " " + std::string(row.metavar));

@@ -89,7 +89,7 @@ constexpr OptionRow kRows[] = {
     {.names = "--runtime", .kind = kChoice, .metavar = "hora|host", .group = kJob,
      .help = "ship Hora's runtime, or use what the hosts have (default: hora)",
      .traits = kCommon | kOurs},
-    {.names = "--bind", .kind = kChoice, .metavar = "auto|none|core|l3|socket|numa|cpu-list:LIST",
+    {.names = "--bind,--bind-to", .kind = kChoice, .metavar = "auto|none|core|l3|socket|numa|cpu-list:LIST",
      .group = kJob,
      .help = "CPUs of each rank (default: auto, a NUMA node if several)",
      .traits = kOurs, .excludes = "bind"},

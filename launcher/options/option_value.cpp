@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "launcher/options/option_table.h"
+#include "launcher/options/peer_options.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/size.h"
 #include "rendezvous/base/text.h"
@@ -167,7 +168,9 @@ std::string check_option_value(const OptionRow& row, std::string_view value) {
       expected = choices_text(row);
       break;
   }
-  return is_good ? "" : "expected " + expected + ", found " + quote(value);
+  if (is_good) return "";
+  return "expected " + expected + ", found " + quote(value) +
+         peer_value_answer(long_name(row), value);
 }
 
 }  // namespace hora::launcher

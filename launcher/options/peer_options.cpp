@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "launcher/options/usage_text.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -59,6 +60,76 @@ std::string peer_answer_text(const PeerOption& option) {
   }
   const std::string note(option.note);
   return "horarun calls this " + answer + (note.empty() ? "" : " (" + note + ")");
+}
+
+namespace {
+
+// Open MPI's --map-by says in which order ranks get cores, Hydra's also where; here hosts are
+// filled slot by slot or in turn, and --bind says which cores a rank gets. So both of theirs have
+// their answer in --bind. What srun --mpi names is the protocol that the ranks start by: that is
+// --pmi.
+struct PeerValue {
+  std::string_view option;
+  std::string_view value;  // without qualifiers
+  std::string_view answer;
+};
+
+constexpr PeerValue kPeerValues[] = {
+    {"--bind", "board", "--bind numa"},
+    {"--bind", "hwthread", "--bind core, which gives a rank whole cores"},
+    {"--bind", "l1cache", "--bind core"},
+    {"--bind", "l2cache", "--bind core"},
+    {"--bind", "l3cache", "--bind l3"},
+    {"--bind", "package", "--bind socket"},
+    {"--map-by", "board", "--bind numa"},
+    {"--map-by", "core", "--bind core"},
+    {"--map-by", "hwthread", "--bind core"},
+    {"--map-by", "l1cache", "--bind core"},
+    {"--map-by", "l2cache", "--bind core"},
+    {"--map-by", "l3cache", "--bind l3"},
+    {"--map-by", "numa", "--bind numa"},
+    {"--map-by", "package", "--bind socket"},
+    {"--map-by", "socket", "--bind socket"},
+    {"--mpi", "none", "to leave --mpi out"},
+    {"--mpi", "pmi2", "--pmi pmi1"},
+    {"--mpi", "pmix", "--pmi pmix"},
+    {"--mpi", "pmix_v3", "--pmi pmix"},
+    {"--mpi", "pmix_v4", "--pmi pmix"},
+    {"--mpi", "pmix_v5", "--pmi pmix"},
+};
+
+// "ppr:2:node" is N ranks for each of something. -N counts by host, so for anything smaller the
+// user has to multiply: how many sockets a host has is not known here.
+std::string ranks_for_each(std::string_view text) {
+  const auto words = split(text, ':');
+  if (words.size() < 3) return {};
+  const std::string counted = "-N " + std::string(words[1]);
+  if (words[2] == "node") return counted;
+  return counted + " with the ranks of a whole host, and --bind " +
+         (words[2].starts_with("l3") ? "l3" : std::string(words[2]));
+}
+
+}  // namespace
+
+std::string peer_value_answer(std::string_view option, std::string_view value) {
+  const std::string_view word = value.substr(0, value.find(':'));
+  std::string answer;
+  if (option == "--map-by" && word == "ppr") {
+    answer = ranks_for_each(value);
+  } else if (option == "--map-by" && (word == "slot" || word == "node")) {
+    // Qualifiers, such as slot:PE=4 and node:OVERSUBSCRIBE.
+    answer = "--map-by " + std::string(word);
+    answer +=
+        value.find("PE=") != std::string_view::npos || value.find("pe=") != std::string_view::npos
+            ? " --bind core, which shares the cores of a host among its ranks"
+            : "; slots may be more than cores";
+  } else {
+    const auto* const found = std::find_if(
+        std::begin(kPeerValues), std::end(kPeerValues),
+        [&](const PeerValue& row) { return row.option == option && row.value == word; });
+    if (found != std::end(kPeerValues)) answer = found->answer;
+  }
+  return answer.empty() ? "" : "; horarun calls this " + answer;
 }
 
 std::string peer_option_reference() {

@@ -32,6 +32,10 @@ const PeerOption* find_peer_option(std::string_view name);
 // "horarun calls this --bind core", "it is not needed: ..."
 std::string peer_answer_text(const PeerOption& option);
 
+// The same for values of an option that both have, as the end of an error: "; ppr:2:node is -N 2".
+// Empty when no peer takes this value.
+std::string peer_value_answer(std::string_view option, std::string_view value);
+
 // The table of docs/reference/peer-options.md.
 std::string peer_option_reference();
 

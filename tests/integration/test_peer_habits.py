@@ -31,6 +31,30 @@ def test_variables_that_would_stay_on_this_machine(horarun, hosts):
     assert passed.ranks() == {0: ["3,1||1"], 1: ["3,1||1"]}
 
 
+def test_the_line_of_mpirun_in_horovods_documentation(horarun, hosts):
+    hosts(2)
+    options = ("-np", 4, "-H", "node1:2,node2:2", "-bind-to", "none", "-map-by", "slot")
+    variables = ("-x", "NCCL_DEBUG=INFO", "-x", "LD_LIBRARY_PATH", "-x", "PATH")
+    show = ("sh", "-c", 'echo "$RANK $HOROVOD_HOSTNAME $NCCL_DEBUG $LD_LIBRARY_PATH"')
+    done = horarun.run(*options, *variables, *show, env={"LD_LIBRARY_PATH": "/of/this"}).expect(0)
+    for rank, lines in done.ranks().items():
+        place, _, path = lines[0].rpartition(" ")
+        assert place == f"{rank} node{rank // 2 + 1} INFO" and path.endswith("/of/this"), done
+    assert len(done.ranks()) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--mpi=pmix",), "--mpi takes no value, found 'pmix'; horarun calls this --pmi pmix"),
+        (("-map-by", "ppr:2:node"), "found 'ppr:2:node'; horarun calls this -N 2"),
+        (("--bind-to", "l3cache"), "found 'l3cache'; horarun calls this --bind l3"),
+    ],
+)
+def test_another_value(horarun, options, message):
+    assert horarun.run("-np", 2, *options, "true").expect(2).messages.strip().endswith(message)
+
+
 def test_a_variable_that_is_not_set_is_told(horarun):
     done = horarun.run("-np", 1, "-x", "NOT_SET_ANYWHERE", "true").expect(0)
     assert "warning: -x: NOT_SET_ANYWHERE is not set here" in done.messages
@@ -179,7 +203,7 @@ def test_stderr_on_stdout(horarun, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--bind-to", "core"), "horarun calls this --bind core|l3|socket|numa|none"),
+        (("-binding", "core"), "horarun calls this --bind core|l3|socket|numa|none"),
         (("-genv", "A", "1"), "horarun calls this -x NAME=VALUE (once for each of several programs)"),
         (("--rdzv-backend=c10d",), "it is not needed: every job has its own rendezvous"),
         (("--num_processes", "2"), "horarun calls this -np N"),
