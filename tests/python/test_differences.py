@@ -15,13 +15,15 @@ ROWS = [
 ]
 
 
-def _source_and_function(name):
-    """`torch_ops.check_join` and `test_run.py::test_failure` both name a function of a file."""
+def _source_and_beginning(name):
+    """The file that a test is in, and how the test begins there. `torch_ops.check_join` and `test_run.py::test_failure`
+    name a function, `plan_test.cpp::Hosts are filled` a test case."""
     if "::" in name:
-        file, function = name.split("::")
-        return next(path for path in (job.ROOT / "tests").rglob(file)), function
+        file, test = name.split("::", 1)
+        path = next(path for path in (job.ROOT / "tests").rglob(file))
+        return path, f'TEST_CASE("{test}"' if path.suffix == ".cpp" else f"def {test}("
     module, function = name.split(".")
-    return job.ROOT / "tests" / "python" / "checks" / f"{module}.py", function
+    return job.ROOT / "tests" / "python" / "checks" / f"{module}.py", f"def {function}("
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:60])
@@ -30,8 +32,8 @@ def test_row_has_a_reason_and_a_test(row):
     names = re.findall(r"`([^`]+)`", row[3])
     assert names, f"no test is named: {row}"
     for name in names:
-        path, function = _source_and_function(name)
-        assert f"def {function}(" in path.read_text(), f"{path.name} has no {function}"
+        path, beginning = _source_and_beginning(name)
+        assert beginning in path.read_text(), f"{path.name} has no {beginning}"
 
 
 def test_there_are_rows():

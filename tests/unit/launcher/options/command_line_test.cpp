@@ -715,6 +715,8 @@ TEST_CASE("Jobs that are started again") {
             .find("--restarts cannot be used with elastic jobs") == 0);
   CHECK(error_of({"-np", "2", "--restarts", "1", "--mpi", "x"})
             .find("--restarts cannot be used with --mpi") == 0);
+  CHECK(error_of({"-np", "2", "--restarts", "1", "--listen", "any", "x"})
+            .find("--restarts cannot be used with --listen") == 0);
   CHECK(error_of({"-np", "2", "-x", "HORA_RESTART=1", "x"}).find("cannot be set") !=
         std::string::npos);
   CHECK(parsed<Launch>({"-np", "2", "--restart-delay", "1", "x"}).warnings ==
