@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPI's own benchmarks, as they come from the distribution and from PyPI, without mpirun: those of mpi4py, NetPIPE and the
-HPC Challenge. docs/reference/mpi.md has the table."""
+"""MPI's own benchmarks, as they come from the distribution and from PyPI, without mpirun: those of mpi4py, NetPIPE and
+the HPC Challenge. docs/reference/mpi.md has the table."""
 
 import glob
 import os
@@ -8,8 +8,9 @@ import re
 import shutil
 import subprocess
 
-import mpich
 import pytest
+
+import mpich
 
 PYTHON = "/usr/bin/python3"
 REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))

@@ -6,8 +6,9 @@ import pathlib
 import shutil
 import subprocess
 
-import mpich
 import pytest
+
+import mpich
 
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "mpi_sum.c"
 PYTHON = "/usr/bin/python3"

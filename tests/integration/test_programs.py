@@ -7,8 +7,9 @@ import pathlib
 import shutil
 import subprocess
 
-import mpich
 import pytest
+
+import mpich
 
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "mpi_appnum.c"
 PYTHON = "/usr/bin/python3"
