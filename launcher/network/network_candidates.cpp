@@ -23,7 +23,8 @@ std::optional<std::size_t> find_selector(const std::vector<std::string>& wanted,
   return std::nullopt;
 }
 
-// For each address, the first host of each machine that has it.
+// For each address, the first host that has it, and the first one on another machine. Every machine
+// has 127.0.0.1: to keep all of them would be quadratic.
 using Owners = std::map<IpAddress, std::vector<const HostNetwork*>>;
 
 // Two hosts in one list may be the same machine under two names.
@@ -34,8 +35,7 @@ Owners find_owners(const std::vector<HostNetwork>& hosts) {
       const auto address = parse_ip_address(interface.address);
       if (!address) continue;
       auto& known = owners[*address];
-      if (std::none_of(known.begin(), known.end(),
-                       [&](const HostNetwork* other) { return same_machine(*other, host); })) {
+      if (known.empty() || (known.size() == 1 && !same_machine(*known.front(), host))) {
         known.push_back(&host);
       }
     }

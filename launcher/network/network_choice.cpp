@@ -48,6 +48,9 @@ class Chooser {
         later_(later),
         way_back_(way_back) {
     judge(answers);
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      if (same_machine(hosts_[host], launcher_)) beside_launcher_.push_back(host);
+    }
   }
 
   std::variant<NetworkChoice, Failure> run() {
@@ -263,11 +266,11 @@ class Chooser {
   // launcher's machine; else the one from which the host was reached; else one in the chosen
   // network, or in any network of the host.
   std::optional<IpAddress> way_back(const Option& option, std::size_t host) const {
-    for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    for (const std::size_t i : beside_launcher_) {
       // A loopback address only helps ranks on the same machine.
       const bool is_reachable =
           !option.hosts[i]->interface.loopback || same_machine(hosts_[host], launcher_);
-      if (same_machine(hosts_[i], launcher_) && is_reachable) return option.hosts[i]->address;
+      if (is_reachable) return option.hosts[i]->address;
     }
     std::optional<IpAddress> in_network;
     const auto seen_as = parse_ip_address(hosts_[host].launcher_seen_as);
@@ -366,6 +369,7 @@ class Chooser {
   Hosts later_;
   WayBack way_back_;
   std::vector<std::map<IpAddress, Reachability>> reachability_;  // by host
+  std::vector<std::size_t> beside_launcher_;                     // hosts that are its machine
 };
 
 // Returns the hosts that `from` probes: all of them, or in large jobs those at distances 1, 2, 4,

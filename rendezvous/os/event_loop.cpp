@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <span>
 #include <utility>
 
 namespace hora::os {
@@ -32,6 +32,26 @@ std::uint64_t pack(int fd, std::uint64_t generation) {
 }
 
 }  // namespace
+
+// The room for events is kept from turn to turn: to clear it for ten thousand descriptors takes
+// longer than to handle the one that is ready.
+struct EventLoop::Ready {
+  std::vector<epoll_event> room;
+  std::size_t count = 0;
+
+  void make_room(std::size_t most) {
+    if (room.size() < most) room.resize(most);
+    count = 0;
+  }
+  // False if a signal interrupted it.
+  Result<bool> wait(int epoll, std::size_t most, int timeout_ms) {
+    const int got = ::epoll_wait(epoll, room.data(), static_cast<int>(most), timeout_ms);
+    if (got < 0 && errno != EINTR) return errno_error(errno, "waiting for events");
+    count = got < 0 ? 0 : static_cast<std::size_t>(got);
+    return got >= 0;
+  }
+  std::span<const epoll_event> events() const { return {room.data(), count}; }
+};
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
@@ -105,7 +125,7 @@ void EventLoop::unwatch(int fd) {
 
 EventLoop::TimerId EventLoop::call_at(Clock::time_point when, TimerHandler handler) {
   const TimerId id = next_timer_++;
-  timers_.emplace(when, std::make_pair(id, std::move(handler)));
+  timer_of_[id] = timers_.emplace(when, std::make_pair(id, std::move(handler)));
   return id;
 }
 
@@ -114,9 +134,10 @@ EventLoop::TimerId EventLoop::call_after(Clock::duration delay, TimerHandler han
 }
 
 void EventLoop::cancel(TimerId id) {
-  auto found = std::find_if(timers_.begin(), timers_.end(),
-                            [id](const auto& timer) { return timer.second.first == id; });
-  if (found != timers_.end()) timers_.erase(found);
+  const auto found = timer_of_.find(id);
+  if (found == timer_of_.end()) return;
+  timers_.erase(found->second);
+  timer_of_.erase(found);
 }
 
 void EventLoop::post(std::function<void()> task) {
@@ -145,6 +166,7 @@ void EventLoop::run_due_timers() {
     // Removed before it runs: the handler may set or cancel timers. Timers that become due
     // meanwhile wait for the next turn (polled_at_), so that they cannot starve descriptors.
     TimerHandler handler = std::move(timers_.begin()->second.second);
+    timer_of_.erase(timers_.begin()->second.first);
     timers_.erase(timers_.begin());
     handler();
   }
@@ -183,42 +205,36 @@ void EventLoop::dispatch(const epoll_event& event) {
 
 // Fills `normal` with all ready normal events and `background` with one batch of background events.
 // False if a signal interrupted it.
-Result<bool> EventLoop::poll(std::vector<epoll_event>& normal,
-                             std::vector<epoll_event>& background) {
+Result<bool> EventLoop::poll(Ready& normal, Ready& background) {
   // Room for everything that can be ready, and the wake-up: no normal event waits for a later turn.
-  normal.resize(normal_watches_ + 1);
-  background.resize(background_.valid() ? kBackgroundBatch : 0);
+  const std::size_t most = normal_watches_ + 1;
+  normal.make_room(most);
+  background.make_room(kBackgroundBatch);
   int timeout = next_timeout_ms();
   bool look = true;
-  if (!background.empty()) {
-    const int count = ::epoll_wait(background_.get(), background.data(),
-                                   static_cast<int>(background.size()), timeout);
-    if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for events");
-    if (count < 0) return false;
+  if (background_.valid()) {
+    auto waited = background.wait(background_.get(), kBackgroundBatch, timeout);
+    if (!waited || !*waited) return waited;
     // A full batch may hide a normal event behind it.
-    look = static_cast<std::size_t>(count) == background.size();
-    background.resize(static_cast<std::size_t>(count));
-    for (const epoll_event& event : background) look |= event.data.u64 == kNormal;
+    look = background.count == kBackgroundBatch;
+    for (const epoll_event& event : background.events()) look |= event.data.u64 == kNormal;
     // The first wait was the wait.
     timeout = 0;
   }
-  int count = 0;
   if (look) {
-    count = ::epoll_wait(epoll_.get(), normal.data(), static_cast<int>(normal.size()), timeout);
-    if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for events");
-    if (count < 0) return false;
+    auto waited = normal.wait(epoll_.get(), most, timeout);
+    if (!waited || !*waited) return waited;
   }
-  normal.resize(static_cast<std::size_t>(count));
   polled_at_ = Clock::now();
   return true;
 }
 
 Status EventLoop::run() {
   stopped_ = false;
-  std::vector<epoll_event> normal;
-  std::vector<epoll_event> background;
-  const auto dispatch_all = [this](const std::vector<epoll_event>& events) {
-    for (const epoll_event& event : events) {
+  Ready normal;
+  Ready background;
+  const auto dispatch_all = [this](const Ready& ready) {
+    for (const epoll_event& event : ready.events()) {
       if (!stopped_) dispatch(event);
     }
   };

@@ -69,7 +69,8 @@ class EventLoop {
  private:
   explicit EventLoop(Fd epoll, Fd wake_up);
   Status open_background();
-  Result<bool> poll(std::vector<epoll_event>& normal, std::vector<epoll_event>& background);
+  struct Ready;  // events, and how many of them there are
+  Result<bool> poll(Ready& normal, Ready& background);
   void dispatch(const epoll_event& event);
   void run_due_timers();
   void run_posted();
@@ -91,10 +92,12 @@ class EventLoop {
   std::uint64_t next_generation_ = 1;
   std::unordered_map<int, Watch> watches_;
   TimerId next_timer_ = 1;
-  std::multimap<Clock::time_point, std::pair<TimerId, TimerHandler>> timers_;
+  using Timers = std::multimap<Clock::time_point, std::pair<TimerId, TimerHandler>>;
+  Timers timers_;
   std::vector<std::function<void()>> deferred_;
   std::mutex posted_mutex_;
   std::vector<std::function<void()>> posted_;
+  std::unordered_map<TimerId, Timers::iterator> timer_of_;  // those in timers_
 };
 
 }  // namespace hora::os

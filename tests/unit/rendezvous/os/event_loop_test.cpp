@@ -74,6 +74,31 @@ TEST_CASE("a timer may cancel another that is due, and set itself again") {
   loop->cancel(victim);  // unknown by now: ignored
 }
 
+TEST_CASE("of thousands of timers, those that were cancelled stay silent, whatever their order") {
+  auto loop = make_loop();
+  const auto start = hora::Clock::now();
+  constexpr int kTimers = 10'000;
+  std::vector<int> fired(kTimers);
+  std::vector<EventLoop::TimerId> ids;
+  for (int k = 0; k < kTimers; ++k) {
+    // Deadlines that differ from the order of setting, many of them alike.
+    ids.push_back(loop->call_at(start + std::chrono::microseconds(k * 7919 % 100),
+                                [&fired, k] { ++fired[static_cast<std::size_t>(k)]; }));
+  }
+  for (std::size_t k = 0; k < ids.size(); ++k) {
+    if (k % 3 != 0) loop->cancel(ids[k]);
+    if (k % 3 == 1) loop->cancel(ids[k]);  // for the second time
+  }
+  loop->call_at(start + 1ms, [&] {
+    for (const EventLoop::TimerId id : ids) loop->cancel(id);  // all have fired or been cancelled
+    loop->stop();
+  });
+  REQUIRE(loop->run());
+  bool as_asked = true;
+  for (std::size_t k = 0; k < fired.size(); ++k) as_asked &= fired[k] == (k % 3 == 0 ? 1 : 0);
+  CHECK(as_asked);
+}
+
 TEST_CASE("post wakes the loop from another thread") {
   auto loop = make_loop();
   bool ran = false;
