@@ -74,7 +74,7 @@ int node_of(const std::string& folder) {
 
 }  // namespace
 
-std::vector<CpuPlace> usable_cpu_places() {
+std::vector<CpuPlace> usable_cpu_places(bool with_caches) {
   std::vector<CpuPlace> places;
   const auto mask = current_mask();
   for (std::size_t cpu = 0; cpu < mask.size() * kWordBits; ++cpu) {
@@ -87,7 +87,7 @@ std::vector<CpuPlace> usable_cpu_places() {
     place.core = package * 100'000 + number_in(folder + "/topology/core_id", static_cast<int>(cpu));
     place.node = node_of(folder);
     place.package = package;
-    place.l3 = l3_of(folder);
+    if (with_caches) place.l3 = l3_of(folder);
     places.push_back(place);
   }
   return places;

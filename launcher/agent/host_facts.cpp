@@ -60,6 +60,30 @@ std::vector<std::string> passwd_fields() {
   return {};
 }
 
+int count_gpu_devices() {
+  int count = 0;
+  const auto count_in = [&count](const char* path, std::string_view prefix) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path), ::closedir);
+    if (!directory) return;
+    while (const dirent* item = ::readdir(directory.get())) {
+      // "nvidia0" is a device; "nvidiactl" and "nvidia-uvm" are not. In /proc each GPU is a PCI
+      // address.
+      std::string_view name(item->d_name);
+      if (name.substr(0, prefix.size()) != prefix) continue;
+      name.remove_prefix(prefix.size());
+      const bool digits = prefix.empty()
+                              ? name.find(':') != std::string_view::npos
+                              : !name.empty() && std::isdigit(name.front()) != 0 &&
+                                    name.find_first_not_of("0123456789") == std::string_view::npos;
+      if (digits) ++count;
+    }
+  };
+  // Device nodes show what a container may use; the driver shows what the machine has.
+  count_in("/dev", "nvidia");
+  if (count == 0) count_in("/proc/driver/nvidia/gpus", "");
+  return count;
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -99,26 +123,7 @@ int usable_cpus() {
 }
 
 int count_gpus() {
-  int count = 0;
-  const auto count_in = [&count](const char* path, std::string_view prefix) {
-    const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path), ::closedir);
-    if (!directory) return;
-    while (const dirent* item = ::readdir(directory.get())) {
-      // "nvidia0" is a device; "nvidiactl" and "nvidia-uvm" are not. In /proc each GPU is a PCI
-      // address.
-      std::string_view name(item->d_name);
-      if (name.substr(0, prefix.size()) != prefix) continue;
-      name.remove_prefix(prefix.size());
-      const bool digits = prefix.empty()
-                              ? name.find(':') != std::string_view::npos
-                              : !name.empty() && std::isdigit(name.front()) != 0 &&
-                                    name.find_first_not_of("0123456789") == std::string_view::npos;
-      if (digits) ++count;
-    }
-  };
-  // Device nodes show what a container may use; the driver shows what the machine has.
-  count_in("/dev", "nvidia");
-  if (count == 0) count_in("/proc/driver/nvidia/gpus", "");
+  static const int count = count_gpu_devices();  // asked several times, and /dev may be large
   return count;
 }
 

@@ -176,7 +176,7 @@ Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
     binding.cpus = share_cores(usable, ranks);
     binding.why = cores >= static_cast<std::size_t>(ranks) ? "cores of its own for each rank"
                                                            : "fewer cores than ranks: they share";
-  } else if (mode == "l3") {
+  } else if (mode == kL3Mode) {
     binding = bind_to_caches(usable, ranks);
   } else if (mode == "socket") {
     binding.cpus = share_domains(usable, ranks, &CpuPlace::package);

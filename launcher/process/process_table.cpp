@@ -52,13 +52,14 @@ std::string proc_path(pid_t pid, const std::string& file) {
 
 // The names in a directory of /proc that are numbers. A directory that is gone has none; one that
 // cannot be opened for want of descriptors or memory may have any.
-std::optional<std::vector<pid_t>> numbers_in(const std::string& path) {
+std::optional<std::vector<pid_t>> numbers_in(const std::string& path, long position = 0) {
   std::vector<pid_t> numbers;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
   if (!directory) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) return std::nullopt;
     return numbers;
   }
+  if (position > 0) ::seekdir(directory.get(), position);
   while (const dirent* item = ::readdir(directory.get())) {
     const std::string_view name(item->d_name);
     pid_t number = 0;
@@ -102,8 +103,22 @@ Found find_entry(const std::string& path, std::string_view mark) {
   }
 }
 
+// A position in /proc is a process's number and this (FIRST_PROCESS_ENTRY of the kernel), or one or
+// two more.
+constexpr long kProcessesInProc = 256;
+
+// For each process that it names, the kernel makes an inode: a listing of a thousand older
+// processes costs more than all else here. What begins at a position is complete if it has
+// `lowest`, which lives: a kernel that counts positions otherwise lists all.
+std::optional<std::vector<pid_t>> process_numbers_from(pid_t lowest) {
+  if (lowest <= 0) return numbers_in("/proc");
+  auto pids = numbers_in("/proc", kProcessesInProc + lowest);
+  if (!pids || std::find(pids->begin(), pids->end(), lowest) != pids->end()) return pids;
+  return numbers_in("/proc");
+}
+
 std::optional<std::vector<ProcessEntry>> list_from(pid_t lowest) {
-  const auto pids = numbers_in("/proc");
+  const auto pids = process_numbers_from(lowest);
   if (!pids) return std::nullopt;
   std::vector<ProcessEntry> all;
   for (const pid_t pid : *pids) {

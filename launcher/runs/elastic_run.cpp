@@ -221,8 +221,8 @@ std::variant<NetworkChoice, Failure> ElasticRun::choose_network() const {
     networks.push_back(context_.fleet.network(state_.seats()[host.slots.front().rank].incarnation));
   }
   const std::vector<ProbeResult> answers(networks.size());
-  return launcher::choose_network(networks, own_network(), context_.spec.network_interfaces,
-                                  answers, Hosts::kMayCome);
+  return launcher::choose_network(networks, own_network(host_interfaces()),
+                                  context_.spec.network_interfaces, answers, Hosts::kMayCome);
 }
 
 Status ElasticRun::open_rendezvous(const NetworkChoice& network) {

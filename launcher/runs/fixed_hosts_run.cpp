@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "launcher/agent/host_facts.h"
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/fleet/locality.h"
@@ -71,10 +72,19 @@ void FixedHostsRun::prepare_all() {
     }
     on_network(network);
   };
-  survey_ = std::make_unique<NetworkSurvey>(std::move(members), own_network(),
+  survey_ = std::make_unique<NetworkSurvey>(std::move(members), network_here(),
                                             context_.spec.network_interfaces, std::move(handlers),
                                             way_back());
   survey_->begin();
+}
+
+// An agent that is our child has looked at this machine's interfaces.
+HostNetwork FixedHostsRun::network_here() const {
+  for (int host = 0; host < context_.fleet.size(); ++host) {
+    if (context_.fleet.is_remote(host)) continue;
+    return own_network(context_.fleet.network(host).interfaces);
+  }
+  return own_network(host_interfaces());
 }
 
 void FixedHostsRun::send_orders(const NetworkChoice& network) {

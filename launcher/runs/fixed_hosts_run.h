@@ -34,6 +34,8 @@ class FixedHostsRun : public Run {
   void send_orders(const NetworkChoice& network);
 
  private:
+  HostNetwork network_here() const;
+
   std::optional<OpenFilesLimit> files_limit_;
   std::unique_ptr<NetworkSurvey> survey_;
 };

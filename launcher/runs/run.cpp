@@ -45,11 +45,11 @@ void Run::add_environment(HostOrder& order) const {
   }
 }
 
-HostNetwork Run::own_network() {
+HostNetwork Run::own_network(std::vector<InterfaceInfo> interfaces) {
   HostNetwork own;
   own.name = "the launcher's machine";
   own.boot_id = machine_id();
-  own.interfaces = host_interfaces();
+  own.interfaces = std::move(interfaces);
   return own;
 }
 

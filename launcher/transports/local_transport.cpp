@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <mutex>
@@ -47,7 +46,7 @@ class LocalTransport : public Transport {
   // The streams are closed by now. An agent that was stopped before it could ask the kernel to
   // continue it (launcher/agent/shim.cpp) would not see that.
   ~LocalTransport() override {
-    for (const pid_t pid : agents_) ::kill(pid, SIGCONT);  // not reaped yet, so still our child
+    for (const Agent& agent : agents_) ::kill(agent.pid, SIGCONT);  // not reaped: still our child
     reap_agents(kReapPatience);
   }
 
@@ -73,38 +72,51 @@ class LocalTransport : public Transport {
     request.stdin_fd = theirs.get();
     request.stdout_fd = theirs.get();
     request.stderr_fd = STDERR_FILENO;
-    const SpawnOutcome outcome = spawn(request);
+    request.want_pidfd = true;
+    SpawnOutcome outcome = spawn(request);
     if (!outcome.ok()) {
       return errno_error(outcome.errnum, std::string(spawn_stage_name(outcome.failed_stage)) +
                                              " the agent " + image.own().path);
     }
     {
       std::lock_guard lock(mutex_);
-      agents_.push_back(outcome.pid);
+      agents_.push_back({outcome.pid, std::move(outcome.pidfd)});
     }
     if (observer_) observer_(host_index, Stage::kAgent, image.own().path);
     return ours;
   }
 
  private:
+  struct Agent {
+    pid_t pid;
+    os::Fd pidfd;  // becomes readable when it has ended; not before Linux 5.3
+  };
+
   void reap_agents(std::chrono::milliseconds patience) {
     const auto deadline = Clock::now() + patience;
     std::lock_guard lock(mutex_);
     while (true) {
-      agents_.erase(std::remove_if(agents_.begin(), agents_.end(),
-                                   [](pid_t pid) {
-                                     const pid_t ended = ::waitpid(pid, nullptr, WNOHANG);
-                                     return ended == pid || (ended < 0 && errno == ECHILD);
-                                   }),
-                    agents_.end());
-      if (agents_.empty() || Clock::now() >= deadline) return;
-      ::poll(nullptr, 0, 1);  // until the next look; bounded by the deadline above
+      std::erase_if(agents_, [](const Agent& agent) {
+        const pid_t ended = ::waitpid(agent.pid, nullptr, WNOHANG);
+        return ended == agent.pid || (ended < 0 && errno == ECHILD);
+      });
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      if (agents_.empty() || left.count() <= 0) return;
+      wait_for_end_of(agents_.front(), left);
     }
+  }
+
+  // An agent closes its stream, which ends the job, a moment before it can be reaped. Beside busy
+  // processes that moment may last a while, and a sleep would add to it.
+  static void wait_for_end_of(const Agent& agent, std::chrono::milliseconds left) {
+    pollfd ended{agent.pidfd.get(), POLLIN, 0};
+    const bool watched = agent.pidfd.valid();
+    ::poll(&ended, watched ? 1 : 0, watched ? static_cast<int>(left.count()) : 1);
   }
 
   StageObserver observer_;
   std::mutex mutex_;
-  std::vector<pid_t> agents_;
+  std::vector<Agent> agents_;
 };
 
 constexpr TransportDescriptor kDescriptor{.name = "local",
