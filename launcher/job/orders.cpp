@@ -143,49 +143,57 @@ void remove_variable(HostOrder& order, const std::string& name) {
 
 }  // namespace
 
+HostOrder make_order(const JobSpec& spec, const Plan& plan, std::size_t host,
+                     const std::vector<HostRoute>& routes, bool same_machine,
+                     const JobIdentity& identity, const EnvironmentList& launcher_environment) {
+  const HostPlan& own = plan.hosts[host];
+  HostOrder order;
+  order.job_id = identity.job_id;
+  order.working_directory = spec.working_directory;
+  order.ship_directory = !spec.ship_files.empty();
+  order.argv = spec.command;
+  order.more_programs = more_programs(spec);
+  CommonEnvironment environment(spec, launcher_environment, same_machine,
+                                rendezvous_address(spec, routes[host], routes[0], identity));
+  order.environment = with_variables(environment.of_all(), device_variables(own.host));
+  // Only remote hosts have an environment of their own to inherit; here it is the forwarded one
+  // already.
+  if (!same_machine) order.own_variables = own_variables_of_remote();
+  if (spec.runtime == RuntimeKind::kHora) {
+    order.prepend_paths = {{"PATH", "@bundle@/bin"},
+                           {"LD_LIBRARY_PATH", "@bundle@/lib"},
+                           {"PYTHONPATH", "@bundle@/python"}};
+  }
+  for (const Slot& slot : own.slots) {
+    order.ranks.push_back(
+        {slot.rank, slot.local_rank,
+         with_variables(environment.of_program(slot.rank), rank_variables(plan, own, slot)),
+         stdin_source(spec, slot.rank)});
+  }
+  order.grace_ms = spec.grace.count();
+  order.lease_ms = spec.lease.count();
+  order.bind = binding_of(spec, own);
+  order.gpus_per_rank = spec.gpus_per_rank;
+  // Several ranks share a host: each library would otherwise start a thread per core for each
+  // rank.
+  order.limit_threads = true;
+  if (!spec.pmi.empty()) {
+    order.pmi = spec.pmi;
+    order.pmi_hosts = pmi_hosts(plan);
+    order.pmi_host = static_cast<int>(host);
+  }
+  return order;
+}
+
 std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
                                    const std::vector<HostRoute>& routes,
                                    const std::vector<bool>& same_machine,
                                    const JobIdentity& identity,
                                    const EnvironmentList& launcher_environment) {
   std::vector<HostOrder> orders;
-  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
-    HostOrder order;
-    order.job_id = identity.job_id;
-    order.working_directory = spec.working_directory;
-    order.ship_directory = !spec.ship_files.empty();
-    order.argv = spec.command;
-    order.more_programs = more_programs(spec);
-    CommonEnvironment environment(spec, launcher_environment, same_machine[i],
-                                  rendezvous_address(spec, routes[i], routes[0], identity));
-    order.environment = with_variables(environment.of_all(), device_variables(plan.hosts[i].host));
-    // Only remote hosts have an environment of their own to inherit; here it is the forwarded one
-    // already.
-    if (!same_machine[i]) order.own_variables = own_variables_of_remote();
-    if (spec.runtime == RuntimeKind::kHora) {
-      order.prepend_paths = {{"PATH", "@bundle@/bin"},
-                             {"LD_LIBRARY_PATH", "@bundle@/lib"},
-                             {"PYTHONPATH", "@bundle@/python"}};
-    }
-    for (const Slot& slot : plan.hosts[i].slots) {
-      order.ranks.push_back({slot.rank, slot.local_rank,
-                             with_variables(environment.of_program(slot.rank),
-                                            rank_variables(plan, plan.hosts[i], slot)),
-                             stdin_source(spec, slot.rank)});
-    }
-    order.grace_ms = spec.grace.count();
-    order.lease_ms = spec.lease.count();
-    order.bind = binding_of(spec, plan.hosts[i]);
-    order.gpus_per_rank = spec.gpus_per_rank;
-    // Several ranks share a host: each library would otherwise start a thread per core for each
-    // rank.
-    order.limit_threads = true;
-    if (!spec.pmi.empty()) {
-      order.pmi = spec.pmi;
-      order.pmi_hosts = pmi_hosts(plan);
-      order.pmi_host = static_cast<int>(i);
-    }
-    orders.push_back(std::move(order));
+  for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
+    orders.push_back(
+        make_order(spec, plan, host, routes, same_machine[host], identity, launcher_environment));
   }
   return orders;
 }

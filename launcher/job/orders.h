@@ -2,6 +2,7 @@
 // The plan, the network and the meeting place become one order per host.  [pure]
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,13 @@ struct JobIdentity {
   int master_port = 0;  // free on rank 0's host
 };
 
-// `routes[i]` and `same_machine[i]` belong to plan.hosts[i].
+// That of plan.hosts[host]; `routes[i]` belongs to plan.hosts[i]. Thousands of orders take much
+// more memory than what they are made of: a large job makes each when it is sent.
+HostOrder make_order(const JobSpec& spec, const Plan& plan, std::size_t host,
+                     const std::vector<HostRoute>& routes, bool same_machine,
+                     const JobIdentity& identity, const EnvironmentList& launcher_environment);
+
+// All of them; `same_machine[i]` belongs to plan.hosts[i], too.
 std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
                                    const std::vector<HostRoute>& routes,
                                    const std::vector<bool>& same_machine,

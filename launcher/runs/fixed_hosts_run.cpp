@@ -88,14 +88,10 @@ HostNetwork FixedHostsRun::network_here() const {
 }
 
 void FixedHostsRun::send_orders(const NetworkChoice& network) {
-  std::vector<bool> same_machine;
   for (int host = 0; host < context_.fleet.size(); ++host) {
-    same_machine.push_back(!context_.fleet.is_remote(host));
-  }
-  auto orders = make_orders(context_.spec, plan_, network.hosts, same_machine, context_.identity,
-                            context_.environment);
-  for (int host = 0; host < context_.fleet.size(); ++host) {
-    HostOrder& order = orders[static_cast<std::size_t>(host)];
+    HostOrder order =
+        make_order(context_.spec, plan_, static_cast<std::size_t>(host), network.hosts,
+                   !context_.fleet.is_remote(host), context_.identity, context_.environment);
     use_vendor_paths(order, context_.fleet.vendor_paths(host));
     add_environment(order);
     reach(host, Stage::kPrepare);
