@@ -2,6 +2,9 @@
 // The page of --report FILE.html: no script, nothing loaded from elsewhere.  [pure]
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "launcher/plan/programs.h"
 #include "launcher/report/job_report.h"
@@ -56,6 +59,29 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+// A page of 80,000 rows opens slowly and shows nothing: of so many, a table has the most telling.
+constexpr std::size_t kMostRows = 256;
+
+// Numbers below `count`, ascending: those with the smallest keys.
+template <typename KeyOf>
+std::vector<std::size_t> rows_to_show(std::size_t count, const KeyOf& key_of) {
+  std::vector<std::size_t> rows(count);
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  if (count <= kMostRows) return rows;
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&key_of](std::size_t a, std::size_t b) { return key_of(a) < key_of(b); });
+  rows.resize(kMostRows);
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+// "256 of 80000 ranks: WHICH"; nothing where the table has all.
+std::string note_of_rows(std::size_t count, std::string_view things, std::string_view which) {
+  if (count <= kMostRows) return "";
+  return "<p>" + std::to_string(kMostRows) + " of " + std::to_string(count) + " " +
+         std::string(things) + ": " + std::string(which) + "</p>\n";
+}
+
 std::string section(std::string_view title) { return "<h2>" + escaped(title) + "</h2>\n"; }
 
 std::string bar(double from, double to, double whole, std::string_view colour,
@@ -72,8 +98,17 @@ std::string bar(double from, double to, double whole, std::string_view colour,
 std::string waterfall(const JobReport& report) {
   const StartBoard& board = *report.board;
   const double whole = std::max(fractional_ms(board.end(board.start()) - board.start()), 0.001);
-  std::string out = section("Start") + "<table>\n";
-  for (std::size_t host = 0; host < board.names().size(); ++host) {
+  const std::size_t hosts = board.names().size();
+  // Those that were not ready come first, then those that became so last.
+  const auto key_of = [&board](std::size_t host) {
+    const auto& steps = board.steps()[host];
+    if (steps.empty()) return std::pair(-1, StartBoard::TimePoint::duration{});
+    return std::pair(static_cast<int>(steps.back().stage), -steps.back().since.time_since_epoch());
+  };
+  std::string out = section("Start") +
+                    note_of_rows(hosts, "hosts", "those that had come least far, or came last.") +
+                    "<table>\n";
+  for (const std::size_t host : rows_to_show(hosts, key_of)) {
     out += "<tr><td style=\"width:12em\">" + escaped(board.names()[host]) +
            "</td><td><div class=\"lane\">";
     const auto& steps = board.steps()[host];
@@ -96,17 +131,29 @@ std::string lanes(const JobReport& report) {
   if (report.outcome->exits.empty()) return "";
   std::int64_t first = INT64_MAX;
   std::int64_t last = 0;
+  std::vector<const RankExit*> exits;
+  std::vector<int> ranks;
   for (const auto& [rank, exit] : report.outcome->exits) {
+    exits.push_back(&exit);
+    ranks.push_back(rank);
     if (exit.clock_ns == 0) continue;
     first = std::min(first, exit.clock_ns);
     last = std::max(last, exit.clock_ns);
   }
   const double whole = std::max(static_cast<double>(last - first) / 1e6, 1.0) * 1.1;
-  std::string out = section("Ranks") +
-                    "<table>\n<tr><th>rank</th><th>ended</th><th>peak memory</th><th>CPU</th>"
-                    "<th style=\"width:45%\">its end, from the first one on</th></tr>\n";
-  for (const auto& [rank, exit] : report.outcome->exits) {
-    const bool bad = failed(exit) && !exit.terminated_by_us;
+  const auto is_bad = [](const RankExit& exit) { return failed(exit) && !exit.terminated_by_us; };
+  const auto key_of = [&](std::size_t row) {
+    return std::pair(!is_bad(*exits[row]), exits[row]->clock_ns);
+  };
+  std::string out =
+      section("Ranks") +
+      note_of_rows(exits.size(), "ranks", "those that failed, then the first to end.") +
+      "<table>\n<tr><th>rank</th><th>ended</th><th>peak memory</th><th>CPU</th>"
+      "<th style=\"width:45%\">its end, from the first one on</th></tr>\n";
+  for (const std::size_t row : rows_to_show(exits.size(), key_of)) {
+    const RankExit& exit = *exits[row];
+    const int rank = ranks[row];
+    const bool bad = is_bad(exit);
     std::string how =
         exit.signal != 0 ? signal_name(exit.signal) : "code " + std::to_string(exit.exit_code);
     if (exit.terminated_by_us) how += ", ended by us";
@@ -126,11 +173,13 @@ std::string lanes(const JobReport& report) {
 
 std::string tails(const JobReport& report) {
   std::string out;
+  std::size_t shown = 0;
   for (const auto& [rank, exit] : report.outcome->exits) {
     if (exit.last_stderr.empty()) continue;
     const bool is_cause = report.outcome->cause &&
                           report.outcome->cause->kind == Cause::Kind::kRank &&
                           report.outcome->cause->exit.rank == rank;
+    if (++shown > kMostRows && !is_cause) continue;
     out += std::string("<details") + (is_cause ? " open" : "") + "><summary>rank " +
            std::to_string(rank) + "</summary><pre>" + escaped(exit.last_stderr) +
            "</pre></details>\n";

@@ -75,6 +75,19 @@ def test_a_rank_that_fails_ends_the_others(play):
     assert f"rank {rank} on node-{rank // RANKS} exited with code 7" in err and len(err.splitlines()) < 10, err
 
 
+def test_the_page_of_a_large_job_stays_small(play, tmp_path):
+    rank, page = COUNT * RANKS // 2 + 3, tmp_path / "report.html"
+    options = ["--start-timeout", f"{20 * START_S}s", "--report", page]
+    code, _, err = play([], ["--for", "100", "--exit", f"{rank}:7"], *options)
+    assert code == 7, err
+    text = page.read_text()
+    rows = re.findall(r'<tr><td>(\d+)</td><td class="(ok|bad)">', text)
+    assert len(rows) == 256 and (str(rank), "bad") in rows, rows
+    assert f"<p>256 of {COUNT * RANKS} ranks: " in text and f"<p>256 of {COUNT} hosts: " in text
+    assert f"rank {rank} on node-{rank // RANKS} exited with code 7" in text
+    assert len(text) < 1_000_000
+
+
 def test_output_of_all_ranks_arrives_whole(play):
     lines = 20
     script = ["--for", "100", "--output", str(80 * lines), "--line", "80"]

@@ -40,7 +40,7 @@ def bytes_moved(run):
 
 
 def simulate(build, hosts, ranks, script, launcher_options=()):
-    """One job; returns what the simulator measured."""
+    """One job; returns what the simulator measured, and the lines and bytes that the launcher printed."""
     binaries = os.path.join(build, "bin")
     with tempfile.TemporaryDirectory() as folder:
         hostfile = os.path.join(folder, "hosts")
@@ -55,11 +55,32 @@ def simulate(build, hosts, ranks, script, launcher_options=()):
             # All hosts are one process here, which may get no processor for a while.
             *("--start-timeout", "10m", "--lease", "5m", *launcher_options, "simulated-rank", *script),
         ]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=1200)
+        with subprocess.Popen(["wc", "-lc"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as count:
+            done = subprocess.run(command, stdout=count.stdin, stderr=subprocess.PIPE, text=True, timeout=1200)
+            lines, written = map(int, count.communicate()[0].split())
         if done.returncode != 0:
             sys.exit(f"bench_launcher: {hosts} hosts: exit code {done.returncode}\n{done.stderr[-4000:]}")
         with open(report, encoding="utf-8") as taken:
-            return json.load(taken)
+            return json.load(taken) | {"lines": lines, "written": written}
+
+
+LINE = 80
+
+
+def show_output(build, hosts, ranks, each):
+    """All ranks write `each` bytes at once, in lines. Ends the program if the launcher printed fewer or more lines."""
+    run = simulate(build, hosts, ranks, ["--for", "200", "--output", str(each // LINE * LINE), "--line", str(LINE)])
+    expected = hosts * ranks * (each // LINE)
+    if run["lines"] != expected:
+        sys.exit(f"bench_launcher: {expected:,} lines were written, {run['lines']:,} were printed")
+    # The launcher works from the first rank's start on; the hosts share its processors.
+    wall = run["wall_s"] - run["steps"]["started"]["first_s"]
+    cpu = run["cpu_s"] - run["steps"]["started"]["first_cpu_s"]
+    print(
+        f"{hosts * ranks:,} ranks on {hosts:,} hosts wrote {expected * LINE / 1e6:.0f} MB: {run['written'] / 1e6:.0f} MB with "
+        f"the prefixes, {run['lines']:,} lines, none lost; {wall:.1f} s from the first start, {cpu:.2f} s of the launcher's "
+        f"CPU: {expected * LINE / 1e6 / cpu:.0f} MB per second of it; {run['max_rss_mib']:.0f} MiB; load {os.getloadavg()[0]:.1f}"
+    )
 
 
 def main():
@@ -69,8 +90,13 @@ def main():
     parser.add_argument("--ranks", type=int, default=8, help="per host")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", help="write every run there")
+    parser.add_argument("--output", type=int, metavar="BYTES", help="only this: every rank writes so much")
     options = parser.parse_args()
     sizes = sorted(int(size) for size in options.hosts.split(","))
+    if options.output:
+        for size in sizes:
+            show_output(options.build, size, options.ranks, options.output)
+        return 0
     runs = {size: [] for size in sizes}
     for _ in range(options.rounds):
         for size in sizes:

@@ -82,6 +82,34 @@ TEST_CASE("A table of many hosts that are not ready ends, and counts the rest") 
   CHECK(text.find("  700 hosts have not begun to connect") != std::string::npos);
 }
 
+TEST_CASE("What is shown of ten thousand hosts fits on a terminal") {
+  constexpr int kHosts = 10'000;
+  StartBoard board(kStart);
+  std::vector<std::string> names;
+  for (int i = 0; i < kHosts; ++i) names.push_back("compute-" + std::to_string(i));
+  board.name_hosts(names);
+  for (int i = 0; i < kHosts; ++i) {
+    const bool late = i % 100 == 99;  // a hundred of them, the last one first
+    board.reach(i, late ? Stage::kConnect : Stage::kAgent, "", at(kHosts - i));
+  }
+  const std::string line = board.line(at(30'000), 80);
+  CHECK(line == "9900 of 10000 hosts ready, 30.0 s; compute-9999: connect, compute-9899: connect");
+  const std::string text = start_timeout_text(board, at(30'000), "ssh");
+  CHECK(std::count(text.begin(), text.end(), '\n') < 80);
+  CHECK(text.find("  compute-99 ") != std::string::npos);
+  CHECK(text.find("9900 more") != std::string::npos);
+
+  for (int i = 0; i < kHosts; ++i) board.reach(i, Stage::kRanks, "", at(40'000));
+  board.stop(at(40'000));
+  for (int i = 0; i < kHosts; ++i) {
+    board.reach(i, i == 7'777 ? Stage::kRendezvous : Stage::kWork, "", at(41'000));
+  }
+  CHECK(board.line(at(50'000), 80) == "ranks run on 10000 hosts, 50.0 s; compute-7777: rendezvous");
+  const std::string waterfall = board.waterfall();
+  CHECK(std::count(waterfall.begin(), waterfall.end(), '\n') < 80);
+  CHECK(waterfall.find("and 9936 more hosts\n") != std::string::npos);
+}
+
 TEST_CASE("Ranks that meet: those that have not come are waited for") {
   StartBoard board(kStart);
   board.name_hosts({"a", "b", "c"});
