@@ -76,10 +76,12 @@ def show_output(build, hosts, ranks, each):
     # The launcher works from the first rank's start on; the hosts share its processors.
     wall = run["wall_s"] - run["steps"]["started"]["first_s"]
     cpu = run["cpu_s"] - run["steps"]["started"]["first_cpu_s"]
+    megabytes = expected * LINE / 1e6
     print(
-        f"{hosts * ranks:,} ranks on {hosts:,} hosts wrote {expected * LINE / 1e6:.0f} MB: {run['written'] / 1e6:.0f} MB with "
-        f"the prefixes, {run['lines']:,} lines, none lost; {wall:.1f} s from the first start, {cpu:.2f} s of the launcher's "
-        f"CPU: {expected * LINE / 1e6 / cpu:.0f} MB per second of it; {run['max_rss_mib']:.0f} MiB; load {os.getloadavg()[0]:.1f}"
+        f"{hosts * ranks:,} ranks on {hosts:,} hosts wrote {megabytes:.0f} MB: {run['written'] / 1e6:.0f} MB with the "
+        f"prefixes, {run['lines']:,} lines, none lost; {wall:.1f} s from the first start, {cpu:.2f} s of the "
+        f"launcher's CPU: {megabytes / cpu:.0f} MB per second of it; {run['max_rss_mib']:.0f} MiB; "
+        f"load {os.getloadavg()[0]:.1f}"
     )
 
 

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the rendezvous server pays when the ranks of a job meet there, and how that grows.  Called by ./run.
 
-wire_up (tests/benchmark/rendezvous) plays the ranks, a process each: `hora` with a write and a waiting read per meeting, over one
-connection per rank; `gloo` as Horovod's Gloo context does, with a connection per request and each peer's key asked for
-every 10 ms. CPU time and memory are the server's alone, the bytes are those of the network namespace.
+wire_up (tests/benchmark/rendezvous) plays the ranks, a process each: `hora` with a write and a waiting read per
+meeting, over one connection per rank; `gloo` as Horovod's Gloo context does, with a connection per request and each
+peer's key asked for every 10 ms. CPU time and memory are the server's alone, the bytes are those of the network
+namespace.
 """
 
 import argparse
@@ -59,7 +60,8 @@ def bytes_on_loopback():
 def meet(build, way, ranks, meetings):
     with Server(build) as server:
         cpu, sent = server.cpu_s(), bytes_on_loopback()
-        command = [os.path.join(build, "bin", "wire_up"), "127.0.0.1", server.port, str(ranks), str(meetings), WAYS[way]]
+        program = os.path.join(build, "bin", "wire_up")
+        command = [program, "127.0.0.1", server.port, str(ranks), str(meetings), WAYS[way]]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode != 0:
             sys.exit(f"bench_rendezvous: {ranks} ranks, {way}: {done.stderr[-2000:]}")
@@ -86,13 +88,14 @@ def main():
     for way, text in (("hora", options.ranks), ("gloo", options.gloo_ranks)):
         sizes = sorted(int(size) for size in text.split(","))
         medians = {}
-        print(f"\n{way}\n\n| ranks | wall | CPU | memory | requests | connections | bytes |\n|---|---|---|---|---|---|---|")
+        print(f"\n{way}\n\n| ranks | wall | CPU | memory | requests | connections | bytes |")
+        print("|---" * 7 + "|")
         for size in sizes:
             runs = [meet(options.build, way, size, options.meetings) for _ in range(options.rounds)]
             row = medians[size] = {cost: statistics.median(run[cost] for run in runs) for cost in ("wall", *COSTS)}
             print(
-                f"| {size:,} | {row['wall']:.2f} s | {row['CPU']:.2f} s | {row['memory']:.0f} MiB | {row['requests']:,.0f} "
-                f"| {row['connections']:,.0f} | {row['bytes'] / 1e6:,.1f} MB |",
+                f"| {size:,} | {row['wall']:.2f} s | {row['CPU']:.2f} s | {row['memory']:.0f} MiB "
+                f"| {row['requests']:,.0f} | {row['connections']:,.0f} | {row['bytes'] / 1e6:,.1f} MB |",
                 flush=True,
             )
         if len(sizes) > 1:
