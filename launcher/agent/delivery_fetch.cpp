@@ -143,7 +143,7 @@ bool DeliveryFetch::hear_challenge(Attempt& attempt) {
   }
   heard_at_ = Clock::now();
   chosen_ = &attempt;
-  seal_.emplace(delivery_seal_key(order_.key, talk));
+  opener_.emplace(delivery_seal_key(order_.key, talk), order_.size_bytes);
   // The other addresses lead to the same host, or to a wrong one.
   for (const auto& other : attempts_) {
     if (other.get() == chosen_ || !other->fd.valid()) continue;
@@ -156,17 +156,17 @@ bool DeliveryFetch::hear_challenge(Attempt& attempt) {
 // One read for each turn of the loop: the job's own streams come in between.
 void DeliveryFetch::receive() {
   const auto chunk = os::thread_buffer<DeliveryFetch, kChunk>();
-  const std::size_t left = order_.size_bytes - frames_.size();
-  const ssize_t got = ::recv(chosen_->fd.get(), chunk.data(), std::min(left, kChunk), 0);
+  const std::size_t wanted = std::min(opener_->missing(), kChunk);
+  const ssize_t got = ::recv(chosen_->fd.get(), chunk.data(), wanted, 0);
   if (got < 0 && (os::would_block(errno) || errno == EINTR)) return;
   if (got <= 0) {
     return refuse("it stopped after " + std::to_string(frames_.size()) + " of " +
                   std::to_string(order_.size_bytes) + " bytes");
   }
   heard_at_ = Clock::now();
-  seal_->apply(chunk.data(), static_cast<std::size_t>(got));
-  frames_.append(chunk.data(), static_cast<std::size_t>(got));
-  if (frames_.size() < order_.size_bytes) return;
+  auto opened = opener_->feed({chunk.data(), static_cast<std::size_t>(got)}, frames_);
+  if (!opened) return refuse(std::move(opened).error().message);
+  if (opener_->missing() > 0) return;
   // The source has proved to be of the job. That does not make what it has the right thing.
   if (sha256_of(frames_) != order_.id) return refuse("what it sent has another SHA-256");
   finish(std::make_shared<const std::string>(std::move(frames_)));

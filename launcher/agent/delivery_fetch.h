@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/delivery_seal.h"
 #include "launcher/protocol/delivery_proof.h"
 #include "launcher/protocol/messages.h"
-#include "rendezvous/base/chacha20.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -59,9 +59,9 @@ class DeliveryFetch {
   std::function<void(Outcome)> on_done_;
   std::size_t source_ = 0;  // the one that is tried next
   std::vector<std::unique_ptr<Attempt>> attempts_;
-  Attempt* chosen_ = nullptr;     // it sends
-  std::optional<ChaCha20> seal_;  // of what it sends
-  std::string last_refusal_;      // of an address
+  Attempt* chosen_ = nullptr;             // it sends
+  std::optional<DeliveryOpener> opener_;  // of what it sends
+  std::string last_refusal_;              // of an address
   std::string frames_;
   std::vector<std::string> refusals_;
   Clock::time_point heard_at_;

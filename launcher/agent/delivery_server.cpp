@@ -154,16 +154,13 @@ bool DeliveryServer::check_proof(Peer& peer) {
 // A piece for each turn of the loop, so that several peers share the link evenly and the launcher's
 // stream is not kept waiting.
 bool DeliveryServer::send_some(Peer& peer) {
-  if (peer.sealed.empty()) {
-    peer.sealed = peer.frames->substr(peer.sealed_to, kSentPerTurn);
-    peer.sealed_to += peer.sealed.size();
-    peer.seal->apply(peer.sealed.data(), peer.sealed.size());
-  }
+  if (peer.sealed.empty()) peer.sealed = peer.seal->next(*peer.frames, kSentPerTurn);
+  if (peer.sealed.empty()) return false;  // it has everything
   const ssize_t sent = ::send(peer.fd.get(), peer.sealed.data(), peer.sealed.size(), MSG_NOSIGNAL);
   if (sent < 0) return os::would_block(errno) || errno == EINTR;
   peer.sealed.erase(0, static_cast<std::size_t>(sent));
   peer.deadline = Clock::now() + kReadPatience;
-  return !peer.sealed.empty() || peer.sealed_to < peer.frames->size();
+  return true;
 }
 
 void DeliveryServer::drop(Number number) {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "launcher/agent/delivery_seal.h"
 #include "launcher/protocol/delivery_proof.h"
-#include "rendezvous/base/chacha20.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
@@ -38,9 +38,8 @@ class DeliveryServer {
     DeliveryTalk talk;
     std::shared_ptr<const std::string> frames;  // found by the hello
     bool proved = false;
-    std::optional<ChaCha20> seal;  // once it has proved
-    std::size_t sealed_to = 0;     // of the frames
-    std::string sealed;            // what was sealed and is not sent
+    std::optional<DeliverySealer> seal;  // once it has proved
+    std::string sealed;                  // what was sealed and is not sent
     Clock::time_point deadline;
   };
   using Number = std::uint64_t;

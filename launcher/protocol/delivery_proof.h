@@ -5,9 +5,10 @@
 //   fetching: kDeliveryMagic nonce id     serving: nonce proof     fetching: proof
 //   serving: the delivery's frames, as many bytes as the launcher has said; end of stream
 //
-// The frames may hold what the user keeps private, so they are sealed (rendezvous/base/chacha20.h)
-// with a key that follows from the job's and both nonces. The receiver knows their SHA-256 from the
-// launcher, so nobody can change them either.
+// The frames may hold what the user keeps private, so they are encrypted and authenticated
+// (agent/delivery_seal.h) with a key that follows from the job's and both nonces. What the
+// connection proves is that they are from a host of the job; that they are the right ones, the
+// SHA-256 proves, which the receiver has from the launcher.
 //
 // A nonce is kDeliveryNonce random bytes, an id kDeliveryId characters, a proof kDeliveryProof
 // bytes. Each side answers the other's nonce. A peer that cannot, or asks for what is not here, is
@@ -20,7 +21,7 @@
 
 namespace hora::launcher {
 
-inline constexpr std::string_view kDeliveryMagic = "HORA-PART-2\n";
+inline constexpr std::string_view kDeliveryMagic = "HORA-PART-3\n";
 inline constexpr std::size_t kDeliveryNonce = 32;
 inline constexpr std::size_t kDeliveryId = 64;
 inline constexpr std::size_t kDeliveryProof = 32;

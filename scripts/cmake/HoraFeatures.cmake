@@ -37,6 +37,8 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_path(HORA_LIBMD_INCLUDE sha256.h REQUIRED)
 find_library(HORA_LIBMD_STATIC NAMES libmd.a REQUIRED)
+find_path(HORA_SODIUM_INCLUDE sodium.h REQUIRED)  # encrypts what goes from host to host
+find_library(HORA_SODIUM_STATIC NAMES libsodium.a sodium REQUIRED)
 find_path(HORA_YAML_INCLUDE yaml-cpp/yaml.h REQUIRED)
 find_library(HORA_YAML_STATIC NAMES libyaml-cpp.a yaml-cpp REQUIRED)
 

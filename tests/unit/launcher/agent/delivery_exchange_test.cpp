@@ -6,8 +6,8 @@
 
 #include <thread>
 
+#include "launcher/agent/delivery_seal.h"
 #include "launcher/protocol/delivery_proof.h"
-#include "rendezvous/base/chacha20.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
@@ -94,10 +94,12 @@ struct TestHost {
 
 DeliverySource at(int port) { return {"a", {"127.0.0.1"}, port}; }
 
-// A source that proves what it is, and then sends what it likes.
+// A source that proves what it is, and then sends what it likes. It is given what encrypts for
+// this connection.
 class OddSource {
  public:
-  explicit OddSource(std::function<void(int fd)> send) : send_(std::move(send)) {
+  using Send = std::function<void(int fd, DeliverySealer& sealer)>;
+  explicit OddSource(Send send) : send_(std::move(send)) {
     listener_ = net::listen_tcp(here(0)).value();
     port_ = net::local_endpoint(listener_.get())->port;
     thread_ = std::thread([this] { serve(); });
@@ -121,7 +123,8 @@ class OddSource {
     if (read(fd, kDeliveryProof, deadline) != delivery_proof(kKey, DeliveryRole::kFetching, talk)) {
       return;
     }
-    send_(fd);
+    DeliverySealer sealer(delivery_seal_key(kKey, talk));
+    send_(fd, sealer);
   }
   static std::string read(int fd, std::size_t size, Deadline deadline) {
     std::string bytes(size, '\0');
@@ -133,7 +136,7 @@ class OddSource {
     return bytes;
   }
 
-  std::function<void(int fd)> send_;
+  Send send_;
   os::Fd listener_;
   int port_ = 0;
   std::thread thread_;
@@ -200,7 +203,9 @@ TEST_CASE("of several addresses the one counts that leads to the source") {
 TEST_CASE("what has another hash is not used") {
   std::string wrong = Delivery::get().frames;
   wrong[wrong.size() / 2] = static_cast<char>(wrong[wrong.size() / 2] ^ 1);
-  const OddSource liar([&wrong](int fd) { (void)net::send_all(fd, wrong, Clock::now() + 20s); });
+  const OddSource liar([&wrong](int fd, DeliverySealer& sealer) {
+    (void)net::send_all(fd, sealer.next(wrong, wrong.size()), Clock::now() + 20s);
+  });
   TestHost host;
   const auto report = host.fetch({at(liar.port())});
   CHECK_FALSE(report.here);
@@ -210,29 +215,49 @@ TEST_CASE("what has another hash is not used") {
   host.run_tool();
 }
 
+TEST_CASE("what was changed on the way is not used, however right its source") {
+  const std::string& frames = Delivery::get().frames;
+  const OddSource source([&frames](int fd, DeliverySealer& sealer) {
+    std::string sealed = sealer.next(frames, frames.size());
+    sealed[sealed.size() / 2] = static_cast<char>(sealed[sealed.size() / 2] ^ 1);
+    (void)net::send_all(fd, sealed, Clock::now() + 20s);
+  });
+  TestHost host;
+  const auto report = host.fetch({at(source.port())});
+  CHECK_FALSE(report.here);
+  REQUIRE(report.refusals.size() == 1);
+  CHECK(report.refusals[0] == "what it sent was changed on the way");
+  host.send_part();
+  host.run_tool();
+}
+
 TEST_CASE("a source that stops, falls silent or is slow is left") {
   const std::string& frames = Delivery::get().frames;
-  const std::string half = frames.substr(0, frames.size() / 2);
+  // Whole pieces, for what has come of the next one cannot be used.
+  const std::size_t half = 100 * kSealedPiece;
+  const auto send_half = [&](int fd, DeliverySealer& sealer) {
+    (void)net::send_all(fd, sealer.next(frames, half), Clock::now() + 20s);
+  };
   SECTION("stops") {
-    const OddSource source([&half](int fd) { (void)net::send_all(fd, half, Clock::now() + 20s); });
+    const OddSource source(send_half);
     TestHost host;
     const auto report = host.fetch({at(source.port())});
     REQUIRE(report.refusals.size() == 1);
-    CHECK(report.refusals[0] == "it stopped after " + std::to_string(half.size()) + " of " +
+    CHECK(report.refusals[0] == "it stopped after " + std::to_string(half) + " of " +
                                     std::to_string(frames.size()) + " bytes");
   }
   SECTION("is silent") {
-    const OddSource source([&half](int fd) {
-      (void)net::send_all(fd, half, Clock::now() + 20s);
+    const OddSource source([&](int fd, DeliverySealer& sealer) {
+      send_half(fd, sealer);
       (void)net::wait_readable(fd, Clock::now() + 20s, "the peer's end");
     });
     TestHost host;
     const auto report = host.fetch({at(source.port())});
     REQUIRE(report.refusals.size() == 1);
-    CHECK(report.refusals[0] == "it fell silent after " + std::to_string(half.size()) + " bytes");
+    CHECK(report.refusals[0] == "it fell silent after " + std::to_string(half) + " bytes");
   }
   SECTION("is slow") {
-    const OddSource source([&frames](int fd) {
+    const OddSource source([&frames](int fd, DeliverySealer&) {
       for (const char byte : frames) {
         if (!net::send_all(fd, {&byte, 1}, Clock::now() + 20s)) return;
         if (net::wait_readable(fd, Clock::now() + 50ms, "the peer's end")) return;
@@ -316,12 +341,14 @@ TEST_CASE("what travels between hosts cannot be read on the way") {
                         deadline));
   talk.serving_nonce = read(kDeliveryNonce + kDeliveryProof).substr(0, kDeliveryNonce);
   REQUIRE(net::send_all(fd.get(), delivery_proof(kKey, DeliveryRole::kFetching, talk), deadline));
-  std::string sealed = read(wanted.frames.size());
+  const std::string sealed = read(sealed_size(wanted.frames.size()));
   // The header of the part names its files.
   CHECK(wanted.frames.find("bin/tool") != std::string::npos);
   CHECK(sealed.find("bin/tool") == std::string::npos);
-  ChaCha20(delivery_seal_key(kKey, talk)).apply(sealed.data(), sealed.size());
-  CHECK(sealed == wanted.frames);
+  DeliveryOpener opener(delivery_seal_key(kKey, talk), wanted.frames.size());
+  std::string opened;
+  CHECK(opener.feed(sealed, opened));
+  CHECK(opened == wanted.frames);
 }
 
 TEST_CASE("silent strangers do not keep a host of the job out") {
