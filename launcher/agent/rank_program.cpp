@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/rank_program.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/libraries/elf_loader.h"
 #include "launcher/protocol/exit_code.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
@@ -29,6 +34,19 @@ Verdict verdict_on(SpawnStage stage, int errnum) {
     default:
       return {failure::kNoProcess, kExitCannotExecute};
   }
+}
+
+// The loader of an executable, if that is what is missing: it may be there, and the emulator of
+// another processor's programs (binfmt_misc) be what the kernel looked for.
+std::optional<std::string> missing_loader(const std::string& program, int directory_fd) {
+  const os::Fd file(::openat(directory_fd, program.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return std::nullopt;
+  auto loader = parse_elf_loader([&file](std::uint64_t offset, void* into, std::size_t size) {
+    return ::pread(file.get(), into, size, static_cast<off_t>(offset)) ==
+           static_cast<ssize_t>(size);
+  });
+  if (loader && ::faccessat(directory_fd, loader->c_str(), F_OK, 0) == 0) return std::nullopt;
+  return loader;
 }
 
 }  // namespace
@@ -64,6 +82,13 @@ RankExit not_spawned(const SpawnOutcome& outcome, const std::string& program, in
   // The search has found the program, so ENOENT means the interpreter of a script or the loader of
   // a binary. ENOEXEC behind "#!" means that the kernel made nothing of that line.
   if (errnum == ENOENT || errnum == ENOEXEC) {
+    const auto loader = errnum == ENOENT ? missing_loader(program, directory_fd) : std::nullopt;
+    if (loader) {
+      RankExit exit = not_started(SpawnStage::kInterpreter, errnum, program);
+      exit.code = failure::kLoader;
+      exit.interpreter = *loader;
+      return exit;
+    }
     const auto interpreter = named_interpreter(program, directory_fd);
     if (errnum == ENOENT || (interpreter && interpreter->empty())) {
       RankExit exit = not_started(SpawnStage::kInterpreter, errnum, program);

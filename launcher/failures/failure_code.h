@@ -56,6 +56,7 @@ inline constexpr std::string_view kKubernetes = "E_KUBERNETES";  // no pods, or 
 // Ranks that could not be started; the job ends with their exit code.
 inline constexpr std::string_view kProgramNotFound = "E_PROGRAM_NOT_FOUND";  // exit 127
 inline constexpr std::string_view kInterpreter = "E_INTERPRETER";            // exit 127
+inline constexpr std::string_view kLoader = "E_LOADER";                      // exit 127
 inline constexpr std::string_view kNotExecutable = "E_NOT_EXECUTABLE";       // exit 126
 inline constexpr std::string_view kNoProcess = "E_NO_PROCESS";               // exit 126
 inline constexpr std::string_view kOutOfMemory = "E_OUT_OF_MEMORY";          // exit 137

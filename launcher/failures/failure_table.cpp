@@ -210,11 +210,17 @@ constexpr FailureClass kClasses[] = {
      "Install it on the host, copy it with --ship, or use a path that all hosts share.",
      "{ssh} {host} 'command -v PROGRAM; echo $PATH'"},
     {failure::kInterpreter, kExitNotFound, "the program's interpreter does not exist on a host",
-     "The script's first line (#!) or the executable names an interpreter or loader that the host "
-     "does not have.",
+     "The script's first line (#!) names an interpreter that the host does not have.",
      "Install it on the host, or start the script with its interpreter: horarun ... python "
      "script.py.",
      "{ssh} {host} 'head -1 PROGRAM'"},
+    {failure::kLoader, kExitNotFound, "the program's dynamic loader does not exist on a host",
+     "The executable names a dynamic loader that the host does not have: it was built for another "
+     "C library (glibc, musl), for 32 bits, or for a folder of the machine that built it (Nix, "
+     "conda).",
+     "Build it for the host's C library, or link it statically; install the C library that it "
+     "names; or run it in a container image that has it.",
+     "{ssh} {host} 'ls -l /lib*/ld-*'"},
     {failure::kNotExecutable, kExitCannotExecute, "the program cannot be executed on a host",
      "The file exists but is not executable, is on a file system mounted noexec, or is built for "
      "another architecture.",

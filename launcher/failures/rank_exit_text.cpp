@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "launcher/failures/failure_code.h"
 #include "launcher/text/signal_name.h"
 #include "rendezvous/base/text.h"
 
@@ -24,6 +25,26 @@ std::string interpreter_text(const RankExit& exit) {
   return text;
 }
 
+// Loaders have fixed names, by the C library and the processor.
+std::string_view built_for(std::string_view loader) {
+  if (loader.find("/ld-musl-") != std::string_view::npos) return "musl, as of Alpine Linux";
+  if (loader == "/lib/ld-linux.so.2") return "glibc and 32-bit x86";
+  if (loader.substr(0, 17) == "/lib/ld-linux-arm" || loader == "/lib/ld-linux.so.3") {
+    return "glibc and 32-bit ARM";
+  }
+  if (loader.substr(0, 12) == "/lib/ld-linu" || loader.substr(0, 14) == "/lib64/ld-linu") {
+    return "glibc";
+  }
+  return {};
+}
+
+std::string loader_text(const RankExit& exit) {
+  std::string text = "its dynamic loader " + quote(exit.interpreter) + " does not exist";
+  const std::string_view library = built_for(exit.interpreter);
+  if (library.empty()) return text + ": it was built for another system's folders";
+  return text + ": it was built for " + std::string(library);
+}
+
 }  // namespace
 
 std::string start_failure_text(const RankExit& exit) {
@@ -31,7 +52,9 @@ std::string start_failure_text(const RankExit& exit) {
   std::string text(spawn_stage_name(exit.stage));
   if (!exit.program.empty()) text += " " + visible_line(exit.program);
   text += ": ";
-  if (exit.stage == SpawnStage::kInterpreter) return text + interpreter_text(exit);
+  if (exit.stage == SpawnStage::kInterpreter) {
+    return text + (exit.code == failure::kLoader ? loader_text(exit) : interpreter_text(exit));
+  }
   if (exit.stage == SpawnStage::kSearch && exit.errnum == 0) return text + "not found in PATH";
   if (exit.stage == SpawnStage::kExecute && exit.errnum == E2BIG) {
     return text + "the environment and the arguments are larger than this machine allows";

@@ -2,6 +2,8 @@
 """Exit codes of horarun, and its message about the first cause."""
 
 import os
+import pathlib
+import re
 import stat
 import subprocess
 
@@ -68,6 +70,19 @@ def test_a_program_that_is_called_interpreter(horarun, tmp_path, line, code, wor
         script.write_text(line + "\necho hi\n")
         script.chmod(0o755)
     assert words in horarun.run("-np", 1, script).expect(code).messages
+
+
+def test_an_executable_for_another_c_library(horarun, tmp_path):
+    program = tmp_path / "program"
+    # The loader that programs of Alpine name, in the place of this machine's; the kernel reads up to the NUL.
+    loader = re.search(rb"/lib(64)?/ld-linux[^\0]*", pathlib.Path("/bin/true").read_bytes())[0]
+    musl = f"/lib/ld-musl-{os.uname().machine}.so.1".encode().ljust(len(loader), b"\0")
+    assert len(musl) == len(loader)
+    program.write_bytes(pathlib.Path("/bin/true").read_bytes().replace(loader, musl))
+    program.chmod(0o755)
+    done = horarun.run("-np", 1, program).expect(127)
+    assert "E_LOADER" in done.messages and "built for musl" in done.messages, done
+    assert "python script.py" not in done.messages, done
 
 
 def test_program_that_cannot_be_executed(horarun, shared):

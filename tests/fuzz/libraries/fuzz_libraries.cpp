@@ -8,6 +8,7 @@
 #include <string>
 
 #include "launcher/libraries/elf_dynamic.h"
+#include "launcher/libraries/elf_loader.h"
 #include "launcher/libraries/loader_cache.h"
 
 namespace {
@@ -20,15 +21,16 @@ void check(const std::string& name) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  const auto elf = hora::launcher::parse_elf_dynamic(
-      [&bytes](std::uint64_t offset, void* into, std::size_t wanted) {
-        if (offset > bytes.size() || wanted > bytes.size() - offset) return false;
-        std::memcpy(into, bytes.data() + offset, wanted);
-        return true;
-      });
+  const auto read_at = [&bytes](std::uint64_t offset, void* into, std::size_t wanted) {
+    if (offset > bytes.size() || wanted > bytes.size() - offset) return false;
+    std::memcpy(into, bytes.data() + offset, wanted);
+    return true;
+  };
+  const auto elf = hora::launcher::parse_elf_dynamic(read_at);
   if (elf) {
     for (const std::string& name : elf->needed) check(name);
   }
+  if (const auto loader = hora::launcher::parse_elf_loader(read_at)) check(*loader);
   for (const auto& [soname, files] : hora::launcher::parse_loader_cache(bytes)) {
     check(soname);
     for (const std::string& file : files) check(file);

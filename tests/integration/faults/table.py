@@ -109,7 +109,13 @@ row(G, "no-program", "The program is missing", [["others", "ln -sf /bin/true /ru
 row(G, "no-interpreter", "The interpreter is missing",
     [["all", "printf '#!/run/interp\\n' >/run/script; chmod 755 /run/script"], ["others", "ln -sf /bin/true /run/interp"]],
     ["--wdir", "/", "-H", "SPEC", "/run/script"], 127, ["E_INTERPRETER", "node3"], ["interpreter"],
-    "The `#!` line of the script, or the executable, names a file that does not exist.", "Install it, or start the script with its interpreter.")
+    "The `#!` line of the script names a file that does not exist.", "Install it, or start the script with its interpreter.")
+row(G, "no-loader", "The dynamic loader is missing",
+    [["all", "LC_ALL=C sed 's#/ld-linux#/no-linux#' /bin/true >/run/tool; chmod 755 /run/tool"],
+     ["others", "ln -sf /bin/true /run/tool"]],
+    ["--wdir", "/", "-H", "SPEC", "/run/tool"], 127, ["E_LOADER", "node3", "/run/tool"], ["statically"],
+    "The executable was built for another C library (musl, an older one), for 32 bits, or for folders of the machine that built it.",
+    "Build it for the host, link it statically, or use a container image.")
 row(G, "not-executable", "The program cannot be executed",
     [["others", "ln -sf /bin/true /run/tool"], ["bad", "echo x >/run/tool; chmod 644 /run/tool"]],
     ["--wdir", "/", "-H", "SPEC", "/run/tool"], 126, ["E_NOT_EXECUTABLE", "node3"], ["chmod +x"],

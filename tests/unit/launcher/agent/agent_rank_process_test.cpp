@@ -11,6 +11,7 @@
 
 #include "launcher/process/spawn.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/read_file.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/agent/packing.h"
@@ -240,6 +241,7 @@ TEST_CASE("a binary of another machine, a missing interpreter") {
   int errnum = ENOEXEC;
   auto stage = SpawnStage::kInterpreter;
   std::string interpreter;
+  std::string wanted;
   SECTION("binary") {
     stage = SpawnStage::kExecute;
     write_file(directory / "x", std::string("\x7f"
@@ -261,12 +263,24 @@ TEST_CASE("a binary of another machine, a missing interpreter") {
   SECTION("interpreter of a name that the kernel does not read to its end") {
     write_file(directory / "x", "#!/" + std::string(300, 'a') + "\n");
   }
+  SECTION("loader of an executable") {
+    std::string bytes = hora::os::read_file("/proc/self/exe").value();
+    const std::size_t at = bytes.find("/ld-linux");
+    REQUIRE(at < bytes.size());
+    bytes.replace(at, 4, "/no-");
+    write_file(directory / "x", bytes);
+    code = 127;
+    errnum = ENOENT;
+    interpreter = bytes.substr(bytes.rfind('\0', at) + 1).c_str();
+    wanted = "E_LOADER";
+  }
   SECTION("no interpreter behind the mark of one") { write_file(directory / "x", "#!\n"); }
   fs::permissions(directory / "x", fs::perms::owner_all);
   AgentDriver agent;
   agent.run(make_order({directory / "x"}));
   CHECK(agent.exits.at(0).exit_code == code);
-  CHECK(agent.exits.at(0).code == (code == 127 ? "E_INTERPRETER" : "E_NOT_EXECUTABLE"));
+  if (wanted.empty()) wanted = code == 127 ? "E_INTERPRETER" : "E_NOT_EXECUTABLE";
+  CHECK(agent.exits.at(0).code == wanted);
   CHECK(agent.exits.at(0).stage == stage);
   CHECK(agent.exits.at(0).errnum == errnum);
   CHECK(agent.exits.at(0).interpreter == interpreter);

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -57,4 +58,23 @@ TEST_CASE("a missing interpreter is named") {
   CHECK(start_failure_text(exit).find("carriage return") != std::string::npos);
   CHECK(start_failure_text(failed_at(SpawnStage::kInterpreter, ENOEXEC, "/x"))
             .find("longer than the kernel reads") != std::string::npos);
+}
+
+TEST_CASE("a missing loader is named, with the C library that it belongs to") {
+  RankExit exit = failed_at(SpawnStage::kInterpreter, ENOENT, "/x");
+  exit.code = failure::kLoader;
+  exit.interpreter = "/lib/ld-musl-x86_64.so.1";
+  CHECK(start_failure_text(exit) ==
+        "executing /x: its dynamic loader '/lib/ld-musl-x86_64.so.1' does not exist: it was built "
+        "for musl, as of Alpine Linux");
+  const auto ending = [&exit](const char* loader) {
+    exit.interpreter = loader;
+    const std::string text = start_failure_text(exit);
+    return text.substr(text.rfind("built for ") + 10);
+  };
+  CHECK(ending("/lib64/ld-linux-x86-64.so.2") == "glibc");
+  CHECK(ending("/lib/ld-linux-aarch64.so.1") == "glibc");
+  CHECK(ending("/lib/ld-linux.so.2") == "glibc and 32-bit x86");
+  CHECK(ending("/lib/ld-linux-armhf.so.3") == "glibc and 32-bit ARM");
+  CHECK(ending("/nix/store/x-glibc/lib/ld-linux-x86-64.so.2") == "another system's folders");
 }

@@ -18,6 +18,7 @@ struct SmallElf {
   std::vector<std::string> versions = {};  // "GLIBC_2.34"
   int machine = own_elf_machine();
   std::size_t lost_bytes = 0;  // at the end of its names
+  std::string loader = {};     // not empty: it is an executable
 
   std::string bytes() const {
     std::string strings(1, '\0');
@@ -44,7 +45,9 @@ struct SmallElf {
     Elf64_Verneed file{};
     file.vn_cnt = static_cast<Elf64_Half>(versions.size());
     file.vn_aux = sizeof file;
-    const std::size_t versions_at = sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Phdr);
+    const std::size_t loader_at = strings.size();
+    if (!loader.empty()) add(loader);
+    const std::size_t versions_at = sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Phdr);
     const std::size_t strings_at = versions_at + sizeof file + names.size() * sizeof(Elf64_Vernaux);
     const std::size_t entries_at = strings_at + strings.size();
     if (!versions.empty()) entry(DT_VERNEED, kBase + versions_at);
@@ -59,7 +62,7 @@ struct SmallElf {
     header.e_machine = static_cast<Elf64_Half>(machine);
     header.e_phoff = sizeof header;
     header.e_phentsize = sizeof(Elf64_Phdr);
-    header.e_phnum = 2;
+    header.e_phnum = 3;
     Elf64_Phdr loaded{};
     loaded.p_type = PT_LOAD;
     loaded.p_vaddr = kBase;
@@ -69,6 +72,13 @@ struct SmallElf {
     dynamic.p_offset = entries_at;
     dynamic.p_filesz = entries.size() * sizeof(Elf64_Dyn);
 
+    Elf64_Phdr interpreter{};
+    if (!loader.empty()) {
+      interpreter.p_type = PT_INTERP;
+      interpreter.p_offset = strings_at + loader_at;
+      interpreter.p_filesz = loader.size() + 1;
+    }
+
     std::string out;
     const auto append = [&out](const void* from, std::size_t size) {
       out.append(static_cast<const char*>(from), size);
@@ -76,6 +86,7 @@ struct SmallElf {
     append(&header, sizeof header);
     append(&loaded, sizeof loaded);
     append(&dynamic, sizeof dynamic);
+    append(&interpreter, sizeof interpreter);
     append(&file, sizeof file);
     append(names.data(), names.size() * sizeof(Elf64_Vernaux));
     out += strings;
