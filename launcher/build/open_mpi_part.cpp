@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "launcher/build/part_hash.h"
@@ -95,9 +96,10 @@ class Collector {
   Result<VendorPart> collect();
 
  private:
+  std::optional<FoundLibrary> pmix_of(const FoundLibrary& mpi) const;
   Status add_file(const std::string& source, const std::string& path);
   Status add_library(const FoundLibrary& library, const std::string& folder);
-  Status add_with_needs(const std::string& soname);
+  Status add_with_needs(const FoundLibrary& first);
   Status add_bindings();
   Status add_plugins(const std::string& folder, const std::string& below);
   Status add_texts(const std::string& folder, const std::string& below);
@@ -107,6 +109,18 @@ class Collector {
   VendorPart part_;
   std::set<std::string> paths_;  // that are in the part
 };
+
+// The one that this MPI uses: a build with its own (the wheel of Open MPI 5, say) finds it by its
+// run path, and the system's may have another version, with plug-ins that do not fit.
+std::optional<FoundLibrary> Collector::pmix_of(const FoundLibrary& mpi) const {
+  const auto all = system_.needs_of(mpi);
+  if (all) {
+    for (const FoundLibrary& each : *all) {
+      if (each.soname == kPmix) return each;
+    }
+  }
+  return system_.find(kPmix);  // a plug-in of Open MPI 4 asks for it
+}
 
 Status Collector::add_file(const std::string& source, const std::string& path) {
   if (!paths_.insert(path).second) return Ok{};
@@ -135,8 +149,8 @@ Status Collector::add_library(const FoundLibrary& library, const std::string& fo
   return add_file(library.path, folder + "/" + library.soname);
 }
 
-Status Collector::add_with_needs(const std::string& soname) {
-  const auto all = system_.find_with_needs(soname);
+Status Collector::add_with_needs(const FoundLibrary& first) {
+  const auto all = system_.needs_of(first);
   if (!all) return Error(all.error());
   for (const FoundLibrary& library : *all) {
     if (begins_as_one_of(library.soname, kOfTheCompiler)) continue;
@@ -185,11 +199,11 @@ Result<VendorPart> Collector::collect() {
   part_.name = "Open MPI";
   const auto mpi = system_.find(kMpi);
   if (!mpi) return make_error(ErrorCode::kNotFound, std::string(kMpi) + " was not found here");
-  const auto pmix = system_.find(kPmix);
+  const auto pmix = pmix_of(*mpi);
   if (!pmix) return make_error(ErrorCode::kNotFound, std::string(kPmix) + " was not found here");
   part_.origin = mpi->path;
-  HORA_TRY(add_with_needs(kMpi));
-  HORA_TRY(add_with_needs(kPmix));
+  HORA_TRY(add_with_needs(*mpi));
+  HORA_TRY(add_with_needs(*pmix));
   HORA_TRY(add_bindings());
   // The folders are compiled into the libraries, where nothing but they themselves can read them.
   // So the usual ones are tried. A build without plug-ins (--disable-dlopen, and most of Open MPI

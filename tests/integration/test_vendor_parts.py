@@ -3,6 +3,7 @@
 
 import contextlib
 import glob
+import hashlib
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 # What a host without Open MPI lacks: its libraries, those that it alone needs, and its folders.
 SONAMES = re.compile(r"lib(mpi|open-(rte|pal)|mca_common|oshmem|pmix|hwloc|event)[\w+-]*(-2\.1)?\.so\.\d+")
 FOLDERS = re.compile(r"/(openmpi|pmix2?)$")
+OPEN_MPI_5 = os.environ.get("HORA_OPEN_MPI_5", str(PROGRAMS.parents[2] / "build/openmpi5"))
 SENDING = re.compile(r"sending Open MPI \(([\d.]+) MB\) to (\d+) hosts?")
 
 pytestmark = pytest.mark.skipif(
@@ -70,6 +72,18 @@ def program(build, shared):
 
 
 @pytest.fixture
+def program_of_5(build, shared):
+    """The same, by the compiler of Open MPI 5, whose wheel has its own PMIx."""
+    compiler = os.path.join(OPEN_MPI_5, "bin", "mpicc")
+    if not os.path.exists(compiler):
+        pytest.skip("no Open MPI 5 (scripts/setup --interop)")
+    built = os.path.join(shared, "mpi_maps_5")
+    if not os.path.exists(built):
+        subprocess.run([compiler, "-o", built, str(PROGRAMS / "mpi_maps.c")], check=True, timeout=120)
+    return built
+
+
+@pytest.fixture
 def two(hosts):
     two = hosts(2, nets=2, decoy=True)
     for number in (1, 2):
@@ -112,6 +126,22 @@ def test_first_launch_sends_and_second_does_not(horarun, two, program):
     licences = two.execute(1, "sh", "-c", "ls ~/.cache/hora/*/openmpi/share/licenses").split()
     for package in ("libopenmpi3", "libpmix2", "libhwloc15"):
         assert any(name.startswith(package) for name in licences) or not shutil.which("dpkg-query"), licences
+
+
+def test_open_mpi_5_is_sent_with_its_own_pmix(horarun, two, program, program_of_5):
+    """The run path of the program says which of this machine's it is."""
+    with without_mpi(two, 1, 2):
+        first = launch(horarun, two, program_of_5).expect(0)
+        assert all(is_sent(path) for path in used(first).values()), first
+        assert SENDING.findall(first.messages)[0][1] == "2", first
+        second = launch(horarun, two, program_of_5).expect(0)
+        assert len(used(second)) == 4 and "sending" not in second.messages, second
+    files = two.execute(1, "sh", "-c", "cd ~/.cache/hora/*/openmpi && find . -type f").split()
+    assert "./lib/libopen-pal.so.80" in files, files
+    # Plug-ins of the system's PMIx, which is another one, are not for this one.
+    assert not [name for name in files if name.startswith("./lib/pmix/")], files
+    pmix = two.execute(1, "sh", "-c", "sha256sum ~/.cache/hora/*/openmpi/lib/libpmix.so.2").split()[0]
+    assert pmix == hashlib.sha256(pathlib.Path(OPEN_MPI_5, "lib/openmpi/libpmix.so.2").read_bytes()).hexdigest()
 
 
 def test_the_event_of_sending(horarun, two, program):
