@@ -83,7 +83,6 @@ void AgentPayload::get(bool gzip, Receiver receiver) {
   started_ = true;
   try {
     worker_ = std::thread([this] { prepare(); });
-    // No thread can be started: prepare on the caller's thread, which then waits.
   } catch (const std::system_error&) {  // no thread to be had: the caller waits
     lock.unlock();
     prepare();

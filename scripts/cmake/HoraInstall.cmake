@@ -14,6 +14,33 @@ if(TARGET horarun)
   endif()
 endif()
 
+# Copyrights and licences of what is linked into the programs.
+set(hora_notices ${CMAKE_BINARY_DIR}/THIRD-PARTY-NOTICES.txt)
+set(hora_notice_arguments --output ${hora_notices})
+if(HORA_LIBRARIES_ROOT)
+  list(APPEND hora_notice_arguments --root ${HORA_LIBRARIES_ROOT})
+endif()
+if(HORA_PORTABLE)
+  list(APPEND hora_notice_arguments --glibc ${HORA_SYSROOT}/${CMAKE_SYSTEM_PROCESSOR} --gloo ${HORA_SYSROOT}/gloo)
+endif()
+set(hora_absent "")
+foreach(pair SSH=libssh TLS=OpenSSL GLOO=Gloo)
+  string(REPLACE "=" ";" pair ${pair})
+  list(GET pair 0 feature)
+  list(GET pair 1 library)
+  # libssh brings OpenSSL with it.
+  if(NOT HORA_HAVE_${feature} AND NOT (feature STREQUAL "TLS" AND HORA_HAVE_SSH))
+    list(APPEND hora_absent ${library})
+  endif()
+endforeach()
+list(JOIN hora_absent "," hora_absent)
+add_custom_command(OUTPUT ${hora_notices}
+  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/third-party-notices ${hora_notice_arguments} --without "${hora_absent}"
+  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/third-party-notices COMMENT "Writing THIRD-PARTY-NOTICES.txt" VERBATIM)
+add_custom_target(notices ALL DEPENDS ${hora_notices})
+add_dependencies(product notices)
+install(FILES ${hora_notices} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/hora COMPONENT hora)
+
 # horarun looks in ../share/hora, whatever CMAKE_INSTALL_DATADIR says. A folder for each processor that has a build
 # here (scripts/build --arch). The component `hosts` has no more than that: it adds a processor to an installation.
 install(CODE "

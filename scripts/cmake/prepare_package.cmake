@@ -27,6 +27,7 @@ if(CPACK_GENERATOR STREQUAL "DEB")
        "hora (${CPACK_PACKAGE_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}) unstable; urgency=medium\n\n"
        "  * Upstream release: see changelog.gz.\n\n -- ${CPACK_PACKAGE_CONTACT}  ${now}\n")
   compress(${doc}/changelog.Debian)
+  compress(${doc}/THIRD-PARTY-NOTICES.txt)
   file(MAKE_DIRECTORY ${usr}/share/lintian/overrides)
   file(COPY_FILE ${CPACK_HORA_SOURCE}/scripts/packages/lintian-overrides ${usr}/share/lintian/overrides/hora)
 else()

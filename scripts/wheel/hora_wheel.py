@@ -41,6 +41,11 @@ import sys
 
 os.execv(os.path.join(os.path.dirname(os.path.abspath(__file__)), "horarun"), sys.argv)
 """
+# Hora's own, and those of what is linked into its programs (scripts/third-party-notices).
+LICENCES = (
+    "Apache-2.0 AND LGPL-2.1-or-later AND BSD-3-Clause AND BSD-2-Clause AND MIT AND ISC AND Zlib AND BSL-1.0"
+    " AND GPL-3.0-or-later WITH GCC-exception-3.1"
+)
 GLIBC_FLOOR = "2.28"  # as in scripts/cmake/HoraSysroot.cmake
 MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine of an ELF file
 
@@ -103,7 +108,9 @@ def _metadata(platform_tag):
                 "Name: hora",
                 f"Version: {_version()}",
                 "Summary: Distributed training without the install",
-                "License: Apache-2.0",
+                f"License: {LICENCES}",
+                "License-File: LICENSE",
+                "License-File: THIRD-PARTY-NOTICES.txt",
                 "Requires-Python: >=3.7",
                 "Description-Content-Type: text/markdown",
                 "",
@@ -198,8 +205,11 @@ def _fill(wheel, staging, version, platform_tag):
     for program in sorted((staging / "bin").iterdir()):
         content = SECOND_NAME.encode() if program.is_symlink() else program.read_bytes()
         wheel.add(f"{data}/scripts/{program.name}", content, 0o755)
-    wheel.add_tree(staging / "share", f"{data}/data/share")
+    notices = staging / "share" / "doc" / "hora" / "THIRD-PARTY-NOTICES.txt"
     info = f"hora-{version}.dist-info"
+    wheel.add(f"{info}/{notices.name}", notices.read_bytes())
+    shutil.rmtree(staging / "share" / "doc")  # pip's place for licences is the folder above
+    wheel.add_tree(staging / "share", f"{data}/data/share")
     for name, text in _metadata(platform_tag).items():
         wheel.add(f"{info}/{name}", text.encode())
     wheel.add(f"{info}/LICENSE", (ROOT / "LICENSE").read_bytes())
