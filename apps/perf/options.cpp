@@ -174,6 +174,8 @@ bool parse_flag(const std::string& name, Options& options) {
     options.check = false;
   } else if (name == "--in-place") {
     options.in_place = true;
+  } else if (name == "--prepared") {
+    options.prepared = true;
   } else if (name == "--csv") {
     options.format = Format::kCsv;
   } else if (name == "--json") {
@@ -210,6 +212,8 @@ std::string_view usage() {
          "  --iterations N      for each size, instead\n"
          "  --warm-up N         calls that are not counted; default 5\n"
          "  --in-place          input and output are the same memory (allreduce, broadcast)\n"
+         "  --prepared          prepare the operation once and start it each time (allreduce,\n"
+         "                      broadcast)\n"
          "  --no-check          do not look at the results\n"
          "  --csv, --json       instead of a table\n"
          "\n"

@@ -24,6 +24,7 @@ struct Options {
   double seconds = 0.5;  // for each size
   bool check = true;
   bool in_place = false;
+  bool prepared = false;  // hora_prepare once, then hora_start
   Format format = Format::kTable;
   bool help = false;
 };

@@ -17,6 +17,7 @@ enum FieldBit : std::uint8_t {
   kHasPriority = 8,
   kHasSplits = 16,
   kHasGroup = 32,
+  kHasMembers = 64,
 };
 
 // The inverse of the conditions in decode_request().
@@ -28,6 +29,7 @@ std::uint8_t field_bits(const Request& request) {
   if (request.priority != 0) bits |= kHasPriority;
   if (!request.splits.empty()) bits |= kHasSplits;
   if (!request.group.empty()) bits |= kHasGroup;
+  if (request.members) bits |= kHasMembers;
   return bits;
 }
 
@@ -36,6 +38,26 @@ bool is_action(std::uint64_t value) {
   return is_operation(static_cast<std::int32_t>(value)) ||
          (value >= static_cast<std::uint64_t>(Action::kAddProcessSet) &&
           value <= static_cast<std::uint64_t>(Action::kTune));
+}
+
+void encode_members(WireWriter& out, const Members& members) {
+  out.integers(members->counts);
+  for (const std::string& name : members->names) out.text(name);
+}
+
+bool decode_members(WireReader& in, Request& request) {
+  Members::List list;
+  list.counts = in.integers<std::int64_t>();
+  std::int64_t elements = 0;
+  for (const std::int64_t count : list.counts) {
+    // The counts say where in the memory of this rank each tensor's share goes.
+    if (count < 0 || __builtin_add_overflow(elements, count, &elements)) return false;
+    list.names.emplace_back(in.text());
+    if (!in.ok()) return false;
+  }
+  if (list.counts.empty() || request.shape != std::vector<std::int64_t>{elements}) return false;
+  request.members = Members(std::move(list));
+  return true;
 }
 
 }  // namespace
@@ -96,6 +118,7 @@ void encode_request(WireWriter& out, const Request& request) {
     out.text(request.group);
     out.varint(static_cast<std::uint64_t>(request.group_size));
   }
+  if (bits & kHasMembers) encode_members(out, request.members);
 }
 
 bool decode_request(WireReader& in, Request& request) {
@@ -128,6 +151,7 @@ bool decode_request(WireReader& in, Request& request) {
     request.group = in.text();
     request.group_size = static_cast<std::int32_t>(in.varint());
   }
+  if ((bits & kHasMembers) != 0 && !decode_members(in, request)) return false;
   return in.ok();
 }
 

@@ -7,6 +7,7 @@
 #include "collectives/negotiation/coordinator.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace hora::collectives {
@@ -68,6 +69,10 @@ Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& re
     // enough, and the rank still counts, since all ranks have to get the error.
     if (entry.mismatch.empty()) {
       entry.mismatch = describe_mismatch(entry.first_rank, entry.first, rank, request);
+    }
+    if (request.members != entry.first.members) {
+      entry.torn_set = true;
+      if (request.members) entry.other_set = request.members;
     }
     if (request.group != entry.first.group || request.group_size != entry.first.group_size) {
       entry.torn = true;
@@ -140,6 +145,11 @@ void Coordinator::ready_alone_or_in_group(Set& set, const std::string& key) {
     set.broken_groups[entry.first.group] = entry.mismatch;
     set.broken_groups[entry.other_group] = entry.mismatch;
   }
+  if (entry.torn_set) {
+    for (const Members& each : {entry.first.members, entry.other_set}) {
+      if (each) set.broken_sets.emplace_back(each, entry.mismatch);
+    }
+  }
   // A torn entry does not wait for a group; end_broken_groups() ends the others of both groups.
   if (entry.torn || entry.first.group.empty()) {
     set.ready.push_back(key);
@@ -174,15 +184,39 @@ void Coordinator::end_broken_groups(Set& set) {
     }
     // The table is unordered, and errors should come in a stable order.
     std::sort(members.begin(), members.end());
-    for (const std::string& key : members) {
-      Entry& entry = set.entries.at(key);
-      const bool queued = std::count(set.ready.begin(), set.ready.end(), key) > 0;
-      if (entry.order == 0) entry.order = ++next_order_;
-      if (entry.mismatch.empty()) entry.mismatch = text;
-      if (!queued) set.ready.push_back(key);
-    }
+    for (const std::string& key : members) end_waiting(set, key, text);
     set.groups.erase(group);
   }
+}
+
+// Where one rank has started a prepared set, another may have submitted its tensors one by one:
+// those that wait fail with the set.
+void Coordinator::end_broken_sets(Set& set) {
+  for (const auto& [members, text] : std::exchange(set.broken_sets, {})) {
+    const std::unordered_set<std::string> names(members->names.begin(), members->names.end());
+    std::vector<std::uint64_t> counted;
+    set.counts.each([&](const Count& count) {
+      if (count.order == 0 && names.count(count.known->agreed.name) != 0) {
+        counted.push_back(count.number);
+      }
+    });
+    for (const std::uint64_t number : counted) {
+      spell_out(set, set.counts.take(number, is_number(number)));
+    }
+    for (const std::string& name : members->names) {
+      const auto found = set.entries.find(name);
+      // What is ready has been asked for by all, and runs.
+      if (found != set.entries.end() && found->second.order == 0) end_waiting(set, name, text);
+    }
+  }
+}
+
+void Coordinator::end_waiting(Set& set, const std::string& key, const std::string& mismatch) {
+  Entry& entry = set.entries.at(key);
+  const bool queued = std::count(set.ready.begin(), set.ready.end(), key) > 0;
+  if (entry.order == 0) entry.order = ++next_order_;
+  if (entry.mismatch.empty()) entry.mismatch = mismatch;
+  if (!queued) set.ready.push_back(key);
 }
 
 void Coordinator::join(Set& set, std::int32_t id, int rank) {
@@ -305,7 +339,7 @@ std::optional<Coordinator::TimePoint> Coordinator::wait_for_more(TimePoint now,
                    set.counts.size() > set.ready_counts.size();
     ready += set.ready.size() + set.ready_counts.size();
     // An error gains nothing by waiting, nor does anything but a reduction.
-    if (!set.broken_groups.empty()) return std::nullopt;
+    if (!set.broken_groups.empty() || !set.broken_sets.empty()) return std::nullopt;
     for (const std::string& key : set.ready) {
       const Entry& entry = set.entries.at(key);
       if (entry.first.action != Action::kAllreduce || !entry.mismatch.empty()) return std::nullopt;
@@ -338,6 +372,7 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
     if (found == sets_.end()) continue;  // one of the world's responses removed it
     Set& set = found->second;
     end_broken_groups(set);
+    end_broken_sets(set);
     for (const std::uint64_t number : set.ready_counts) {
       const Count count = set.counts.take(number, is_number(number));
       ready.push_back({number, count.known, nullptr, count.order});

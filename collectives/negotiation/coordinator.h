@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "collectives/negotiation/probe_table.h"
@@ -99,6 +100,8 @@ class Coordinator {
     std::string mismatch;              // the first mismatch found; empty: none
     bool torn = false;                 // the ranks disagree on its group
     std::string other_group;           // the other group, unless it was "alone"
+    bool torn_set = false;             // the ranks disagree on its tensors
+    Members other_set;                 // another prepared set than the first rank's; perhaps none
   };
   // Which ranks have asked for something by its number.
   struct Count {
@@ -130,6 +133,8 @@ class Coordinator {
     std::vector<std::string> ready;  // keys of entries, in the order in which they became ready
     // Groups with a complete member on whose group the ranks disagree, and the mismatch.
     std::map<std::string, std::string> broken_groups;
+    // Prepared sets on which the ranks disagree, and the mismatch.
+    std::vector<std::pair<Members, std::string>> broken_sets;
   };
 
   static auto is_number(std::uint64_t number) {
@@ -145,6 +150,8 @@ class Coordinator {
   void arrive(Set& set, const std::string& key);
   void ready_alone_or_in_group(Set& set, const std::string& key);
   void end_broken_groups(Set& set);
+  void end_broken_sets(Set& set);
+  void end_waiting(Set& set, const std::string& key, const std::string& mismatch);
   void join(Set& set, std::int32_t id, int rank);
   void add_in_full(Set& set, int rank, Request request, TimePoint now);
   void spell_out(Set& set, const Count& count);

@@ -39,6 +39,15 @@ std::string group_text(const Request& request) {
          request.group + "'";
 }
 
+std::string members_text(const Request& request) {
+  if (!request.members) return "one tensor";
+  return "a prepared set of " + std::to_string(request.members->names.size()) + " tensors";
+}
+
+std::string member_text(const Members& members, std::size_t at) {
+  return "'" + members->names[at] + "' of " + std::to_string(members->counts[at]) + " elements";
+}
+
 // Both ranks, for the sentence that names them.
 struct Sides {
   int my_rank;
@@ -81,6 +90,22 @@ std::string shape_mismatch(const Sides& sides, const Request& mine, const Reques
   return {};
 }
 
+// The tensors of a prepared set: a set is compared as a whole, and says which tensor differs first.
+std::string members_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
+  if (mine.members == theirs.members) return {};
+  if (!mine.members || !theirs.members ||
+      mine.members->names.size() != theirs.members->names.size()) {
+    return sides.differ("the number of tensors", members_text(mine), members_text(theirs));
+  }
+  std::size_t at = 0;
+  while (mine.members->names[at] == theirs.members->names[at] &&
+         mine.members->counts[at] == theirs.members->counts[at]) {
+    ++at;
+  }
+  return sides.differ("tensor " + std::to_string(at) + " of the prepared set",
+                      member_text(mine.members, at), member_text(theirs.members, at));
+}
+
 // Only reductions use these fields; elsewhere a difference has no effect.
 std::string reduction_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
   if (mine.action != Action::kAllreduce && mine.action != Action::kReducescatter) return {};
@@ -111,6 +136,7 @@ std::string describe_mismatch(int my_rank, const Request& mine, int their_rank,
     return sides.differ(mine.action == Action::kAddProcessSet ? "the list of ranks" : "the id",
                         format_shape(mine.shape), format_shape(theirs.shape));
   }
+  if (std::string text = members_mismatch(sides, mine, theirs); !text.empty()) return text;
   if (mine.dtype != theirs.dtype) {
     return sides.differ("the dtype", std::string(dtype_name(mine.dtype)),
                         std::string(dtype_name(theirs.dtype)));

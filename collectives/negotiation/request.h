@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/types.h"
@@ -31,6 +33,32 @@ std::string title_of(Action action, std::string_view name);  // "allreduce 'loss
 // True for collectives with tensors; false for what waits for all ranks, changes sets or ends.
 bool moves_tensors(Action action);
 
+// The tensors of a prepared set, which runs as one operation on all of them, end to end. Shared,
+// because a set comes again and again: to copy it is to copy a pointer, and so, mostly, to compare.
+class Members {
+ public:
+  struct List {
+    std::vector<std::int64_t> counts;  // elements of each
+    std::vector<std::string> names;
+
+    friend bool operator==(const List&, const List&) = default;
+  };
+
+  Members() = default;  // of an operation on one tensor: none
+  explicit Members(List list) : list_(std::make_shared<const List>(std::move(list))) {}
+
+  explicit operator bool() const { return list_ != nullptr; }
+  const List& operator*() const { return *list_; }
+  const List* operator->() const { return list_.get(); }
+  friend bool operator==(const Members& a, const Members& b) {
+    if (a.list_ == b.list_) return true;
+    return a.list_ != nullptr && b.list_ != nullptr && *a.list_ == *b.list_;
+  }
+
+ private:
+  std::shared_ptr<const List> list_;
+};
+
 // What one rank asks for. Fields that an action does not use keep their defaults.
 struct Request {
   Action action = Action::kBarrier;
@@ -47,6 +75,8 @@ struct Request {
   std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set
   std::string group;                 // the first member's name; empty: alone
   std::int32_t group_size = 1;
+  // Of a prepared set: its name is that of the first, its shape the sum of their elements.
+  Members members;
 
   friend bool operator==(const Request&, const Request&) = default;
 };

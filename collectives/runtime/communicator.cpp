@@ -5,6 +5,9 @@
 #include "collectives/runtime/communicator.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
@@ -334,6 +337,10 @@ Outcome Communicator::enqueue(std::span<const OperationPtr> operations) {
     // Computed on the caller's thread, and used by every table from here on.
     operation->name_hash = name_hash(operation->request.process_set, operation->request.name);
   }
+  return push(operations);
+}
+
+Outcome Communicator::push(std::span<const OperationPtr> operations) {
   std::string detail;
   switch (engine_->queue().push(operations, detail)) {
     case RequestQueue::Push::kQueuedAlone:
@@ -357,6 +364,58 @@ Outcome Communicator::enqueue(std::span<const OperationPtr> operations) {
 
 bool Communicator::wait(Operation& operation, Deadline deadline) {
   return driver_->wait_for(operation, deadline);
+}
+
+Outcome Communicator::prepare(std::span<const hora_request> requests, Plan& plan) {
+  std::vector<OperationPtr> operations;
+  std::set<std::pair<std::int32_t, std::string_view>> names;
+  for (const hora_request& request : requests) {
+    // The results of the others belong to a handle.
+    if (request.operation != HORA_ALLREDUCE && request.operation != HORA_BROADCAST) {
+      return {HORA_INVALID_ARGUMENT, "only allreduce and broadcast can be prepared"};
+    }
+    auto operation = operation_for(request);
+    if (!operation) return from_error(operation.error());
+    const Request& made = (*operation)->request;
+    operations.push_back(std::move(*operation));
+    if (!names.emplace(made.process_set, made.name).second) {
+      return {HORA_INVALID_ARGUMENT, "'" + made.name + "' is more than once in the plan"};
+    }
+  }
+  // By rank 0's settings, so that all ranks make the same sets. What shares a step adds in another
+  // order with some backends, which deterministic mode excludes.
+  const RankInfo& agreed = world_->agreed();
+  const std::int64_t threshold =
+      agreed.deterministic ? 0 : agreed.parameters.fusion_threshold_bytes;
+  plan.operations = join_reductions(std::move(operations), threshold);
+  for (const OperationPtr& operation : plan.operations) {
+    operation->name_hash = name_hash(operation->request.process_set, operation->request.name);
+  }
+  engine_->queue().prepare(plan.operations);
+  return {};
+}
+
+Outcome Communicator::start(Plan& plan) {
+  if (plan.started && !plan.done()) {
+    return {HORA_INVALID_ARGUMENT, "the plan is in flight: wait for it before it is started again"};
+  }
+  const auto now = Clock::now();
+  for (const OperationPtr& operation : plan.operations) operation->start_again(now);
+  Outcome outcome = push(plan.operations);
+  plan.started = outcome.status == HORA_OK;
+  return outcome;
+}
+
+bool Communicator::wait(Plan& plan, Deadline deadline) {
+  for (const OperationPtr& operation : plan.operations) {
+    if (!operation->done() && !driver_->wait_for(*operation, deadline)) return false;
+  }
+  return true;
+}
+
+void Communicator::let_go(Plan& plan) {
+  engine_->queue().let_go(plan.operations);
+  plan.operations.clear();
 }
 
 OperationPtr Communicator::find(hora_handle handle) const {

@@ -15,6 +15,7 @@
 #include "collectives/runtime/driver.h"
 #include "collectives/runtime/engine.h"
 #include "collectives/runtime/handle_table.h"
+#include "collectives/runtime/plan.h"
 #include "collectives/trace/clock_offset.h"
 #include "collectives/trace/recorder.h"
 #include "hora/hora.h"
@@ -60,6 +61,14 @@ class Communicator {
   // True when done; false when the deadline came first. Drives the runtime meanwhile.
   bool wait(Operation& operation, Deadline deadline);
 
+  // Checks the requests, and puts together what is to run together. Nothing is sent.
+  Outcome prepare(std::span<const hora_request> requests, Plan& plan);
+  Outcome start(Plan& plan);
+  // As wait() for all of its operations.
+  bool wait(Plan& plan, Deadline deadline);
+  // For each plan that was prepared, once. What is in flight is finished all the same.
+  void let_go(Plan& plan);
+
   Outcome add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id);
   Outcome remove_process_set(std::int32_t id);
 
@@ -77,6 +86,7 @@ class Communicator {
   Result<OperationPtr> operation_for(const hora_request& request) const;
   Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles);
   Outcome enqueue(std::span<const OperationPtr> operations);
+  Outcome push(std::span<const OperationPtr> operations);
   Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
   void name_unnamed(Operation& operation);
   std::uint64_t own_process_sets() const;  // as FlightRecorder has them

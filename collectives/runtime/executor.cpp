@@ -46,7 +46,30 @@ bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, con
   return owner != nullptr && buffer.allocate_on(*owner, device, bytes, content);
 }
 
+// The tensors of a prepared set lie in its order on all ranks, also on those that have joined.
+bool add_set(PreparedStep& prepared, const Response& response, const Operation* operation) {
+  const Request& agreed = response.agreed;
+  const std::size_t width = dtype_bytes(agreed.dtype);
+  prepared.bytes += element_count(agreed.shape) * static_cast<std::int64_t>(width);
+  if (operation != nullptr) {
+    prepared.pieces.insert(prepared.pieces.end(), operation->pieces.begin(),
+                           operation->pieces.end());
+    prepared.stands_in.resize(prepared.pieces.size(), false);
+    return true;
+  }
+  for (const std::int64_t each : agreed.members->counts) {
+    ResultBuffer stand_in;
+    if (!stand_in.allocate(each * static_cast<std::int64_t>(width))) return false;
+    fill_identity(stand_in.data(), each, agreed.dtype, agreed.reduce_op);
+    prepared.pieces.push_back({stand_in.data(), stand_in.data(), each, nullptr});
+    prepared.stands_in.push_back(true);
+    prepared.stand_ins.push_back(std::move(stand_in));
+  }
+  return true;
+}
+
 bool add_elementwise(PreparedStep& prepared, const Response& response, const Operation* operation) {
+  if (response.agreed.members) return add_set(prepared, response, operation);
   Piece piece;
   // Without an operation this rank has joined: the response says how large its share would be.
   piece.count = operation != nullptr ? operation->count : element_count(response.agreed.shape);

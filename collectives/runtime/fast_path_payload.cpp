@@ -41,6 +41,19 @@ std::int64_t divisor_of(const Request& request, int size) {
   return request.reduce_op == HORA_AVERAGE ? size : 1;
 }
 
+// Calls function(piece, bytes before it) for each tensor of the operation.
+template <typename Function>
+void for_each_piece(const Operation& operation, const Function& function) {
+  if (operation.pieces.empty()) {
+    return function(Piece{operation.input, operation.output, operation.count, nullptr}, 0);
+  }
+  std::size_t before = 0;
+  for (const Piece& piece : operation.pieces) {
+    function(piece, before);
+    before += static_cast<std::size_t>(piece.count) * width_of(operation);
+  }
+}
+
 constexpr hora_operation kOperations[] = {HORA_ALLREDUCE, HORA_BROADCAST, HORA_ALLGATHER,
                                           HORA_BARRIER};
 
@@ -112,11 +125,14 @@ void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
   if (bytes == 0 || (request.action == Action::kBroadcast && request.root != rank)) return;
   // Scaling happens on the way into shared memory, so it costs no pass of its own.
   char* const place = fast_path.own_place(bytes);
-  if (request.action != Action::kAllreduce || request.prescale == 1.0) {
-    std::memcpy(place, operation.input, bytes);
-  } else {
-    kernels().scale[request.dtype](place, operation.input, operation.count, request.prescale);
-  }
+  for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
+    if (request.action != Action::kAllreduce || request.prescale == 1.0) {
+      const auto its = static_cast<std::size_t>(piece.count) * width_of(operation);
+      if (its > 0) std::memcpy(place + before, piece.input, its);
+    } else {
+      kernels().scale[request.dtype](place + before, piece.input, piece.count, request.prescale);
+    }
+  });
 }
 
 void unpack_fast_path(FastPath& fast_path, Operation& operation,
@@ -144,11 +160,18 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
     std::memcpy(operation.output, leaders != nullptr ? leaders->result() : source(request.root),
                 bytes);
   } else if (leaders != nullptr) {
-    std::memcpy(operation.output, leaders->result(), bytes);
+    for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
+      const auto its = static_cast<std::size_t>(piece.count) * width_of(operation);
+      if (its > 0) std::memcpy(piece.output, leaders->result() + before, its);
+    });
   } else {
     // Every rank reduces everything by itself: no second synchronisation is needed.
-    reduce_ranks(operation.output, source, fast_path.size(), operation.count, request.dtype,
-                 kernel_op(request), request.postscale, divisor_of(request, fast_path.size()));
+    for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
+      reduce_ranks(
+          piece.output, [&](int of) { return source(of) + before; }, fast_path.size(), piece.count,
+          request.dtype, kernel_op(request), request.postscale,
+          divisor_of(request, fast_path.size()));
+    });
   }
 }
 

@@ -74,6 +74,7 @@ void Operation::reset() {
   output = nullptr;
   stream = nullptr;
   count = 0;
+  pieces.clear();
   record = nullptr;
   asked_as = 0;
   barrier = 0;
@@ -83,6 +84,16 @@ void Operation::reset() {
   number = -1;
   status = HORA_OK;
   error.clear();
+  state_.store(kInFlight, std::memory_order_relaxed);
+}
+
+void Operation::start_again(Clock::time_point now) {
+  submitted = now;
+  asked_as = 0;
+  status = HORA_OK;
+  error.clear();
+  // Whoever finished it the last time did that last. Only its wake-up may be on its way still, and
+  // may end the next wait early, which looks again.
   state_.store(kInFlight, std::memory_order_relaxed);
 }
 

@@ -61,6 +61,7 @@ struct NameRecord {
   std::string name;
   std::uint64_t hash = 0;
   bool in_flight = false;    // the queue's
+  int prepared = 0;          // the queue's: how many plans have operations of this name
   std::uint64_t number = 0;  // of the thread that drives: what the response cache answered last
 };
 
@@ -75,6 +76,8 @@ struct Operation {
   void* output = nullptr;
   void* stream = nullptr;
   std::int64_t count = 0;  // elements of the input
+  // Of a prepared set, in place of the four above, where count is the sum. Else empty.
+  std::vector<Piece> pieces;
   Clock::time_point submitted;
 
   NameRecord* record = nullptr;  // while it is in flight
@@ -95,6 +98,8 @@ struct Operation {
   void finish(hora_status outcome, std::string_view text);
   // True when done; false when the deadline came first. Deadline::max() waits for ever.
   bool wait(Deadline deadline);
+  // For one that is prepared, and not in flight: it is submitted once more.
+  void start_again(Clock::time_point now);
 
  private:
   friend class OperationPtr;

@@ -33,7 +33,8 @@ class RequestQueue {
     }
     for (std::size_t i = 0; i < operations.size(); ++i) {
       Operation& operation = *operations[i];
-      operation.record = &record_of(operation);
+      // One that is prepared has brought it.
+      if (operation.record == nullptr) operation.record = &record_of(operation);
       if (!std::exchange(operation.record->in_flight, true)) continue;
       detail = operation.request.name;
       for (std::size_t j = 0; j < i; ++j) operations[j]->record->in_flight = false;
@@ -45,6 +46,19 @@ class RequestQueue {
     something_waits_.store(true, std::memory_order_release);
     if (!first) return Push::kQueued;
     return in_flight_ == waiting_.size() ? Push::kQueuedAlone : Push::kQueuedFirst;
+  }
+
+  // The records of these operations stay, whatever the callers submit, until let_go().
+  void prepare(std::span<const OperationPtr> operations) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const OperationPtr& operation : operations) {
+      operation->record = &record_of(*operation);
+      ++operation->record->prepared;
+    }
+  }
+  void let_go(std::span<const OperationPtr> operations) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const OperationPtr& operation : operations) --operation->record->prepared;
   }
 
   // take() would answer something.
@@ -116,7 +130,7 @@ class RequestQueue {
   void forget_idle_names() {
     std::vector<RecordPtr> records = records_.take_all();
     for (RecordPtr& record : records) {
-      if (!record->in_flight) continue;
+      if (!record->in_flight && record->prepared == 0) continue;
       const std::uint64_t hash = record->hash;
       records_.insert(hash, std::move(record));
     }

@@ -28,12 +28,11 @@ int exit_code_of(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-hora_handle begin_sum(std::vector<float>& data) {
-  const auto count = static_cast<std::int64_t>(data.size());
+hora_request sum_of(std::vector<float>& data, const std::int64_t& count, const char* name) {
   hora_request request{};
   request.struct_size = sizeof request;
   request.operation = HORA_ALLREDUCE;
-  request.name = "sum";
+  request.name = name;
   request.input.data = data.data();
   request.input.shape = &count;
   request.input.ndim = 1;
@@ -42,6 +41,12 @@ hora_handle begin_sum(std::vector<float>& data) {
   request.output = request.input;
   request.reduce_op = HORA_SUM;
   request.prescale = request.postscale = 1;
+  return request;
+}
+
+hora_handle begin_sum(std::vector<float>& data) {
+  const auto count = static_cast<std::int64_t>(data.size());
+  const hora_request request = sum_of(data, count, "sum");
   hora_handle handle = 0;
   return hora_submit(&request, 1, &handle) == HORA_OK ? handle : 0;
 }
@@ -97,5 +102,43 @@ TEST_CASE("hora.h: a handle of a world that was left is none of the next one") {
           if (hora_wait(old, -1) != HORA_INVALID_ARGUMENT || !says("unknown handle")) return 3;
           hora_release(old);
           return hora_wait(fresh, -1) == HORA_OK ? 0 : 4;
+        }) == 0);
+}
+
+TEST_CASE("hora.h: a plan is started again and again, and ends with its world") {
+  CHECK(exit_code_of([] {
+          std::vector<float> data(10, 1);
+          const auto count = static_cast<std::int64_t>(data.size());
+          const hora_request request = sum_of(data, count, "prepared");
+          hora_plan* plan = nullptr;
+          if (hora_prepare(&request, 1, &plan) != HORA_NOT_INITIALIZED) return 1;
+          if (hora_init(nullptr) != HORA_OK) return 2;
+          if (hora_prepare(&request, 0, &plan) != HORA_INVALID_ARGUMENT) return 3;
+          if (hora_prepare(&request, 1, nullptr) != HORA_INVALID_ARGUMENT) return 4;
+          if (hora_prepare(&request, 1, &plan) != HORA_OK) return 5;
+          if (hora_plan_wait(plan, -1) != HORA_INVALID_ARGUMENT || !says("not been started"))
+            return 6;
+          for (int round = 0; round < 3; ++round) {
+            if (hora_start(plan) != HORA_OK || hora_plan_wait(plan, -1) != HORA_OK) return 7;
+            if (hora_plan_poll(plan) != HORA_OK) return 8;
+          }
+          if (exit_code_of([&] {
+                alarm(5);
+                if (hora_start(plan) != HORA_NOT_INITIALIZED || !says("forked")) return 1;
+                hora_plan_free(plan);
+                return 0;
+              }) != 0) {
+            return 9;
+          }
+          if (hora_reset() != HORA_OK) return 10;
+          if (hora_start(plan) != HORA_ABORTED || !says("prepare it again")) return 11;
+          hora_plan* fresh = nullptr;
+          if (hora_prepare(&request, 1, &fresh) != HORA_OK || hora_start(fresh) != HORA_OK)
+            return 12;
+          hora_plan_free(fresh);  // perhaps in flight
+          hora_plan_free(plan);
+          hora_plan_free(nullptr);
+          if (hora_start(nullptr) != HORA_INVALID_ARGUMENT) return 13;
+          return hora_wait(begin_sum(data), -1) == HORA_OK ? 0 : 14;
         }) == 0);
 }

@@ -223,6 +223,41 @@ HORA_API int hora_last_joined(hora_handle handle);
 /* Frees the handle and its result; a handle in flight when its operation is done. */
 HORA_API void hora_release(hora_handle handle);
 
+/* --- prepared operations ------------------------------------------------------------------- */
+
+/* Operations that are prepared once and started many times, such as the gradients of a training
+ * step (MPI calls these persistent requests). A start checks, names and looks up nothing, and
+ * reductions that differ in name and shape only, up to the fusion threshold together, travel as one
+ * operation. Results have the same bits as those of hora_submit, but for backends whose order of
+ * additions depends on what shares a step (all but shared memory); in deterministic mode always.
+ *
+ * All ranks of the process set prepare the same requests in the same order, and start them as often
+ * as each other. Of a set the ranks compare names and numbers of elements, not shapes. Plans and
+ * submissions may be in flight side by side, in any order on each rank. A plan of one request may
+ * meet a rank that submits it instead. Where a rank submits the tensors of a set one by one, or
+ * prepares another set that begins with the same name, the operation ends with HORA_MISMATCH on all
+ * ranks, as do those of the set's tensors that wait by then.
+ *
+ * Threads: one call on a plan at a time; different plans are independent.
+ * A plan lasts as long as its world: after hora_shutdown or hora_reset, which end what is in flight
+ * with HORA_ABORTED, it can only be freed. */
+typedef struct hora_plan hora_plan;
+
+/* Prepares `count` requests, each an allreduce or a broadcast, no name twice; others are
+ * HORA_INVALID_ARGUMENT. Names, shapes and fields are copied. Sends nothing. Memory of inputs and
+ * outputs is that of the requests at each start. */
+HORA_API hora_status hora_prepare(const hora_request* requests, int32_t count, hora_plan** plan);
+/* Submits the operations of the plan. Does not wait. HORA_INVALID_ARGUMENT while the last start is
+ * in flight, or another operation of such a name. */
+HORA_API hora_status hora_start(hora_plan* plan);
+/* HORA_IN_PROGRESS, or the outcome of the last start: that of the first operation that failed. */
+HORA_API hora_status hora_plan_poll(hora_plan* plan);
+/* As hora_wait, for all operations of the last start. */
+HORA_API hora_status hora_plan_wait(hora_plan* plan, int64_t timeout_ms);
+/* Frees the plan, in flight when its operations are done; their memory must stay until then. NULL
+ * does nothing. */
+HORA_API void hora_plan_free(hora_plan* plan);
+
 /* --- process sets -------------------------------------------------------------------------- */
 
 /* Makes a set of the given global ranks; all ranks of the world must call it with the same ranks.

@@ -27,7 +27,9 @@ SIZES = [4, 64, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20
 BUSY_MOST = 64 << 20
 DEBIAN_PYTHON = "/usr/bin/python3"
 IN_PLACE = "hora in place"
-HELD_AGAINST = {"torch gloo": IN_PLACE}  # the others: hora
+PREPARED = "hora prepared"  # hora_prepare, once; then hora_start, hora_plan_wait
+PERSISTENT = "open mpi persistent"  # MPIX_Allreduce_init, once; then MPI_Start, MPI_Wait
+HELD_AGAINST = {"torch gloo": IN_PLACE, PERSISTENT: PREPARED}  # the others: hora
 FRAME_PAYLOAD = 1448 / 1514  # of an Ethernet frame: what is left for the data of TCP with time stamps
 
 sys.path.insert(0, os.path.join(HERE, "..", "python"))
@@ -73,10 +75,12 @@ class Peers:
         have = {
             "hora": True,
             IN_PLACE: True,
+            PREPARED: True,
             "open mpi": os.access(os.path.join(self.bin, "set_mpi"), os.X_OK) and shutil.which("mpirun"),
             "gloo": os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK),
             "torch gloo": run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None,
         }
+        have[PERSISTENT] = have["open mpi"]
         self.names = [name for name in have if have[name] and (not only or name in only.split(","))]
 
     def horarun(self, place, *command):
@@ -87,7 +91,7 @@ class Peers:
 
     def sizes(self, name, place):
         """size -> (median, 99th percentile) in microseconds"""
-        if name in ("hora", IN_PLACE):
+        if is_ours(name):
             text, why = run(
                 self.horarun(
                     place,
@@ -95,7 +99,7 @@ class Peers:
                     "allreduce",
                     "--sizes",
                     ",".join(map(str, SIZES)),
-                    *(["--in-place"] if name == IN_PLACE else []),
+                    *{IN_PLACE: ["--in-place"], PREPARED: ["--prepared"]}.get(name, []),
                     "--seconds",
                     "0.3",
                     "--csv",
@@ -109,6 +113,8 @@ class Peers:
             return {int(row[5]): (float(row[9]), float(row[11])) for row in rows}, None
         if name == "open mpi":
             return self.pairs(self.mpirun(place, "allreduce_mpi"))
+        if name == PERSISTENT:
+            return self.pairs(self.mpirun(place, "allreduce_mpi", "persistent"))
         if name == "gloo":
             # A folder that test hosts share with this machine.
             with tempfile.TemporaryDirectory(prefix="gloo.", dir=self.build) as folder:
@@ -129,7 +135,9 @@ class Peers:
         arguments = (tensors, str(steps))
         argv = {
             "hora": lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments),
+            PREPARED: lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments, "prepared"),
             "open mpi": lambda: self.mpirun(place, "set_mpi", *arguments),
+            PERSISTENT: lambda: self.mpirun(place, "set_mpi", *arguments, "persistent"),
             "torch gloo": lambda: self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "set_torch.py"), *arguments),
         }
         if name not in argv:
@@ -154,7 +162,7 @@ def times(ratio):
 
 
 def is_ours(name):
-    return name in ("hora", IN_PLACE)
+    return name in ("hora", IN_PLACE, PREPARED)
 
 
 def medians(found):
@@ -211,7 +219,7 @@ def sizes(peers, options, record):
 
 
 def busy(peers, options, record):
-    names = [name for name in peers.names if name != IN_PLACE]
+    names = [name for name in peers.names if name not in (IN_PLACE, PREPARED, PERSISTENT)]
     for np in options.np:
         for loops in options.loops:
             with background(loops):
@@ -290,10 +298,11 @@ def sets(peers, options, record):
                     found[label][name].append(us)
         print(f"\nsets of tensors in flight, np={np}: microseconds; x: how many times as long as hora\n")
         print_table("set", names, list(found.items()))
-        small, large = (found[label].get("hora") for label in list(chosen)[1:])
-        if small and large:
-            share = statistics.median(large) / statistics.median(small)
-            print(f"\n1,000 fused beside one: {share:.0%} of its speed (bar: 80 %)", flush=True)
+        for name in ("hora", PREPARED):
+            small, large = (found[label].get(name) for label in list(chosen)[1:])
+            if small and large:
+                share = statistics.median(large) / statistics.median(small)
+                print(f"\n{name}: 1,000 beside one: {share:.0%} of its speed (bar: 80 %)", flush=True)
 
 
 def hosts(peers, options, record):

@@ -43,14 +43,16 @@ TEST_CASE("hora-perf's sizes: single ones, ranges, factors") {
 }
 
 TEST_CASE("hora-perf's arguments: what is wrong is named, with what would be right") {
-  const Options options = parsed({"alltoall", "--dtype", "bfloat16", "--op=max", "--iterations",
-                                  "7", "--seconds=0.25", "--in-place", "--no-check", "--json"});
+  const Options options =
+      parsed({"alltoall", "--dtype", "bfloat16", "--op=max", "--iterations", "7", "--seconds=0.25",
+              "--in-place", "--prepared", "--no-check", "--json"});
   CHECK(options.operation == HORA_ALLTOALL);
   CHECK(options.dtype == HORA_BFLOAT16);
   CHECK(options.op == HORA_MAX);
   CHECK(options.iterations == 7);
   CHECK(options.seconds == 0.25);
   CHECK(options.in_place);
+  CHECK(options.prepared);
   CHECK_FALSE(options.check);
   CHECK(options.format == Format::kJson);
   CHECK(has(problem_of({"allrdeuce"}), "'allrdeuce' is unknown; expected one of allreduce"));

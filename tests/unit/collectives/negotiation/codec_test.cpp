@@ -32,6 +32,8 @@ Request full_request() {
   request.splits = {5, 0, 2};
   request.group = "g";
   request.group_size = 12;
+  request.members = Members({{0, 1, 5}, {"a", "", std::string("b\0\xff", 3)}});
+  request.shape = {6};
   return request;
 }
 
@@ -49,6 +51,22 @@ TEST_CASE("codec: requests survive, plain ones stay small") {
   REQUIRE(decoded.has_value());
   CHECK(*decoded == wishes);
   CHECK(encode_wishes({plain}).size() <= 20);
+}
+
+TEST_CASE("codec: a prepared set whose counts are not its shape is malformed") {
+  for (const Members::List& list :
+       {Members::List{{1, 5}, {"a", "b"}}, Members::List{{-1, 7}, {"a", "b"}},
+        Members::List{{INT64_MAX, 7}, {"a", "b"}}}) {
+    Request request = full_request();
+    request.shape = {6};
+    request.members = Members(list);
+    WireWriter out;
+    encode_request(out, request);
+    const std::string bytes = out.take();
+    WireReader in(bytes);
+    Request decoded;
+    CHECK(decode_request(in, decoded) == (list.counts.front() == 1));
+  }
 }
 
 TEST_CASE("codec: tensors that are asked for again in the same order cost a bit each") {

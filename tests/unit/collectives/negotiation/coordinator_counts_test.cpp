@@ -164,3 +164,25 @@ TEST_CASE("counts: more than 64 and more than 128 ranks") {
   world.ask(0, 7);
   CHECK(world.ready() == "7");
 }
+
+TEST_CASE(
+    "counts: where one rank starts a prepared set, the tensors that others wait for fail with it") {
+  World world(2);
+  Request set = world.in_full(1);
+  set.members = Members({{4, 4, 4}, {"t1", "t2", "t3"}});
+  set.shape = {12};
+  // t2 waits as a number, t3 in full; t4 is none of the set's, and all have asked for t5.
+  world.ask(1, 2);
+  world.coordinator.add(1, world.in_full(3), kNow);
+  world.ask(1, 4);
+  for (const int rank : {0, 1}) world.ask(rank, 5);
+  world.coordinator.add(0, set, kNow);
+  CHECK(world.ready() == "5");
+  world.coordinator.add(1, world.in_full(1), kNow);
+  CHECK(world.ready() == "!t1 !t2 !t3");
+  CHECK_THAT(world.error,
+             Contains("rank 0 has a prepared set of 3 tensors, rank 1 has one tensor"));
+  world.ask(0, 4);
+  CHECK(world.ready() == "4");
+  CHECK_FALSE(world.coordinator.anything_waiting());
+}
