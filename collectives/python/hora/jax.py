@@ -3,7 +3,7 @@
 
 Every function works on arrays, on numbers, and inside jit, grad, scan and cond. Inside jit shapes
 are compiled in, so that allgather and alltoall need the same shape on all ranks there; vmap and
-jax.checkpoint cannot look through them. Arrays on a GPU travel through the CPU.
+jax.checkpoint cannot look through them. Inside jit, arrays on a GPU travel through the CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,17 @@ from hora import (  # noqa: F401
 from hora.aligned_arrays import ops
 from hora.basics import *  # noqa: F403
 from hora.basics import Average, Product, Sum, rank
-from hora.jax_operations import SELECTING, allreduce_units, as_jax, compress, differentiable, is_traced, run, spec
+from hora.jax_operations import (
+    SELECTING,
+    allreduce_units,
+    as_array,
+    as_jax,
+    compress,
+    differentiable,
+    is_traced,
+    run,
+    spec,
+)
 from hora.jax_wire import packed
 from hora.operations import choose_op, numeric_splits
 from hora.process_sets import *  # noqa: F403
@@ -325,7 +335,7 @@ def allreduce_async(
     """Starts a reduction of arrays; a handle for poll() and synchronize()."""
     return _handle(
         ops.allreduce(
-            (np.asarray(jnp.asarray(tensor)),),
+            (as_array(jnp.asarray(tensor)),),
             name,
             choose_op(op, average),
             prescale_factor,
@@ -336,13 +346,13 @@ def allreduce_async(
 
 
 def allgather_async(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
-    return _handle(ops.allgather((np.asarray(jnp.asarray(tensor)),), name, process_set))
+    return _handle(ops.allgather((as_array(jnp.asarray(tensor)),), name, process_set))
 
 
 def broadcast_async(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    return _handle(ops.broadcast((np.asarray(jnp.asarray(tensor)),), root_rank, name, process_set))
+    return _handle(ops.broadcast((as_array(jnp.asarray(tensor)),), root_rank, name, process_set))
 
 
 poll = operations.poll

@@ -3,18 +3,22 @@
 on traced values.
 
 Callbacks of one program run in the order of the script, on every rank the same one. On the CPU, inputs are
-not copied, and results are used in place.
+not copied, and results are used in place. So it is on a GPU, outside of compiled programs: JAX brings what a
+callback gets to the CPU.
 """
 
 from __future__ import annotations
+
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from hora import _native, batches
+from hora import _native, batches, device_arrays
 from hora.aligned_arrays import ops
+from hora.device_arrays import DeviceArray
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,9 +35,50 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _zeros(shape, dtype):
+    """The output of a program: no other array has its memory, as those of jnp.zeros() may."""
+    return jnp.zeros(shape, dtype)
+
+
+class _JaxSource(device_arrays.Source):
+    def export(self, array: Any) -> Any:
+        return array.block_until_ready().__dlpack__()
+
+    def dtype_name(self, array: Any) -> str:
+        return array.dtype.name
+
+    def fresh(self, shape: Sequence[int], dtype: str, like: Any) -> Any:
+        (device,) = like.devices()
+        with jax.default_device(device):
+            return _zeros(tuple(shape), dtype)
+
+
+source = _JaxSource()
+
+
+@functools.lru_cache(maxsize=None)
+def keeps_gpu_arrays() -> bool:
+    """Whether there is a GPU, and arrays on it are to stay there."""
+    return device_arrays.wanted() and any(device.platform in ("gpu", "cuda") for device in jax.local_devices())
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether an array is on one GPU. Those on several go through the CPU."""
+    if not keeps_gpu_arrays():
+        return False
+    devices = array.devices()
+    return len(devices) == 1 and next(iter(devices)).platform in ("gpu", "cuda")
+
+
+def as_array(array: Any) -> Any:
+    """What the runtime reads."""
+    return DeviceArray(array, source) if is_on_gpu(array) else np.asarray(array)
+
+
 def as_jax(array: Any) -> Any:
     """The JAX array that takes over an aligned array's memory."""
-    return jnp.asarray(array)
+    return array.tensor if type(array) is DeviceArray else jnp.asarray(array)
 
 
 def spec(value: Any, rows: int | None = None) -> Any:
@@ -46,7 +91,7 @@ def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: S
     """begin(*arrays) yields operations (hora.operations.Pending) on the values' arrays; returns
     all of their results. `specs` tells what they look like: needed for traced values."""
     if not any(map(is_traced, values)):
-        return [as_jax(result) for result in batches.run(begin, *map(np.asarray, values))]
+        return [as_jax(result) for result in batches.run(begin, *map(as_array, values))]
     if any(each is None for each in specs):
         raise ValueError(
             "inside jit the shape of the result must be known beforehand; do this operation outside of jit"

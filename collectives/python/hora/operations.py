@@ -45,7 +45,7 @@ class Pending:
     """One submitted operation or group. It owns the native handles, and keeps the tensors alive
     that the library reads and writes until those are done."""
 
-    __slots__ = ("aborted", "after", "fetch", "grouped", "kept", "natives", "outputs")
+    __slots__ = ("aborted", "after", "fetch", "grouped", "kept", "natives", "outputs", "settle")
 
     def __init__(
         self,
@@ -63,6 +63,8 @@ class Pending:
         self.grouped = grouped
         self.after = after  # results -> results, once, when all are done
         self.aborted: str | None = None  # text, once the job was left with this in flight
+        # Called when the operations are done, before anything they used is freed: see Framework.settler().
+        self.settle: Callable[[], None] | None = None
 
     def done(self) -> bool:
         poll = _native.library().poll
@@ -81,6 +83,8 @@ class Pending:
                 failed, failed_native = status, native
         library = _native.library()
         try:
+            if self.settle is not None:
+                self.settle()
             if failed:
                 text = library.error(failed_native).decode(errors="replace")
                 raise _native.failure(failed, text)
@@ -153,6 +157,8 @@ def sweep() -> None:
     for pending in list(_orphans):
         if pending.done():
             _orphans.remove(pending)
+            if pending.settle is not None:
+                pending.settle()
             pending.abandon("")
 
 

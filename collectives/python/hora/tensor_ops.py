@@ -73,6 +73,11 @@ class Framework:
         """Writes the values of source into tensor."""
         raise NotImplementedError
 
+    def settler(self, device: int) -> Any:
+        """What to call when operations on a GPU's tensors are done, before those are used or freed; None where the
+        framework works on the stream that view() tells."""
+        return None
+
 
 class TensorOps:
     """The collectives on the tensors of one framework, as Pendings."""
@@ -136,7 +141,7 @@ class TensorOps:
         in_place: bool = False,
     ) -> Any:
         """allreduce() of one tensor, and its result: the shortest way through this file."""
-        native, source, output = self._submit_single(
+        native, source, output, _ = self._submit_single(
             _native.ALLREDUCE, "allreduce", tensor, name, process_set, in_place, 0, op, 0, prescale, postscale
         )
         try:
@@ -159,7 +164,7 @@ class TensorOps:
     def _submit_single(
         self, operation, kind, tensor, name, process_set, in_place, priority, op, root, prescale, postscale
     ):
-        """(native handle, what is read, what is written) of an operation on one tensor."""
+        """(native handle, what is read, what is written, its device) of an operation on one tensor."""
         framework = self.framework
         source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
         address, shape, dtype, device, stream = framework.view(source)
@@ -192,6 +197,7 @@ class TensorOps:
             ),
             source,
             output,
+            device,
         )
 
     def broadcast(
@@ -224,14 +230,17 @@ class TensorOps:
         self, operation, kind, tensors, name, process_set, in_place, grouped, priority, op, root, prescale, postscale
     ):
         """Starts operations whose results have the shapes of the tensors."""
+        framework = self.framework
         if not grouped:
             (tensor,) = tensors
-            native, source, output = self._submit_single(
+            native, source, output, device = self._submit_single(
                 operation, kind, tensor, name, process_set, in_place, priority, op, root, prescale, postscale
             )
             pending = None
             try:
                 pending = Pending((native,), (source, output), (tensor if in_place else output,), None, False, None)
+                if device != _native.CPU_DEVICE:
+                    pending.settle = framework.settler(device)
                 if in_place and source is not tensor:
                     pending.after = self._copying_back([(tensor, source)])
                 return pending
@@ -239,7 +248,6 @@ class TensorOps:
                 if pending is None:
                     _native.interrupted.append(((native,), (source, output)))
                 raise
-        framework = self.framework
         set_id = set_id_of(process_set)
         names = self._names(kind, name, set_id, len(tensors), True)
         requests, kept, outputs, copies = [], [], [], None
@@ -419,6 +427,9 @@ class TensorOps:
     def _start(self, requests, kept, outputs, fetch, grouped, copies):
         operations.sweep()
         pending = Pending((), kept, outputs, fetch, grouped, self._copying_back(copies))
+        for request in requests:
+            if request.device != _native.CPU_DEVICE:
+                pending.settle = self.framework.settler(request.device)
         pending.natives = _native.submit(requests, kept)
         return pending
 

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """horovod.mxnet: the operations, and training that equals one process."""
 
+import ctypes
+import types
+
 import mxnet as mx
 import numpy as np
 
 import horovod.mxnet as hvd
+from hora import dtypes
+from horovod.common import util
+from horovod.mxnet import tensors
 from support.expect import close, raises
 
 DTYPES = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64")
@@ -194,3 +200,26 @@ def check_optimizer():
     close(numbers(one), np.full(2, 1 - 0.5 * (hvd.size() - 1)))
     optimizer.set_learning_rate(0.25)
     assert optimizer.learning_rate == 0.25
+
+
+def check_arrays_on_a_gpu():
+    """Without a GPU: what the runtime is told of them, and what is called before a result is given back."""
+    calls = []
+    before = tensors.gpu_of, tensors.cuda_driver
+    tensors.gpu_of = lambda array: 1
+    tensors.cuda_driver = types.SimpleNamespace(
+        copy=lambda device, to, source, size: calls.append(device) or ctypes.memmove(to, source, size)
+    )
+    try:
+        array = mx.nd.array([[1.0, 2.0]])
+        framework = tensors.framework
+        assert framework.dense(array) is array
+        address, shape, _, device, stream = framework.view(array)
+        assert (address, shape, device, stream) == (framework.address(array), (1, 2), 1, 0)
+        copied = framework.from_native(address, shape, dtypes.FLOAT32, 1, array)
+        assert calls == [1] and copied.asnumpy().tolist() == [[1.0, 2.0]]
+        assert framework.settler(1) is not None
+        with util.env(HORA_GPU_TENSORS="host"):
+            assert framework.dense(array).context == mx.cpu()
+    finally:
+        tensors.gpu_of, tensors.cuda_driver = before

@@ -83,6 +83,7 @@ using EventPtr = std::shared_ptr<Event>;
 
 std::mutex memory_mutex;
 std::map<std::uintptr_t, std::size_t> memory;  // start, bytes
+std::map<std::uintptr_t, int> devices;         // start, device; of all that was ever allocated
 constexpr int kMostDevices = 16;
 thread_local std::vector<int> contexts;  // devices; the current one last
 
@@ -167,6 +168,7 @@ CUresult allocate(CUdeviceptr* place, std::size_t bytes) {
   *place = reinterpret_cast<CUdeviceptr>(data);
   const std::lock_guard<std::mutex> lock(memory_mutex);
   memory[*place] = bytes;
+  devices[*place] = contexts.back();
   return CUDA_SUCCESS;
 }
 
@@ -323,6 +325,16 @@ CUresult cuMemFree_v2(CUdeviceptr place) {
     if (memory.erase(place) == 0) fail("cuMemFree of what was not allocated");
   }
   std::free(reinterpret_cast<void*>(place));
+  return CUDA_SUCCESS;
+}
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr place) {
+  if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) return CUDA_ERROR_NOT_SUPPORTED;
+  const std::lock_guard<std::mutex> lock(memory_mutex);
+  auto after = memory.upper_bound(place);
+  if (after == memory.begin() || (--after)->first + after->second <= place) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *static_cast<int*>(data) = devices[after->first];
   return CUDA_SUCCESS;
 }
 CUresult cuMemAllocHost_v2(void** place, std::size_t bytes) {

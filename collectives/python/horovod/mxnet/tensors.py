@@ -9,7 +9,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
-from hora import _native, dtypes
+from hora import _native, cuda_driver, device_arrays, dtypes
 from hora.tensor_ops import Framework, TensorOps, byte_count
 
 TYPE_CHECKING = False
@@ -26,9 +26,15 @@ def is_ndarray(value: Any) -> bool:
     return isinstance(value, mx.nd.NDArray)
 
 
+def gpu_of(tensor: Any) -> int | None:
+    """The CUDA device that an NDArray is on; None for the host. MXNet numbers devices as CUDA does."""
+    context = tensor.context
+    return context.device_id if context.device_type == "gpu" else None
+
+
 class MxnetFramework(Framework):
-    """NDArrays on the CPU, read and written where they are. MXNet's engine works in the background, so
-    reading memory waits for pending operations first."""
+    """NDArrays, read and written where they are. MXNet's engine works in the background, so reading memory waits for
+    pending operations first; its streams on a GPU are its own, so results are done before they are given back."""
 
     name = "mxnet"
 
@@ -39,7 +45,7 @@ class MxnetFramework(Framework):
             raise ValueError(
                 f"arrays of storage type {tensor.stype} cannot be communicated; call tostype('default') first"
             )
-        if tensor.context.device_type not in ("cpu", "cpu_pinned", "cpu_shared"):
+        if gpu_of(tensor) is not None and not device_arrays.wanted():
             return tensor.as_in_context(mx.cpu())
         return tensor
 
@@ -47,7 +53,8 @@ class MxnetFramework(Framework):
         code = _CODE_OF.get(np.dtype(tensor.dtype).type)
         if code is None:
             raise ValueError(f"arrays of dtype {tensor.dtype} cannot be communicated")
-        return self.address(tensor), tensor.shape, code, _native.CPU_DEVICE, 0
+        gpu = gpu_of(tensor)
+        return self.address(tensor), tensor.shape, code, _native.CPU_DEVICE if gpu is None else gpu, 0
 
     def address(self, tensor: Any) -> int:
         tensor.wait_to_read()
@@ -62,8 +69,13 @@ class MxnetFramework(Framework):
     def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
         if 0 in shape:
             raise ValueError("MXNet has no empty arrays: this rank would receive no rows")
-        out = mx.nd.empty(shape, ctx=mx.cpu(), dtype=_DTYPE_OF[dtype])
-        ctypes.memmove(self.address(out), address, byte_count(shape, dtype))
+        size = byte_count(shape, dtype)
+        if device == _native.CPU_DEVICE:
+            out = mx.nd.empty(shape, ctx=mx.cpu(), dtype=_DTYPE_OF[dtype])
+            ctypes.memmove(self.address(out), address, size)
+        else:
+            out = mx.nd.empty(shape, ctx=like.context, dtype=_DTYPE_OF[dtype])
+            cuda_driver.copy(device, self.address(out), address, size)
         return out
 
     def from_integers(self, values: Sequence[Any], like: Any) -> Any:
@@ -71,6 +83,9 @@ class MxnetFramework(Framework):
 
     def assign(self, tensor: Any, source: Any) -> None:
         source.copyto(tensor)
+
+    def settler(self, device: int) -> Any:
+        return device_arrays.settler(device)
 
 
 framework = MxnetFramework()

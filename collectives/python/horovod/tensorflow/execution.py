@@ -5,7 +5,7 @@ nodes in a graph.
 The first node starts the operations and never waits; in a tf.function TensorFlow keeps such nodes
 in the order of the script, so that every rank starts the same ones. The second waits. Operations
 of one graph overlap that way, and no node holds up a start that another rank needs. Tensors are
-passed without a copy on the CPU.
+passed without a copy on the CPU; gpu_nodes says how they are on a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from hora import batches
 from hora.exceptions import TensorMismatchError
-from horovod.tensorflow import errors
+from horovod.tensorflow import errors, gpu_nodes
 from horovod.tensorflow.tensors import as_array, as_output
 
 TYPE_CHECKING = False
@@ -114,12 +114,20 @@ def _refuse_xla():
 
 def _add_nodes(parts, dtypes, shapes):
     _refuse_xla()
+    in_function = getattr(tf.compat.v1.get_default_graph(), "building_function", False)
+    gpu = gpu_nodes.device_for([each for _, tensors in parts for each in tensors], dtypes) if in_function else None
+    results = gpu_nodes.add(gpu, parts, dtypes) if gpu else _add_host_nodes(parts, dtypes, in_function)
+    for result, shape in zip(results, shapes):
+        result.set_shape(shape)
+    return list(results)
+
+
+def _add_host_nodes(parts, dtypes, in_function):
     site = _Site(len(parts), dtypes)
     started = [
         tf.numpy_function(site.starter(part, begin), tensors, tf.int32, name="HoraStart")
         for part, (begin, tensors) in enumerate(parts)
     ]
-    in_function = getattr(tf.compat.v1.get_default_graph(), "building_function", False)
     if not in_function:
         started = [_wait_elsewhere(site, started)]
     *results, path = tf.numpy_function(
@@ -129,10 +137,7 @@ def _add_nodes(parts, dtypes, shapes):
         stateful=False,
         name="HoraFinish",
     )
-    results = errors.checked(results, path)
-    for result, shape in zip(results, shapes):
-        result.set_shape(shape)
-    return list(results)
+    return errors.checked(results, path)
 
 
 def _wait_elsewhere(site, started):

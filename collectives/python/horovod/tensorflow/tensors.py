@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow's tensors, as the runtime sees them: NumPy views of their memory."""
+"""TensorFlow's tensors, as the runtime sees them: NumPy views of their memory, or DeviceArrays where that is on a
+GPU."""
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 import tensorflow as tf
 
+from hora import device_arrays
+from hora.device_arrays import DeviceArray
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 # What DLPack carries from NumPy; bfloat16 is not among NumPy's own dtypes.
@@ -17,8 +24,39 @@ _EXCHANGED = {
 }
 
 
+class _TensorflowSource(device_arrays.Source):
+    """TensorFlow's DLPack knows no streams: exporting a tensor waits for all work on its device."""
+
+    def export(self, tensor: Any) -> Any:
+        return tf.experimental.dlpack.to_dlpack(tensor)
+
+    def dtype_name(self, tensor: Any) -> str:
+        return tensor.dtype.name
+
+    def fresh(self, shape: Sequence[int], dtype: str, like: Any) -> Any:
+        # An operation's output, which nothing else has: tf.zeros() gives small tensors out twice.
+        with tf.device(like.backing_device):
+            return tf.raw_ops.Fill(dims=tf.constant(list(shape), tf.int64), value=tf.zeros([], dtype))
+
+
+source = _TensorflowSource()
+
+
+@functools.lru_cache(maxsize=None)
+def keeps_gpu_tensors() -> bool:
+    """Whether there is a GPU, and tensors on it are to stay there."""
+    return device_arrays.wanted() and bool(tf.config.list_logical_devices("GPU"))
+
+
+def is_on_gpu(tensor: Any) -> bool:
+    """Whether an eager tensor's memory is on a GPU: that of int32 mostly is not, whatever tensor.device says."""
+    return keeps_gpu_tensors() and "GPU" in tensor.backing_device
+
+
 def as_array(tensor: Any) -> Any:
-    """A view of an eager tensor's memory; a copy where that is on a GPU."""
+    """A view of an eager tensor's memory."""
+    if is_on_gpu(tensor):
+        return DeviceArray(tensor, source)
     if tensor.shape.rank:
         return np.asarray(tensor)
     return np.asarray(tensor.numpy(), dtype=tensor.dtype.as_numpy_dtype)
@@ -36,6 +74,8 @@ def as_tensor(array: Any) -> Any:
 
 def as_output(array: Any, like: Any) -> Any:
     """as_tensor() on the device of the input that the result belongs to."""
+    if type(array) is DeviceArray:
+        return array.tensor
     tensor = as_tensor(array)
     device = like.device
     if device and "CPU" not in device:
