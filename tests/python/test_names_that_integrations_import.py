@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules and functions beside the public interface, which programs that build on Horovod import."""
 
+import importlib
+import io
 import os
 import sys
 import threading
@@ -12,11 +14,12 @@ from support import job
 sys.path.insert(0, str(job.PACKAGES))
 
 from horovod.common import util
-from horovod.runner.common.util import codec, timeout
+from horovod.runner.common.util import codec, safe_shell_exec, secret, timeout
 from horovod.runner.common.util import env as env_util
 from horovod.runner.util import threads
 from support.frameworks import VARIABLES, needed_python
 from support.job import run_command
+from support.processes import marked, wait_until
 
 
 def test_environment_within_a_block(monkeypatch):
@@ -103,11 +106,110 @@ def test_a_time_limit():
         over.check_time_out_for("hosts")
 
 
+def test_message_digests():
+    key, other = secret.make_secret_key(), secret.make_secret_key()
+    assert key != other and len(key) == secret.DIGEST_LENGTH
+    digest = secret.compute_digest(key, "text")
+    assert digest == secret.compute_digest(key, b"text") and len(digest) == secret.DIGEST_LENGTH
+    assert secret.check_digest(key, b"text", digest)
+    assert not secret.check_digest(other, b"text", digest) and not secret.check_digest(key, b"texts", digest)
+
+
+def test_a_shell_command():
+    out, err = io.StringIO(), io.StringIO()
+    command = "echo out $COLOUR; echo err >&2; exit 3"
+    assert safe_shell_exec.execute(command, env={**os.environ, "COLOUR": "red"}, stdout=out, stderr=err, index=4) == 3
+    assert (out.getvalue(), err.getvalue()) == ("[4]<stdout>:out red\n", "[4]<stderr>:err\n")
+    out = io.StringIO()
+    assert safe_shell_exec.execute("echo plain; kill -9 $$", stdout=out) == 137 and out.getvalue() == "plain\n"
+
+
+@pytest.mark.parametrize("ended_by", ["itself", "an event", "an event, late"])
+def test_what_a_shell_command_started_ends_with_it(tmp_path, monkeypatch, ended_by):
+    monkeypatch.setattr(safe_shell_exec, "GRACEFUL_TERMINATION_TIME_S", 1)
+    event, results = threading.Event(), []
+    command = {
+        "itself": "sleep 600 & exit 0",
+        "an event": "sleep 600 & sleep 600",
+        "an event, late": "trap '' TERM; sleep 600 & while :; do sleep 600; done",
+    }[ended_by]
+    variables = {**os.environ, "HORA_TEST_MARK": str(tmp_path)}
+    thread = threading.Thread(
+        target=lambda: results.append(safe_shell_exec.execute(command, env=variables, events=[event]))
+    )
+    thread.start()
+    if ended_by != "itself":
+        wait_until(lambda: len(marked(tmp_path)) >= 2, "the command has started another")
+        event.set()
+    thread.join(60)
+    assert results == [{"itself": 0, "an event": 143, "an event, late": 137}[ended_by]]
+    wait_until(lambda: not marked(tmp_path), "all of its processes end")
+
+
+def test_those_of_ray():
+    ray = pytest.importorskip("ray", reason="Ray is not installed: scripts/test-frameworks ray")
+    from horovod.ray import utils
+
+    assert utils.nics_to_env_var(["eth0", "eth1"]) == {
+        "HOROVOD_GLOO_IFACE": "eth0",
+        "NCCL_SOCKET_IFNAME": "eth0,eth1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "get", lambda references: [reference + 1 for reference in references])
+        assert utils.map_blocking(lambda each: each * 10, [1, 2]) == [11, 21]
+
+
+RUNNER = """
+import sys
+from sparkdl import HorovodRunner, log_to_driver
+
+def train():
+    print("printed")
+    log_to_driver("logged")
+
+HorovodRunner(np=-1, driver_log_verbosity=sys.argv[1]).run(train)
+"""
+
+
+@pytest.mark.parametrize("verbosity", ["all", "log_callback_only"])
+def test_the_driver_prints_what_ranks_print_whatever_its_verbosity(verbosity):
+    done = run_command([sys.executable, "-c", RUNNER, verbosity], timeout=120)
+    assert done.code == 0 and "printed" in done.out and "logged" in done.out, str(done)
+
+
+def test_another_verbosity_is_refused():
+    from sparkdl import HorovodRunner
+
+    with pytest.raises(ValueError, match="driver_log_verbosity='some': expected 'all' or 'log_callback_only'"):
+        HorovodRunner(np=-1, driver_log_verbosity="some")
+
+
+MISSING = [
+    *(f"horovod.runner.{name}" for name in ("common.util.settings", "common.util.hosts", "common.util.network")),
+    *(f"horovod.runner.{name}" for name in ("driver", "task", "mpi_run", "gloo_run")),
+]
+
+
+@pytest.mark.parametrize("module", MISSING)
+def test_what_is_not_there(module):
+    """As docs/reference/differences.md says. Names of frameworks, without importing those."""
+    with pytest.raises(ModuleNotFoundError, match=module.rpartition(".")[2]):
+        importlib.import_module(module)
+    defined = (job.PACKAGES / "horovod" / "ray" / "runner.py").read_text()
+    assert "class RayExecutor" in defined and "Coordinator" not in defined
+    assert "detect_nics" not in (job.PACKAGES / "horovod" / "ray" / "utils.py").read_text()
+    assert "_alltoall_grad" not in (job.PACKAGES / "horovod" / "tensorflow" / "mpi_ops.py").read_text()
+
+
 TENSORFLOW = """
 import tensorflow as tf
+import horovod.tensorflow as hvd
+from horovod.tensorflow import mpi_ops
 from horovod.tensorflow import util
 from sparkdl.horovod.tensorflow.keras import LogCallback
 
+hvd.init()
+assert float(mpi_ops._allreduce(tf.constant(3.0), postscale_factor=0.5)) == 1.5
 assert util._executing_eagerly() and util._cache(lambda: 3)() == 3
 assert int(util._make_subgraph(lambda x: x + 1)(tf.constant(1))) == 2
 variables = [tf.Variable(1.0), tf.Variable(2.0)]

@@ -245,9 +245,10 @@ def servers_of(pid):
     return found
 
 
-def test_what_is_not_included():
-    with pytest.raises(ImportError):
-        __import__("horovod.spark.torch")
+@pytest.mark.parametrize("module, name", [("torch", "TorchEstimator"), ("keras", "KerasEstimator")])
+def test_what_is_not_included(module, name):
+    with pytest.raises(ImportError, match=rf"{name}\) is not part of Hora.*horovod\.spark\.run\(train"):
+        __import__(f"horovod.spark.{module}")
 
 
 def test_gpus_of_a_task(monkeypatch):

@@ -166,6 +166,19 @@ def allreduce_dense(
     return _allreduce_tensors([tensor], name, op, prescale_factor, postscale_factor, process_set, False)[0]
 
 
+def _allreduce(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """allreduce_dense(), as programs call it that import this name: it adds up unless told otherwise."""
+    return allreduce_dense(tensor, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set)
+
+
 @_plain
 def grouped_allreduce_dense(
     tensors: Sequence[Any],
