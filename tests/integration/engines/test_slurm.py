@@ -182,10 +182,10 @@ def test_one_srun_for_each_host_that_cannot_dial(horarun, allocation, cluster):
     start(horarun, held, "true").finish().expect(0)
     # A firewall lets node2 reach no port of the launcher's machine but those of Slurm.
     first, last = cluster.srun_ports
-    rule = ["OUTPUT", "-p", "tcp", "--syn", "-m", "multiport", "!", "--dports", f"{first}:{last},6817,6818"]
-    rules = [["iptables", *rule, "-d", cluster.address, "-j", "REJECT"], ["ip6tables", *rule, "-j", "REJECT"]]
-    for table, *words in rules:
-        cluster.hosts.execute(2, table, "-I", *words)
+    begins = f"tcp flags & (syn | ack) == syn tcp dport != {{ {first}-{last}, 6817, 6818 }}"
+    rules = [f"{where} {begins} reject" for where in (f"ip daddr {cluster.address}", "meta nfproto ipv6")]
+    chain = f"chain out {{ type filter hook output priority 0; {'; '.join(rules)}; }}"
+    cluster.hosts.execute(2, "nft", f"table inet wall {{ {chain}; }}")
     try:
         job = start(horarun, held, "sh", "-c", "hostname; echo up; exec sleep 1000")
         job.read_until("up", 2)
@@ -193,8 +193,7 @@ def test_one_srun_for_each_host_that_cannot_dial(horarun, allocation, cluster):
         job.send_signal(signal.SIGTERM)
         done = job.finish(timeout=60).expect(143)
     finally:
-        for table, *words in rules:
-            cluster.hosts.execute(2, table, "-D", *words)
+        cluster.hosts.execute(2, "nft", "delete table inet wall")
     assert "by one step (host node2: no launcher answers" in done.messages, done
     jobs.wait_until(lambda: not held.steps(), "the steps to end")
 
