@@ -117,11 +117,15 @@ class TestHosts:
                 pass
         return found
 
+    def is_up(self, k):
+        """Whether it runs; it may be frozen or cut off."""
+        return hosts_tool.is_alive(self._hosts.record["init"].get(str(k)))
+
     @property
     def faulty(self):
         record = self._hosts.record
         return any(record[fault] for fault in ("cut", "crashed", "frozen", "parted")) or not all(
-            hosts_tool.is_alive(record["init"].get(str(k))) for k in self._hosts.numbers()
+            self.is_up(k) for k in self._hosts.numbers()
         )
 
 

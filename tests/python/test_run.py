@@ -104,6 +104,18 @@ def test_what_cannot_be_called_is_refused_at_once():
             hora.run(**{"func": print, "np": 1, "options": ["--never-asked"], **arguments})
 
 
+def test_no_number_of_ranks_means_all_slots(tmp_path):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("localhost slots=3\n")
+    allocation = {"PBS_JOBID": "7", "PBS_NODEFILE": str(tmp_path / "nodes")}
+    (tmp_path / "nodes").write_text("localhost\n" * 4)
+    for count, arguments in [(2, dict(hosts="localhost:2")), (3, dict(hostfile=str(hostfile))), (4, dict(env=allocation))]:
+        results = hora.run(describe, args=("r",), np=None, options=options(), **arguments)
+        assert [text for text, _ in results] == [f"r{rank}/{count}" for rank in range(count)]
+    with pytest.raises(ValueError, match="np=None: .*-np is missing"):
+        hora.run(print, np=None, options=options())
+
+
 def test_what_cannot_be_imported(tmp_path, monkeypatch):
     (tmp_path / "only_the_caller_has_this.py").write_text("def f():\n    return 5\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -283,8 +295,7 @@ def test_whose_hosts_are_found_by_the_launcher(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def here(**variables):
-        command = [os.environ["HORARUN"], "-np", "2", "--mpi"]
-        return launch._runs_here(command, None, None, {**os.environ, **variables})
+        return launch._runs_here(["-np", "2", "--mpi"], None, None, {**os.environ, **variables})
 
     assert here()
     assert here(HORARUN_HOSTS="localhost:1,127.0.0.1:1")

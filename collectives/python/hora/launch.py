@@ -142,25 +142,40 @@ def _are_local(hosts):
     return bool(hosts) and all(name in ("localhost", "127.0.0.1") for name in hosts)
 
 
-def _runs_here(command, hosts, hostfile, environment):
+def _plan(words, environment):
+    """What the launcher would do, from --dry-run; RuntimeError says what it finds wrong."""
+    asked = subprocess.run(
+        # --mpi leaves the places of the ranks to mpirun, but not the hosts.
+        [find_horarun(), *(word for word in words if word != "--mpi"), "--dry-run", "--json", "true"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=_END_SECONDS,
+    )
+    if asked.returncode != 0:
+        raise RuntimeError(asked.stderr.decode(errors="replace").strip())
+    return json.loads(asked.stdout)
+
+
+def _all_slots(words, environment):
+    """The number of ranks of a job that is given none."""
+    try:
+        return _plan(words, environment)["world_size"]
+    except RuntimeError as error:
+        raise ValueError(f"np=None: {error}") from None
+
+
+def _runs_here(words, hosts, hostfile, environment):
     """Whether all ranks will run on this machine, as far as that is known before the launch."""
     if hosts:
         return _are_local([part.split(":")[0].strip() for part in hosts.split(",")])
     if hostfile:
         return False
     # The launcher finds hosts in configuration files, the environment, and batch systems.
-    words = [word for word in command if word != "--mpi"]
     try:
-        asked = subprocess.run(
-            [*words, "--dry-run", "--json", "true"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=_END_SECONDS,
-        )
-        return _are_local([host["name"] for host in json.loads(asked.stdout)["hosts"]])
-    except (ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
+        return _are_local([host["name"] for host in _plan(words, environment)["hosts"]])
+    except (RuntimeError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
         return False  # it cannot tell, or will say at the launch what is wrong
 
 
@@ -197,7 +212,7 @@ def run(
     func: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None,
-    np: int = 1,
+    np: int | None = 1,
     hosts: str | None = None,
     hostfile: str | None = None,
     options: Sequence[str] = (),
@@ -209,23 +224,27 @@ def run(
 ) -> list[Any]:
     """Calls func(*args, **kwargs) on `np` ranks of a new job; returns the results by rank.
 
-    hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. options are further
-    words for horarun's command line. executable is the Python that runs the ranks (default: this
+    hosts ("a:2,b:2") or hostfile say where. Without them the ranks run on the first slots of the
+    allocation (Slurm, ...) that this process is in; outside of one, here. np=None: on all slots.
+    options are further words for horarun's command line. executable is the Python that runs the ranks (default: this
     one). env are variables for the ranks. results: from how many ranks, where that is not np (an
     elastic job). RuntimeError carries the traceback of the rank that failed; TypeError and
     ImportError say what could not be sent.
     """
     if hosts and hostfile:
         raise ValueError("give hosts= or hostfile=, not both")
-    payload = encode_call(func, args, kwargs, np, "np")
+    payload = encode_call(func, args, kwargs, 1 if np is None else np, "np")
     variables = dict(os.environ if env is None else {**os.environ, **env})
-    words = ["-np", str(np)]
+    words = []
     if hosts:
         words += ["-H", hosts]
     if hostfile:
         words += ["--hostfile", hostfile]
     words += options
-    local = _runs_here([find_horarun(), *words], hosts, hostfile, variables)
+    if np is None:
+        np = _all_slots(words, variables)
+    words = ["-np", str(np), *words]
+    local = _runs_here(words, hosts, hostfile, variables)
     # Ranks on other hosts reach the launcher by an address of this machine; mpirun does not tell them which.
     addresses = ["127.0.0.1"] if local else local_addresses()
     variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)

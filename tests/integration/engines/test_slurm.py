@@ -84,6 +84,21 @@ def test_ranks_belong_to_one_step_and_end_with_it(horarun, allocation, cluster, 
     expect_clean(job, held, since=cancelled)
 
 
+def test_the_step_contains_the_ranks(horarun, allocation, cluster):
+    if not cluster.contained:
+        pytest.skip("Slurm contains nothing here: its cgroup/v1 needs a freezer that can be written to")
+    held = allocation("-N2", "--ntasks-per-node=2")
+    job = start(horarun, held, "sh", "-c", "echo up; sleep 1000 & exec setsid sleep 1000")
+    job.read_until("up", 4)
+    (step,) = held.steps()
+    inside = held.pids(step)
+    ranks = {process.pid for process in job.survivors() if process.command == "sleep 1000"}
+    assert len(ranks) == 8 and ranks <= inside, (ranks, inside)
+    job.send_signal(signal.SIGTERM)
+    job.finish(timeout=60).expect(143)
+    expect_clean(job, held, since=time.monotonic())
+
+
 def test_ranks_that_ignore_the_cancellation_end_within_the_kill_wait(horarun, allocation, cluster):
     held = allocation("-N2", "--ntasks-per-node=1")
     deaf = "trap '' TERM; echo up; while :; do sleep 1000 & wait; done"
@@ -177,23 +192,29 @@ def test_one_srun_for_each_host_where_files_cannot_be_copied(horarun, allocation
     jobs.wait_until(lambda: not held.steps(), "the steps to end")
 
 
-def test_one_srun_for_each_host_that_cannot_dial(horarun, allocation, cluster):
-    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
-    start(horarun, held, "true").finish().expect(0)
-    # A firewall lets node2 reach no port of the launcher's machine but those of Slurm.
+@contextlib.contextmanager
+def cannot_dial(cluster, k):
+    """A firewall lets host k reach no port of the launcher's machine but those of Slurm."""
     first, last = cluster.srun_ports
     begins = f"tcp flags & (syn | ack) == syn tcp dport != {{ {first}-{last}, 6817, 6818 }}"
     rules = [f"{where} {begins} reject" for where in (f"ip daddr {cluster.address}", "meta nfproto ipv6")]
     chain = f"chain out {{ type filter hook output priority 0; {'; '.join(rules)}; }}"
-    cluster.hosts.execute(2, "nft", f"table inet wall {{ {chain}; }}")
+    cluster.hosts.execute(k, "nft", f"table inet wall {{ {chain}; }}")
     try:
+        yield
+    finally:
+        cluster.hosts.execute(k, "nft", "delete table inet wall")
+
+
+def test_one_srun_for_each_host_that_cannot_dial(horarun, allocation, cluster):
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
+    start(horarun, held, "true").finish().expect(0)
+    with cannot_dial(cluster, 2):
         job = start(horarun, held, "sh", "-c", "hostname; echo up; exec sleep 1000")
         job.read_until("up", 2)
         assert len(held.steps()) == 2
         job.send_signal(signal.SIGTERM)
         done = job.finish(timeout=60).expect(143)
-    finally:
-        cluster.hosts.execute(2, "nft", "delete table inet wall")
     assert "by one step (host node2: no launcher answers" in done.messages, done
     jobs.wait_until(lambda: not held.steps(), "the steps to end")
 
@@ -215,13 +236,18 @@ def test_no_secret_is_in_sight(horarun, allocation, cluster):
     job.finish(timeout=60).expect(143)
 
 
-def test_what_a_rank_prints_and_reads_is_whole(horarun, allocation):
-    held = allocation("-N2", "--ntasks-per-node=1")
+@pytest.mark.parametrize("way", ["step", "srun"])
+def test_what_a_rank_prints_and_reads_is_whole(horarun, allocation, cluster, way):
+    held = allocation("-w", "node1", "--ntasks-per-node=1")
     data = os.urandom(32 << 20)
-    program = "sha256sum; head -c 20000000 /dev/zero; echo"
-    job = start(horarun, held, "--no-prefix-output", "-np", 1, "sh", "-c", program, stdin=-1)
-    out = job.finish(data, timeout=120).expect(0).out
-    assert out == hashlib.sha256(data).hexdigest().encode() + b"  -\n" + bytes(20_000_000) + b"\n"
+    program = "cat >/tmp/data; sha256sum </tmp/data; head -c 20000000 /tmp/data; rm /tmp/data; echo"
+    with cannot_dial(cluster, 1) if way == "srun" else contextlib.nullcontext():
+        job = start(horarun, held, "--no-prefix-output", "sh", "-c", program, stdin=-1)
+        done = job.finish(data, timeout=120).expect(0)
+    assert ("not all hosts are reached by one step" in done.messages) == (way == "srun"), done.messages
+    digest, _, rest = done.out.partition(b"  -\n")
+    assert digest.decode() == hashlib.sha256(data).hexdigest()
+    assert hashlib.sha256(rest).digest() == hashlib.sha256(data[:20_000_000] + b"\n").digest(), len(rest)
 
 
 def test_exit_code_and_signal(horarun, allocation):

@@ -48,8 +48,11 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=5
 SrunPortRange={srun_ports}
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 {nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
 """
 
 
@@ -154,8 +157,10 @@ class Cluster:
     def close(self):
         """The daemons of the hosts end with their hosts, or here."""
         self.run("scancel", "--state=RUNNING", "-u", "root", check=False)
-        for k in range(1, len(self.hosts.names) + 1):
+        for k in filter(self.hosts.is_up, range(1, len(self.hosts.names) + 1)):
             self.hosts.execute(k, "pkill", "-KILL", "slurm", check=False)
+            if self.contained:  # the same hosts may get another cluster
+                self.hosts.execute(k, "umount", "-l", FREEZER, check=False)
         self.controller.send_signal(signal.SIGTERM)
         try:
             self.controller.wait(timeout=10)
@@ -182,8 +187,8 @@ class Allocation:
         assert "SLURM_JOB_ID" in self.variables, f"salloc {options}: no allocation"
         self.job = self.variables["SLURM_JOB_ID"]
 
-    def srun(self, *command):
-        environment = {**self.cluster.environment, **self.variables}
+    def srun(self, *command, **variables):
+        environment = {**self.cluster.environment, **self.variables, **variables}
         done = subprocess.run(["srun", *command], env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -195,6 +200,17 @@ class Allocation:
 
     def cgroups(self):
         return self.cluster.cgroups(self.job)
+
+    def pids(self, step):
+        """Of the processes in the cgroups of a step, on all nodes, as this machine numbers them."""
+        found = set()
+        for top in self.cluster.cgroups(self.job):
+            if not top.endswith("/step_" + step.rpartition(".")[2]):
+                continue
+            for folder, _, _ in os.walk(top):
+                with open(f"{folder}/cgroup.procs") as file:
+                    found.update(map(int, file.read().split()))
+        return found
 
     def close(self):
         self.holder.stdin.close()  # salloc's own program ends, and salloc gives the nodes back

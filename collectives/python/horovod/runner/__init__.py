@@ -42,7 +42,8 @@ def run(
 ) -> list[Any]:
     """Calls func(*args, **kwargs) on num_proc ranks; returns the results by rank.
 
-    hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. min_num_proc or
+    hosts ("a:2,b:2") or hostfile say where. Without them the ranks run on the first slots of the
+    allocation (Slurm, ...) that this process is in; outside of one, here. min_num_proc or
     host_discovery_script make the job elastic. RuntimeError carries the traceback of the rank
     that failed, after the words by which programs know the error of Horovod.
     """
