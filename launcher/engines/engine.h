@@ -45,6 +45,9 @@ struct EngineDescriptor {
   // Errors (kUsage): the allocation cannot be read, or cannot be used; says what to do.
   Result<Allocation> (*find)(const EngineInputs& inputs,
                              const std::vector<std::string>& args) = nullptr;
+  // Whether the job begins before all of its hosts are there, so that a name that does not resolve,
+  // or a port where nothing listens, is waited for.
+  bool hosts_come_late = false;
   // Of what the engine's commands have said on stderr, the line that tells that the engine has
   // ended the job: cancelled, out of time, preempted, a node gone. Empty: none does. nullptr:
   // unknown.

@@ -46,7 +46,8 @@ constexpr EngineDescriptor kDescriptor{.name = "mpijob",
                                        .how = "ssh",
                                        .mark = "OMPI_MCA_orte_default_hostfile",
                                        .is_here = is_here,
-                                       .find = find};
+                                       .find = find,
+                                       .hosts_come_late = true};
 
 }  // namespace
 

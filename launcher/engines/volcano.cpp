@@ -23,7 +23,8 @@ constexpr EngineDescriptor kDescriptor{.name = "volcano",
                                        .from = "`$MPI_HOST`, one slot for each mention",
                                        .how = "ssh",
                                        .mark = "MPI_HOST",
-                                       .find = find};
+                                       .find = find,
+                                       .hosts_come_late = true};
 
 }  // namespace
 

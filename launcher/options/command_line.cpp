@@ -94,6 +94,8 @@ Result<Command> parse_doctor(const Arguments& arguments, const ProcessInputs& in
   HORA_TRY(read_reach_options(*values, inputs, doctor.job));
   // A job's start timeout includes shipping; doctor ships little, so it uses its own default.
   if (!values->has("--start-timeout")) doctor.job.start_timeout = kDoctorConnects;
+  // What is not there now is what doctor is asked for.
+  doctor.job.hosts_come_late = false;
   doctor.deep = values->has("--deep");
   return Command(std::move(doctor));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/engine_options.h"
 
+#include <chrono>
 #include <utility>
 
 #include "launcher/engines/allocation_text.h"
@@ -10,6 +11,8 @@
 namespace hora::launcher {
 
 namespace {
+
+constexpr std::chrono::milliseconds kHostsCome{600'000};
 
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
@@ -79,6 +82,11 @@ Status read_engine_options(const OptionValues& values, const ProcessInputs& inpu
     allocation.hosts = job.hosts;
   } else {
     job.hosts = allocation.hosts;
+  }
+  // As long as machines that dial (--listen) and pods (horarun k8s) have: images are pulled.
+  if (found->engine->hosts_come_late) {
+    job.hosts_come_late = true;
+    job.start_timeout = kHostsCome;
   }
   if (starts_by_engine(values)) {
     job.rsh_command = allocation.starter;

@@ -161,6 +161,8 @@ struct JobSpec {
   std::vector<std::string> rsh_command;
   // Reaches all hosts at once, where it can; else `rsh_command` does, host by host.
   std::optional<EngineStep> engine_step;
+  // The engine may start them after this job: those that are not there are tried again.
+  bool hosts_come_late = false;
   int fan_out = 64;                             // hosts being connected at one time
   std::vector<std::string> network_interfaces;  // names or CIDRs; empty: choose
 

@@ -34,9 +34,9 @@ constexpr std::string_view kStyle =
     "262626}"
     "td,th{border-color:#333}.bad{color:#ff6b81}.ok{color:#6fd08c}}";
 
-constexpr std::string_view kColours[] = {"#7a869a", "#5b7db1", "#4a9bb5", "#8064a2", "#a0527a",
-                                         "#b86e3d", "#9a8b2f", "#4c8c4a", "#2f8f8b", "#3f6fb5",
-                                         "#6f9e3f", "#1b6e3c", "#b8860b", "#8b5a2b", "#2e5984"};
+constexpr std::string_view kColours[] = {
+    "#9aa2ad", "#7a869a", "#5b7db1", "#4a9bb5", "#8064a2", "#a0527a", "#b86e3d", "#9a8b2f",
+    "#4c8c4a", "#2f8f8b", "#3f6fb5", "#6f9e3f", "#1b6e3c", "#b8860b", "#8b5a2b", "#2e5984"};
 static_assert(std::size(kColours) == kStages);
 
 std::string escaped(std::string_view text) {

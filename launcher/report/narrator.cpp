@@ -68,6 +68,16 @@ void Narrator::reach(int host, const std::string& name, Stage stage, std::string
       {{"host", name}, {"stage", std::string(stage_name(stage))}, {"detail", std::string(detail)}});
   os::log_debug(kComponent, name + ": " + std::string(stage_name(stage)) +
                                 (detail.empty() ? "" : ": " + std::string(detail)));
+  if (stage == Stage::kAbsent) tell_absent(host, name, detail);
+}
+
+// Once for each host, and of a large job only of the first ones: the others come as these do.
+void Narrator::tell_absent(int host, const std::string& name, std::string_view why) {
+  constexpr std::size_t kNamed = 8;
+  if (events_.enabled() || !absent_.insert(host).second || absent_.size() > kNamed + 1) return;
+  display_.clear();
+  say(absent_.size() > kNamed ? "horarun: waiting for more hosts\n"
+                              : "horarun: waiting for " + name + ": " + std::string(why) + "\n");
 }
 
 void Narrator::agent_greeted(int host, const std::string& name, const Hello& hello,

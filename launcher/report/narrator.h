@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -104,6 +105,7 @@ class Narrator {
 
  private:
   void say(std::string text);  // on standard error
+  void tell_absent(int host, const std::string& name, std::string_view why);
   void tell_restart(const EndedJob& job);
   void tell_placement(const std::string& note);
   int exit_code(const EndedJob& job) const;
@@ -119,6 +121,7 @@ class Narrator {
   Timings timings_;
   StartDisplay display_;
   EventLog events_;
+  std::set<int> absent_;     // hosts of which was told that they are not there yet
   std::string start_table_;  // kept by keep_start_table()
   std::vector<LostRecord> lost_;
   std::vector<HostGpuFault> gpu_faults_;

@@ -15,7 +15,7 @@ namespace hora::launcher {
 namespace {
 
 // In the bars, by Stage.
-constexpr std::string_view kLetters = "rcbkashgopwxmf-";
+constexpr std::string_view kLetters = ".rcbkashgopwxmf-";
 static_assert(kLetters.size() == kStages);
 constexpr std::size_t kBarWidth = 48;
 // A table of a thousand hosts would scroll the errors away.
@@ -209,6 +209,11 @@ std::string StartBoard::waterfall() const {
 // The placeholders {host} and {ssh} are filled in by fill_command().
 StageAdvice stage_advice(Stage stage) {
   switch (stage) {
+    case Stage::kAbsent:
+      return {
+          "its engine has not started it: the pod may be pending, pull its image, or fail (kubectl "
+          "get pods)",
+          "{ssh} {host} true"};
     case Stage::kResolve:
       return {"the name server did not answer", "getent hosts {host}"};
     case Stage::kConnect:

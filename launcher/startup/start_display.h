@@ -28,6 +28,7 @@ class StartDisplay {
   // The start is over, or other output follows: removes the line for good.
   void stop();
   void hide();
+  void clear() { line_.clear(); }  // makes room for a message; the line comes again
 
   const StartBoard& board() const { return board_; }
 

@@ -6,6 +6,8 @@ namespace hora::launcher {
 // --timings, reports and the waterfall print these names, and scripts may search for them.
 std::string_view stage_name(Stage stage) {
   switch (stage) {
+    case Stage::kAbsent:
+      return "absent";
     case Stage::kResolve:
       return "resolve";
     case Stage::kConnect:

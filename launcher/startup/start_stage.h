@@ -10,6 +10,7 @@ namespace hora::launcher {
 // For progress, --timings and start-up errors. Transports report up to kAgent, the supervisor what
 // follows.
 enum class Stage {
+  kAbsent,  // its engine has not started it yet: horarun tries again
   kResolve,
   kConnect,
   kBanner,  // connected; its ssh server has yet to say that it is one

@@ -351,9 +351,10 @@ void Supervisor::arm_deadline() {
 // --- the job state -------------------------------------------------------------------------------
 
 void Supervisor::feed(const Event& event) {
-  const bool was_ending = state_->ending();
+  const bool was_over = is_over();
   const auto actions = state_->step(event, Clock::now());
-  if (!was_ending && state_->ending()) {
+  // Where no host has answered, nothing has to end, and the job is done at once.
+  if (!was_over && is_over()) {
     if (state_->outcome().cause && is_slow_start(*state_->outcome().cause)) {
       narrator_.keep_start_table();
     }

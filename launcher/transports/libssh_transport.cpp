@@ -30,6 +30,8 @@ constexpr int kMostThreads = 4;
 // The supervisor has the same deadline. The transport knows more about what went wrong, so it
 // reports a little earlier.
 constexpr std::chrono::milliseconds kSpeakEarlier{150};
+// Of hosts that come late the supervisor knows as much, and it names all that are not there.
+constexpr std::chrono::milliseconds kSpeakLater{1'000};
 // libssh may wait for a key on a dead file system, or for an ssh-agent that asks its user. A job
 // that is over does not wait for it.
 constexpr std::chrono::milliseconds kStopPatience{1'000};
@@ -149,18 +151,18 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
   options.shell_advice =
       "`ssh " + host.name + " /bin/sh -c true` must work without a terminal and without a question";
   loop.post([&engine, &loop, thread, theirs = pair->transport, options = std::move(options),
-             target = *std::move(target), deadline]() mutable {
+             target = *std::move(target), late = options_.hosts_come_late, deadline]() mutable {
     Engine::Hosts& hosts = engine.hosts[thread];
     auto made = std::make_unique<SshHost>(
         loop, std::move(*theirs), std::move(options), std::move(target),
         // The fan-out and the resolver are shared, and both are thread-safe.
-        SshHost::Shared{&engine.resolver, &engine.fan_out},
+        SshHost::Shared{&engine.resolver, &engine.fan_out, late},
         // A host asks for its removal from inside its own callback, so the removal takes a turn of
         // its own.
         [&loop, &hosts](SshHost* done) { loop.post([&hosts, done] { hosts.erase(done); }); });
     SshHost* started = made.get();
     hosts[started] = std::move(made);
-    started->begin(deadline - kSpeakEarlier);
+    started->begin(late ? deadline + kSpeakLater : deadline - kSpeakEarlier);
   });
   return std::move(pair->supervisor);
 }

@@ -101,13 +101,15 @@ void SshHost::connect() {
   state_ = State::kConnecting;
   back_off_.count_attempt();
   if (!target_.route.proxy.empty()) return connect_by_proxy();
-  link_.report(Stage::kResolve, target_.address);
+  if (!last_.absence) link_.report(Stage::kResolve, target_.address);
   set_stage_limit(target_.route.connect_timeout);
   connector_ = std::make_unique<TcpConnector>(loop_, *shared_.resolver);
   connector_->start(
       target_.address, target_.port, target_.route.address_family,
       {target_.route.bind_address, target_.route.bind_interface},
-      [this](const std::string& first) { link_.report(Stage::kConnect, first); },
+      [this](const std::string& first) {
+        if (!last_.absence) link_.report(Stage::kConnect, first);
+      },
       [this](TcpConnector::Outcome outcome) { on_connected(std::move(outcome)); });
 }
 
@@ -125,7 +127,16 @@ void SshHost::connect_by_proxy() {
 // Keeps the connector alive until the end of this function; it is the caller.
 void SshHost::on_connected(TcpConnector::Outcome outcome) {
   const std::unique_ptr<TcpConnector> connector = std::move(connector_);
-  if (!outcome.fd.valid()) return fail(outcome.failed_class, outcome.problem);
+  if (!outcome.fd.valid()) {
+    const std::string why = outcome.failed_class == failure::kResolve
+                                ? "its name does not resolve yet"
+                            : outcome.failed_class == failure::kRefused
+                                ? "nothing listens on port " + std::to_string(target_.port) + " yet"
+                                : outcome.problem;
+    return fail_or_wait({std::string(outcome.failed_class), outcome.problem, ""}, why);
+  }
+  // How often it was tried in vain tells nothing of a server that turns out to be busy.
+  if (std::exchange(last_.absence, std::nullopt)) back_off_ = BackOff(seed());
   const std::string endpoint = format_endpoint(outcome.endpoint);
   link_.set_host(target_.describe(endpoint));
   keep_alive(outcome.fd.get());
@@ -455,22 +466,34 @@ std::string SshHost::proxy_words() {
   if (!proxy_.stderr_fd.valid()) return {};
   char bytes[2048];
   const ssize_t got = ::read(proxy_.stderr_fd.get(), bytes, sizeof bytes);
-  if (got > 0) busy_words_ = std::string(trim({bytes, static_cast<std::size_t>(got)}));
-  return busy_words_.empty() ? "" : quote(busy_words_, 600);
+  if (got > 0) last_.busy_words = std::string(trim({bytes, static_cast<std::size_t>(got)}));
+  return last_.busy_words.empty() ? "" : quote(last_.busy_words, 600);
 }
 
-// Retries after a pause, until the deadline.
-void SshHost::retry_when_busy() {
-  busy_words_ = client_->banner();
+// Tries again after a pause, until the deadline.
+Milliseconds SshHost::back_off() {
   close_connection();
   // A host that only waits must not hold a place that another one could use.
   give_place_back();
-  stage_limit_.cancel();
   const Milliseconds pause = back_off_.next_pause();
   state_ = State::kBackOff;
+  stage_limit_.set(pause, [this] { queue(); });
+  return pause;
+}
+
+// The host cannot be reached: for good, or not yet.
+void SshHost::fail_or_wait(Failure failure, const std::string& why) {
+  if (!shared_.hosts_come_late) return fail(failure);
+  last_.absence = std::move(failure);
+  link_.report(Stage::kAbsent, why);
+  (void)back_off();
+}
+
+void SshHost::retry_when_busy() {
+  last_.busy_words = client_->banner();
+  const Milliseconds pause = back_off();
   link_.report(Stage::kBanner,
                "the server is busy; retrying in " + std::to_string(pause.count()) + " ms");
-  stage_limit_.set(pause, [this] { queue(); });
 }
 
 void SshHost::set_stage_limit(Milliseconds limit) {
@@ -483,13 +506,15 @@ void SshHost::on_stage_limit() {
     case State::kConnecting:
       if (connector_ && connector_->resolving()) {
         connector_.reset();
-        return fail(failure::kResolve, "the name server does not answer for " + target_.address);
+        const std::string silence = "the name server does not answer for " + target_.address;
+        return fail_or_wait({std::string(failure::kResolve), silence, ""}, silence);
       } else {
         const std::string silent = connector_ ? connector_->addresses_tried() : "";
         connector_.reset();
-        return fail(failure::kConnectTimeout,
-                    "no answer from " + silent + " within " + stage_limit_.waited(),
-                    "check that the host is up and that no firewall drops the packets");
+        return fail_or_wait({std::string(failure::kConnectTimeout),
+                             "no answer from " + silent + " within " + stage_limit_.waited(),
+                             "check that the host is up and that no firewall drops the packets"},
+                            "no answer from " + silent + " yet");
       }
     case State::kHandshake: {
       const bool silent = client_->banner().empty();
@@ -517,6 +542,8 @@ void SshHost::on_deadline() {
   deadline_timer_ = 0;
   // A running agent is past the start; its own timeouts apply.
   if (link_.agent_started() || link_.ended()) return;
+  shared_.hosts_come_late = false;  // there is no time left for it
+  if (last_.absence) return fail(*last_.absence);
   switch (state_) {
     case State::kQueued:
     case State::kBackOff:
@@ -542,7 +569,7 @@ void SshHost::on_deadline() {
 // A proxy that keeps ending without a word looks like a busy server: both give an empty banner.
 void SshHost::fail_as_busy(int refusals) {
   const std::string times = std::to_string(refusals) + " times";
-  if (!target_.route.proxy.empty() && busy_words_.empty()) {
+  if (!target_.route.proxy.empty() && last_.busy_words.empty()) {
     return fail(
         failure::kConnect, "the proxy command ended " + times + " without output",
         "check that the ProxyCommand (ProxyJump) works by hand; the sshd behind it may be too "
@@ -550,8 +577,8 @@ void SshHost::fail_as_busy(int refusals) {
   }
   fail(failure::kSshBusy,
        "the server was too busy " + times +
-           (busy_words_.empty() ? ": it closed the connection at once"
-                                : ": it said " + quote(busy_words_)),
+           (last_.busy_words.empty() ? ": it closed the connection at once"
+                                     : ": it said " + quote(last_.busy_words)),
        "raise MaxStartups in its sshd_config, or lower --fan-out");
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "launcher/process/piped_child.h"
@@ -28,6 +29,7 @@ class SshHost : private AgentLink::Carrier {
   struct Shared {
     NameResolver* resolver = nullptr;
     FanOut* fan_out = nullptr;
+    bool hosts_come_late = false;  // those that are not there are tried again, until the deadline
   };
 
   // `done` is called once, when nothing is left to do; it may not destroy the object at once.
@@ -46,7 +48,7 @@ class SshHost : private AgentLink::Carrier {
     kAuthenticate,
     kExecute,  // channel and command
     kRunning,  // the command runs: bootstrap, then the agent
-    kBackOff,  // the server was too busy; another try follows
+    kBackOff,  // the host is not there yet, or too busy; another try follows
     kClosing,  // the link is over; the last bytes leave
     kOver,
   };
@@ -77,6 +79,8 @@ class SshHost : private AgentLink::Carrier {
   void set_stage_limit(Milliseconds limit);
   void on_stage_limit();
   void on_deadline();
+  void fail_or_wait(Failure failure, const std::string& why);
+  Milliseconds back_off();
   void retry_when_busy();
   void fail_as_busy(int refusals);
   void queue();
@@ -95,7 +99,10 @@ class SshHost : private AgentLink::Carrier {
   State state_ = State::kQueued;
   bool has_place_ = false;
   BackOff back_off_;
-  std::string busy_words_;  // what a busy server last said
+  struct {
+    std::string busy_words;          // what a busy server said
+    std::optional<Failure> absence;  // why the host could not be reached
+  } last_;                           // of the attempts that came to nothing
   std::unique_ptr<TcpConnector> connector_;
   PipedChild proxy_;
   std::unique_ptr<SshClient> client_;

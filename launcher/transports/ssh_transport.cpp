@@ -10,7 +10,7 @@ namespace {
 
 std::unique_ptr<Transport> create(const JobSpec& job, StageObserver observer) {
 #if HORA_WITH_SSH
-  return make_ssh_transport({job.ssh, job.fan_out, 0}, std::move(observer));
+  return make_ssh_transport({job.ssh, job.fan_out, 0, job.hosts_come_late}, std::move(observer));
 #else
   // The client reads the user's ~/.ssh/config itself. BatchMode keeps it from asking for a
   // password.

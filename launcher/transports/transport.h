@@ -79,8 +79,9 @@ std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_c
 #if HORA_WITH_SSH
 struct SshTransportOptions {
   SshOptions ssh;
-  int fan_out = 64;    // handshakes in flight at one time
-  int io_threads = 0;  // 0: one per core, at most 4
+  int fan_out = 64;              // handshakes in flight at one time
+  int io_threads = 0;            // 0: one per core, at most 4
+  bool hosts_come_late = false;  // as in JobSpec
 };
 std::unique_ptr<Transport> make_ssh_transport(SshTransportOptions options, StageObserver observer);
 #endif

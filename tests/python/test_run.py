@@ -109,10 +109,14 @@ def test_no_number_of_ranks_means_all_slots(tmp_path):
     hostfile.write_text("localhost slots=3\n")
     allocation = {"PBS_JOBID": "7", "PBS_NODEFILE": str(tmp_path / "nodes")}
     (tmp_path / "nodes").write_text("localhost\n" * 4)
-    for count, arguments in [(2, dict(hosts="localhost:2")), (3, dict(hostfile=str(hostfile))), (4, dict(env=allocation))]:
+    for count, arguments in [
+        (2, dict(hosts="localhost:2")),
+        (3, dict(hostfile=str(hostfile))),
+        (4, dict(env=allocation)),
+    ]:
         results = hora.run(describe, args=("r",), np=None, options=options(), **arguments)
         assert [text for text, _ in results] == [f"r{rank}/{count}" for rank in range(count)]
-    with pytest.raises(ValueError, match="np=None: .*-np is missing"):
+    with pytest.raises(ValueError, match=r"np=None: .*-np is missing"):
         hora.run(print, np=None, options=options())
 
 

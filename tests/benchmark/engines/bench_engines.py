@@ -7,6 +7,7 @@
   srun         `srun /bin/true`: as many tasks, as one step
   mpirun       Open MPI, which starts its daemons by srun
   in, out      32 MiB to the standard input of one rank, 20 MB from its standard output
+  leaving      until nothing is left of a job that is ended in five ways (leaving.py)
 
 Contestants take turns within each round, in an order that changes. Medians are printed, and of the
 differences between horarun and srun the median over the rounds. The time is that of the whole
@@ -28,6 +29,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "support", "engines"))
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "integration"))
 import slurm
+from leaving import leaving, show_leaving
 
 import conftest
 
@@ -129,12 +131,16 @@ def measure(options, factory, count):
     try:
         held = cluster.allocate(f"-N{count}", f"--ntasks-per-node={SLOTS}")
         environment = {**cluster.environment, **held.variables}
-        results["launches"] = launches(options, cluster, environment)
-        show(count, results["launches"], options)
-        if options.streams:
+        if options.rounds:
+            results["launches"] = launches(options, cluster, environment)
+            show(count, results["launches"], options)
+        if options.streams and options.rounds:
             results["streams"] = streams(options, environment)
             show(count, results["streams"], options)
         held.close()
+        if options.leaving:
+            results["leaving"] = leaving(options.build, cluster, options.leaving)
+            show_leaving(count, results["leaving"])
     finally:
         cluster.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -144,8 +150,9 @@ def measure(options, factory, count):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True)
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=11, help="of launches and streams; 0: neither")
     parser.add_argument("--nodes", default="4,16")
+    parser.add_argument("--leaving", type=int, default=5, metavar="ROUNDS", help="0: not")
     parser.add_argument("--no-streams", dest="streams", action="store_false")
     options = parser.parse_args()
     if slurm.missing():

@@ -5,7 +5,8 @@ import time
 
 import jobs
 
-# Slurm ends a step when it looks for it the next time; tests/benchmark/engines/run tells how long it takes.
+# Slurm ends a step when it looks for it the next time. How long that takes on an idle machine, the part `leaving` of
+# tests/benchmark/engines/run measures.
 CLEAN_S = 30
 
 

@@ -782,6 +782,21 @@ TEST_CASE("Inside of an engine's allocation") {
   CHECK(pbs.transport == "ssh");
 }
 
+TEST_CASE("Hosts that an engine starts later are waited for") {
+  const Variables volcano{{"MPI_HOST", "w-0,w-1"}};
+  const JobSpec job = job_of({"x"}, volcano);
+  CHECK(job.hosts_come_late);
+  CHECK(job.start_timeout.count() == 600'000);
+  CHECK(job_of({"--start-timeout", "20", "x"}, volcano).start_timeout.count() == 20'000);
+  Variables both = volcano;
+  both["HOROVOD_START_TIMEOUT"] = "45";
+  CHECK(job_of({"x"}, both).start_timeout.count() == 45'000);
+  // Whoever names hosts means those that are there.
+  CHECK_FALSE(job_of({"-H", "a:2", "x"}, volcano).hosts_come_late);
+  CHECK(job_of({"--engine", "volcano", "-H", "w-0:2", "x"}, volcano).hosts_come_late);
+  CHECK_FALSE(job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}}).hosts_come_late);
+}
+
 TEST_CASE("The start timeout: option, then environment, then 30 seconds") {
   const Variables variables{{"HOROVOD_START_TIMEOUT", "45"}};
   CHECK(job_of({"-np", "1", "x"}).start_timeout.count() == 30'000);

@@ -37,6 +37,19 @@ TEST_CASE("The line says how many are ready and who is waited for, the slowest f
   CHECK(board.line(at(1200), 10).size() == 10);
 }
 
+TEST_CASE("Of a host that is not there yet the table has the last reason, and since when") {
+  StartBoard board(kStart);
+  board.name_hosts({"w-0"});
+  board.reach(0, Stage::kResolve, "w-0", at(0));
+  board.reach(0, Stage::kAbsent, "its name does not resolve yet", at(10));
+  board.reach(0, Stage::kAbsent, "nothing listens on port 22 yet", at(1500));
+  CHECK(board.table(at(2010)).find(
+            "  w-0   absent        2.0 s     nothing listens on port 22 yet\n") !=
+        std::string::npos);
+  const std::string text = start_timeout_text(board, at(2010), "ssh {host}");
+  CHECK(text.find("w-0 (absent): its engine has not started it") != std::string::npos);
+}
+
 TEST_CASE("The table has a row per host") {
   CHECK(board_of_three().table(at(2000)) ==
         "  host   stage         for       last heard\n"

@@ -23,6 +23,7 @@
 #include "launcher/transports/known_hosts.h"
 #include "launcher/transports/ssh_targets.h"
 #include "launcher/transports/tcp_connector.h"
+#include "launcher/transports/transport.h"
 #endif
 
 namespace hora::launcher {
@@ -140,10 +141,13 @@ TEST_CASE("a resolver may be asked while it is closed, and answers no more") {
 struct Listener {
   os::Fd fd;
   int port = 0;
-  explicit Listener(const char* address = "127.0.0.1") {
+  explicit Listener(const char* address = "127.0.0.1", int wanted = 0) {
     fd = os::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in where{};
     where.sin_family = AF_INET;
+    where.sin_port = htons(static_cast<std::uint16_t>(wanted));
+    const int on = 1;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     ::inet_pton(AF_INET, address, &where.sin_addr);
     REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) == 0);
     REQUIRE(::listen(fd.get(), 16) == 0);
@@ -241,6 +245,70 @@ TEST_CASE("refused and unknown are told apart") {
   CHECK(unknown.failed_class == failure::kResolve);
   const auto family = connect("127.0.0.1", port, "inet6");
   CHECK(family.failed_class == failure::kResolve);
+}
+
+// Connects by ssh to a port of this machine until a failure comes; what was reported on the way.
+struct SshStart {
+  std::mutex mutex;
+  std::vector<std::string> absences;
+  std::unique_ptr<Transport> transport;
+  os::Fd stream;
+
+  SshStart(int port, bool hosts_come_late, Clock::time_point deadline) {
+    SshTransportOptions options;
+    options.ssh.port = port;
+    options.ssh.config_file = "/dev/null";
+    options.io_threads = 1;
+    options.hosts_come_late = hosts_come_late;
+    transport = make_ssh_transport(options, [this](int, Stage stage, std::string_view detail) {
+      const std::lock_guard lock(mutex);
+      if (stage == Stage::kAbsent) absences.emplace_back(detail);
+    });
+    AgentImage image;
+    image.builds = {{"x86_64", "/bin/true", std::string(64, '0'), ""}};
+    auto started = transport->start({"127.0.0.1", "", {}}, 0, image, deadline);
+    REQUIRE(started);
+    stream = *std::move(started);
+  }
+  std::size_t times_absent() {
+    const std::lock_guard lock(mutex);
+    return absences.size();
+  }
+  // Of the stream, which ends with it.
+  std::string failure() {
+    std::string all;
+    char bytes[4096];
+    for (ssize_t got = 0; (got = ::read(stream.get(), bytes, sizeof bytes)) > 0;) {
+      all.append(bytes, static_cast<std::size_t>(got));
+    }
+    return all;
+  }
+};
+
+int port_that_nobody_has() { return Listener().port; }
+
+TEST_CASE("ssh: a host that comes late is tried again until it is there") {
+  const int port = port_that_nobody_has();
+  SshStart start(port, true, Clock::now() + seconds(60));
+  const auto limit = Clock::now() + seconds(30);
+  while (start.times_absent() < 3 && Clock::now() < limit) std::this_thread::yield();
+  REQUIRE(start.times_absent() >= 3);
+  CHECK(start.absences.front() == "nothing listens on port " + std::to_string(port) + " yet");
+  const Listener come("127.0.0.1", port);
+  os::Fd taken(::accept4(come.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(::write(taken.get(), "HTTP/1.0 400 Bad Request\r\n\r\n", 28) == 28);
+  taken.reset();
+  CHECK(start.failure().find(failure::kSshProtocol) != std::string::npos);
+}
+
+TEST_CASE("ssh: without time left, and where hosts are there from the start, none is waited for") {
+  const int port = port_that_nobody_has();
+  SshStart late(port, true, Clock::now());
+  CHECK(late.failure().find(failure::kRefused) != std::string::npos);
+  CHECK(late.times_absent() >= 1);
+  SshStart at_once(port, false, Clock::now() + seconds(60));
+  CHECK(at_once.failure().find(failure::kRefused) != std::string::npos);
+  CHECK(at_once.times_absent() == 0);
 }
 
 TEST_CASE("known_hosts: many writers at once, each line whole and once") {
