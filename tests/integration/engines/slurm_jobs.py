@@ -5,7 +5,7 @@ import time
 
 import jobs
 
-# Slurm ends a step when it looks for it the next time. How long that takes on an idle machine, the part `leaving` of
+# Slurm keeps a step for some seconds when its srun was killed. How long on an idle machine, the part `leaving` of
 # tests/benchmark/engines/run measures.
 CLEAN_S = 30
 
