@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
     (void)!::write(STDOUT_FILENO, line.data(), line.size());
   }
   // What the engine has copied lies on every host of the step, also where it was there before.
+  if (copies.empty()) return code ? *code : int{kExitLauncher};
   for (int i = 0; i < kStepFiles; ++i) ::unlink(step_copy(copies, i).c_str());
   return code ? *code : int{kExitLauncher};
 }

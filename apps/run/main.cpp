@@ -29,6 +29,7 @@
 #include "launcher/plan/dry_run.h"
 #include "launcher/pods/pod_manifest.h"
 #include "launcher/pods/pods.h"
+#include "launcher/process/program_search.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/report_bundle.h"
 #include "launcher/supervisor/attempts.h"
@@ -424,6 +425,10 @@ void hold_standard_streams() {
   }
 }
 
+bool has_program(std::string_view name) {
+  return !search_program(name, variable("PATH").value_or(""), AT_FDCWD).path.empty();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -436,7 +441,7 @@ int main(int argc, char** argv) {
   os::give_threads_stacks();
   os::exit_when_out_of_resources("horarun", kExitLauncher);
   const auto command =
-      parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file});
+      parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file, has_program});
   if (!command) return complain(command.error());
   if (std::holds_alternative<Join>(*command)) hide_join_url(argc, argv);
   return std::visit([](const auto& chosen) { return execute(chosen); }, *command);

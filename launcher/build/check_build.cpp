@@ -298,8 +298,7 @@ BuildFacts collect_build_facts(const std::string& bundle_directory,
     facts.frameworks = find_frameworks(bundle_directory);
     ask_runtime(facts);
   }
-  const OptionRow* mpi = find_option("--mpi", kVerbLaunch);
-  facts.mpi_engine = mpi != nullptr && !mpi->has(kUnavailable);
+  facts.mpi_engine = find_option("--mpi", kVerbLaunch) != nullptr;
   for (const BuiltFeature& row : kBuiltFeatures) {
     facts.features.push_back(feature_fact(row, bundle_directory, facts));
   }

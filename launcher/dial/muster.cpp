@@ -122,7 +122,7 @@ Result<std::optional<int>> Muster::wait(JobSpec& spec) {
     return std::optional(code);
   }
   spec.hosts = server_->hosts();
-  spec.engine = JobEngine{"join", "", summary(spec.hosts)};
+  spec.engine = JobEngine{"join", "", summary(spec.hosts), {}};
   return std::optional<int>();
 }
 

@@ -15,10 +15,11 @@
 
 namespace hora::launcher {
 
-// What an engine may look at: the variables of this process, and files that they name.
+// What an engine may look at: the variables of this process, files that they name, and programs.
 struct EngineInputs {
   std::function<std::optional<std::string>(std::string_view name)> variable;
   std::function<Result<std::string>(const std::string& path)> read_file;
+  std::function<bool(std::string_view name)> has_program;  // in $PATH
 };
 
 struct Allocation {
@@ -28,7 +29,16 @@ struct Allocation {
   // an engine, by ssh.
   std::vector<std::string> starter;
   // The commands that start one on every host at once; none: the engine has none.
-  std::optional<EngineStep> step;
+  std::optional<EngineStep> step = {};
+  // The command that tells what has become of the job. It is asked for when a job fails in a way
+  // that the engine could be the reason of. Empty: there is none.
+  std::vector<std::string> question = {};
+};
+
+// What the command of a question has said, on stdout and then on stderr.
+struct EngineAnswer {
+  int exit_code = 0;
+  std::string_view text;
 };
 
 // What the rest of the launcher knows of an engine: the last thing in the engine's file. One line
@@ -52,6 +62,8 @@ struct EngineDescriptor {
   // ended the job: cancelled, out of time, preempted, a node gone. Empty: none does. nullptr:
   // unknown.
   std::string (*last_word)(std::string_view said) = nullptr;
+  // The same of the answer to an allocation's question; `job` is the engine's id of it.
+  std::string (*verdict)(std::string_view job, const EngineAnswer& answer) = nullptr;
 };
 
 }  // namespace hora::launcher

@@ -42,6 +42,14 @@ Result<std::string> needed_variable(const EngineInputs& inputs, std::string_view
   return make_error(ErrorCode::kUsage, "$" + std::string(name) + " is not set");
 }
 
+// As agents and the script of a step find it: launcher/step/step_words.cpp.
+std::string cache_folder(const EngineInputs& inputs) {
+  std::string base = inputs.variable("XDG_CACHE_HOME").value_or("");
+  const std::string home = inputs.variable("HOME").value_or("");
+  if (base.empty() && !home.empty()) base = home + "/.cache";
+  return base.starts_with('/') ? base + "/hora" : "";
+}
+
 Result<std::string> needed_file(const EngineInputs& inputs, std::string_view name) {
   auto path = needed_variable(inputs, name);
   if (!path) return path;

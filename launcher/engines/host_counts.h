@@ -24,6 +24,10 @@ Result<std::vector<Host>> count_hosts(std::string_view words, std::string_view o
 // "n1 4 n2 2": n1:4,n2:2.
 Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view origin);
 
+// Where a user's cache is, which the hosts of an allocation share with this machine if they share
+// home folders: "/home/me/.cache/hora". Empty: nobody knows.
+std::string cache_folder(const EngineInputs& inputs);
+
 // Slurm's counts by node, "4,2,1(x2)": 4, 2, 1, 1. kUsage: it is not one, or names more than
 // `limit` nodes.
 Result<std::vector<int>> expand_counts(std::string_view text, std::string_view origin,

@@ -3,6 +3,7 @@
 // LSF.
 #include "launcher/engines/host_counts.h"
 #include "launcher/engines/registry.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -29,10 +30,24 @@ Result<std::vector<Host>> hosts_of(const EngineInputs& inputs) {
   return pair_hosts(*pairs, "$LSB_MCPU_HOSTS");
 }
 
+// "EXIT TERM_RUNLIMIT: job killed after reaching LSF run time limit", "RUN -". A job that waits
+// again, although this is inside of it, was taken off its hosts.
+std::string verdict(std::string_view job, const EngineAnswer& answer) {
+  if (answer.exit_code != 0) return "";
+  const std::string_view text = trim(answer.text);
+  const std::string_view state = text.substr(0, text.find_first_of(" \t\n"));
+  if (state != "EXIT" && state != "ZOMBI" && state != "PEND") return "";
+  const std::string_view reason = trim(text.substr(state.size()));
+  return "job " + std::string(job) + " is " + std::string(state) +
+         (reason.empty() || reason == "-" ? "" : ": " + std::string(reason));
+}
+
 Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::string>& args) {
   auto hosts = hosts_of(inputs);
   if (!hosts) return std::move(hosts).error();
-  return Allocation{inputs.variable("LSB_JOBID").value_or(""), std::move(*hosts), starter(args)};
+  Allocation found{inputs.variable("LSB_JOBID").value_or(""), std::move(*hosts), starter(args)};
+  found.question = {"bjobs", "-noheader", "-o", "stat exit_reason", found.job};
+  return found;
 }
 
 constexpr EngineDescriptor kDescriptor{.name = "lsf",
@@ -40,7 +55,8 @@ constexpr EngineDescriptor kDescriptor{.name = "lsf",
                                        .from = "`$LSB_DJOB_HOSTFILE`, else `$LSB_MCPU_HOSTS`",
                                        .how = "blaunch",
                                        .mark = "LSB_JOBID",
-                                       .find = find};
+                                       .find = find,
+                                       .verdict = verdict};
 
 }  // namespace
 

@@ -55,6 +55,7 @@ Words starter(const EngineInputs& inputs, const Words& args) {
 // the nodes in the clear: nothing but what a shell needs to find programs and the user's cache.
 EngineStep step(const EngineInputs& inputs, const Words& args) {
   EngineStep step;
+  step.name = "srun";
   step.start = environment_of_a_step(inputs);
   add(step.start,
       {"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0",

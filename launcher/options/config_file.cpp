@@ -229,7 +229,6 @@ class Reader {
     const OptionRow* row = find_option(option, kVerbLaunch);
     const std::string origin = place(at) + ": " + name;
     // The checks are those of the command line, with the place in the file for context.
-    HORA_TRY(check_available(*row, origin));
     const std::string problem = check_option_value(*row, value);
     if (!problem.empty()) return wrong(at, name + ": " + problem);
     settings_.push_back({row, value, origin, false, false});

@@ -24,13 +24,17 @@ bool names_hosts(const OptionValues& values) {
 // nullptr: none is to be used. Whoever names hosts means those, wherever horarun was started; only
 // --engine says that the engine is to reach them.
 Result<const EngineDescriptor*> choose(const OptionValues& values, const EngineInputs& inputs) {
-  const std::string name = values.text("--engine", "auto");
+  const bool by_jsrun = values.has("--jsrun");
+  const std::string name = by_jsrun ? "jsrun" : values.text("--engine", "auto");
   if (name == "none") return nullptr;
   if (name == "auto") return names_hosts(values) ? nullptr : engine_here(inputs);
   const EngineDescriptor* const engine = find_engine(name);
   if (!is_here(*engine, inputs)) {
-    return usage("--engine " + name + ": not inside an allocation of " +
-                 std::string(engine->title) + ": $" + std::string(engine->mark) + " is not set");
+    const std::string asked_for = by_jsrun ? "--jsrun" : "--engine " + name;
+    const bool marked = !inputs.variable(engine->mark).value_or("").empty();
+    return usage(asked_for + ": not inside an allocation of " + std::string(engine->title) + ": " +
+                 (marked ? "$PATH has no " + std::string(engine->how)
+                         : "$" + std::string(engine->mark) + " is not set"));
   }
   return engine;
 }
@@ -46,6 +50,7 @@ std::string way(const OptionValues& values, const EngineDescriptor& engine,
   if (values.has("--mpi")) return "mpirun";
   if (values.has("--rsh")) return "--rsh";
   if (!starts_by_engine(values)) return values.text("--transport");
+  if (allocation.step) return allocation.step->name;
   return allocation.starter.empty() ? JobSpec{}.transport : std::string(engine.how);
 }
 
@@ -55,7 +60,9 @@ struct Found {
 };
 
 Result<Found> find_allocation(const OptionValues& values, const ProcessInputs& inputs) {
-  const EngineInputs of_engine{inputs.variable, inputs.read_file};
+  const auto nowhere = [](std::string_view) { return false; };
+  const EngineInputs of_engine{inputs.variable, inputs.read_file,
+                               inputs.has_program ? inputs.has_program : nowhere};
   const auto engine = choose(values, of_engine);
   if (!engine) return engine.error();
   if (*engine == nullptr) return Found{};
@@ -94,7 +101,8 @@ Status read_engine_options(const OptionValues& values, const ProcessInputs& inpu
   }
   job.engine = JobEngine{
       std::string(found->engine->name), allocation.job,
-      allocation_text(*found->engine, allocation, way(values, *found->engine, allocation))};
+      allocation_text(*found->engine, allocation, way(values, *found->engine, allocation)),
+      allocation.question};
   return Ok{};
 }
 

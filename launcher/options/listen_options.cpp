@@ -48,8 +48,9 @@ Status read_listen_options(const OptionValues& values, JobSpec& job) {
   if (!values.has("--listen")) return Ok{};
   // Each of them says that horarun reaches the hosts, or that they are known before they join.
   for (const std::string_view other :
-       {"--rsh", "--transport", "--engine", "--host-discovery-script", "--min-np", "--mpi",
-        "--nnodes", "--nproc-per-node", "--rankfile", "--restarts", "--dry-run", "--check-hosts"}) {
+       {"--rsh", "--transport", "--engine", "--jsrun", "--host-discovery-script", "--min-np",
+        "--mpi", "--nnodes", "--nproc-per-node", "--rankfile", "--restarts", "--dry-run",
+        "--check-hosts"}) {
     if (values.has(other)) return usage(std::string(other) + " cannot be used with --listen");
   }
   if (values.has("--json") && !values.has("--listen-file")) {

@@ -140,7 +140,6 @@ Result<Word> read_word(const std::string& word, Verb verb) {
 
 Status check_value_presence(const Word& word) {
   const OptionRow& row = *word.row;
-  HORA_TRY(check_available(row, word.typed));
   const bool is_help = shown_name(row) == "-h";
   // Only --help has an optional value.
   if (!row.takes_value() && word.value && !(is_help && *word.value == "all")) {
@@ -154,12 +153,6 @@ Status check_value_presence(const Word& word) {
 }
 
 }  // namespace
-
-Status check_available(const OptionRow& row, std::string_view typed) {
-  if (!row.has(kUnavailable)) return Ok{};
-  return usage(std::string(typed) + " is not available in this version, which has " +
-               std::string(row.needs));
-}
 
 Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb verb) {
   Spelled spelled;

@@ -28,10 +28,7 @@ struct Spelled {
 };
 
 // Errors (kUsage): an unknown option (with the nearest one), an ambiguous abbreviation, a missing
-// or unwanted value, an option of horovodrun that this version does not have.
+// or unwanted value.
 Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb verb);
-
-// The Error names an option of horovodrun that this version does not have, as `typed`.
-Status check_available(const OptionRow& row, std::string_view typed);
 
 }  // namespace hora::launcher

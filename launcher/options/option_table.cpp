@@ -21,7 +21,6 @@ constexpr std::string_view kTuning = "Tuning";
 constexpr std::string_view kLogging = "Runtime log and timeline";
 constexpr std::string_view kServe = "Rendezvous";
 constexpr std::string_view kPods = "Pods of Kubernetes (horarun k8s)";
-constexpr std::string_view kLater = "Not available in this version";
 
 // "auto" and every transport that --transport can name.
 #define HORA_TRANSPORT(name) "|" #name
@@ -159,7 +158,9 @@ constexpr OptionRow kRows[] = {
      .least = 1, .most = 3600},
     {.names = "--engine", .kind = kChoice, .metavar = kEngines, .group = kHosts,
      .help = "take hosts and slots from an allocation (default: auto)",
-     .traits = kOurs, .verbs = kAll},
+     .traits = kOurs, .verbs = kAll, .excludes = "engine"},
+    {.names = "--jsrun", .group = kHosts,
+     .help = "the same as --engine jsrun", .verbs = kVerbLaunch, .excludes = "engine"},
     {.names = "--engine-args", .kind = kText, .metavar = "ARGS", .group = kHosts,
      .help = "extra arguments for the engine's command: '--mem=0'",
      .traits = kOurs, .verbs = kAll},
@@ -427,9 +428,6 @@ constexpr OptionRow kRows[] = {
     {.names = "--allow", .kind = kText, .metavar = "LIST", .group = kServe,
      .help = "serve only these addresses and networks: 10.0.0.0/8,10.9.0.1",
      .traits = kCommon | kRepeats | kOurs, .verbs = kVerbRendezvous},
-    // --- Not in this version ---------------------------------------------------------------------
-    {.names = "--jsrun", .group = kLater,
-     .help = "start the ranks with jsrun", .traits = kUnavailable, .verbs = kVerbLaunch, .needs = "no jsrun engine"},
 };
 // clang-format on
 

@@ -34,11 +34,10 @@ enum Verb : unsigned {
 };
 
 enum Trait : unsigned {
-  kCommon = 1,        // shown by --help, not only by --help=all
-  kHidden = 2,        // accepted, shown nowhere but in the reference
-  kRepeats = 4,       // may be given several times, all count
-  kOurs = 8,          // horovodrun does not have it; yields to its options in abbreviations
-  kUnavailable = 16,  // of horovodrun; not in this version
+  kCommon = 1,   // shown by --help, not only by --help=all
+  kHidden = 2,   // accepted, shown nowhere but in the reference
+  kRepeats = 4,  // may be given several times, all count
+  kOurs = 8,     // horovodrun does not have it; yields to its options in abbreviations
 };
 
 // One past the largest count that `int` holds without risk.

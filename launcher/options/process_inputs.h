@@ -18,6 +18,8 @@ struct ProcessInputs {
   // A file that nobody named: kNotFound when there is none, an error also when it belongs to
   // neither the user nor root. Unset: none is looked for.
   std::function<Result<std::string>(const std::string& path)> read_own_file;
+  // Whether $PATH has such a program. Unset: it has none.
+  std::function<bool(std::string_view name)> has_program;
 };
 
 }  // namespace hora::launcher

@@ -38,7 +38,6 @@ Result<Layer> environment_layer(const ProcessInputs& inputs) {
     const std::string name = variable_of(row);
     const auto value = inputs.variable(name);
     if (value && !value->empty()) {
-      HORA_TRY(check_available(row, "$" + name));
       // A switch may be set to false, which selects its opposite or switches the option off.
       Setting setting{&row, *value, "$" + name, false, false};
       if (!row.takes_value()) {

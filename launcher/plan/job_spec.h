@@ -49,21 +49,28 @@ struct JobEngine {
   std::string name;  // "slurm"
   std::string job;   // its id there; may be empty
   std::string text;  // for people: what it has given
+  // The command that tells what has become of the job, in words; empty: the engine has none.
+  std::vector<std::string> question;
 };
 
 // How the engine starts something on all hosts by one command: launcher/step/.
 struct EngineStep {
+  std::string name;  // of its command, for people: "srun"
   // In words, in front of a program and its arguments; {hosts} stands for "a,b", {count} for 2. The
-  // program gets what is written to the command's stdin.
+  // program gets what is written to the command's stdin, unless there is a `folder`.
   std::vector<std::string> start;
   // Brings a file to the hosts of a step: {step}, {from}, {to}. Empty: the engine has no such
   // thing.
   std::vector<std::string> copy;
+  // A folder that all hosts see, for what the tasks get: files that only the user may read. Empty:
+  // the tasks get it by stdin and by `copy`.
+  std::string folder;
   // For sh on a host of the step: which step that is, what the engine calls the host, and the
   // address by which the host knows the machine of the command.
   std::string step_text;
   std::string host_text;
   std::string launcher_text;
+  std::string setup;  // what that sh does first; may be empty
 };
 
 // A job whose hosts dial the launcher: launcher/dial/.

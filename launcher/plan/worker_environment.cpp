@@ -37,7 +37,9 @@ constexpr std::string_view kOtherJobs[] = {
     // Slurm's place of this process in its step. Lightning, JAX and TensorFlow read it as the
     // rank's.
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_STEP*",
-    "SLURM_SRUN_*", "SLURM_LAUNCH_*", "SLURM_CPU_BIND*", "SLURMD_NODENAME"};
+    "SLURM_SRUN_*", "SLURM_LAUNCH_*", "SLURM_CPU_BIND*", "SLURMD_NODENAME",
+    // The same of jsrun; and the name by which a step of ours calls its host.
+    "JSM_*", "HORA_STEP_HOST"};
 
 // These describe this machine, this login or this terminal, and would be wrong elsewhere.
 constexpr std::string_view kOfThisMachine[] = {

@@ -236,7 +236,7 @@ Result<std::optional<int>> Pods::wait(JobSpec& spec) {
   spec.hosts = hosts_of(pods, ranks);
   spec.num_proc = ranks;
   spec.rsh_command = kubectl_.exec_command(pods.front().container);
-  spec.engine = JobEngine{"k8s", job_.name, summary(job_.name, spec.hosts, ranks)};
+  spec.engine = JobEngine{"k8s", job_.name, summary(job_.name, spec.hosts, ranks), {}};
   return early;
 }
 

@@ -5,6 +5,8 @@
 #include "launcher/step/engine_words.h"
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/process/captured_run.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -12,6 +14,8 @@ namespace {
 
 // Of a chatty command the end counts: its last words say why it ended.
 constexpr std::size_t kMostWords = 8 * 1024;
+// A scheduler of a busy cluster takes a moment. The job has ended, and its user waits.
+constexpr std::chrono::milliseconds kAnswerPatience{3'000};
 
 }  // namespace
 
@@ -34,8 +38,8 @@ void EngineWords::command_ended(const std::string& how) {
 }
 
 // The words tell more than the end of the command, which has them for its cause.
-std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds patience) {
-  if (engine_.last_word == nullptr) return std::nullopt;
+std::string EngineWords::heard(std::chrono::milliseconds patience) {
+  if (engine_.last_word == nullptr) return "";
   std::unique_lock lock(mutex_);
   std::string word;
   const auto known = [&] {
@@ -43,7 +47,24 @@ std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds patience
     return !word.empty() || !end_.empty();
   };
   (void)changed_.wait_for(lock, patience, known);
-  if (word.empty()) word = end_;
+  return word;
+}
+
+// An engine that does not answer, or whose command is not here, knows nothing.
+std::string EngineWords::asked() const {
+  if (engine_.verdict == nullptr || job_.question.empty()) return "";
+  const auto answer = run_captured(job_.question, kAnswerPatience);
+  if (!answer) return "";
+  return visible_line(engine_.verdict(job_.job, {answer->exit_code, answer->output}));
+}
+
+std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds patience) {
+  std::string word = heard(patience);
+  if (word.empty() && patience.count() > 0) word = asked();
+  if (word.empty()) {
+    const std::lock_guard lock(mutex_);
+    word = end_;
+  }
   if (word.empty()) return std::nullopt;
   return Failure{std::string(failure::kEngine),
                  std::string(engine_.title) + " has ended the job: " + word, ""};

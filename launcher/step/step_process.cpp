@@ -7,7 +7,6 @@
 
 #include "launcher/protocol/exit_code.h"
 #include "launcher/transports/remote_end.h"
-#include "launcher/transports/rsh_argv.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -18,8 +17,7 @@ namespace {
 constexpr std::size_t kLongestLine = 4096;
 constexpr std::size_t kMostWords = 4096;
 
-std::string how_it_ended(const std::vector<std::string>& command, int status) {
-  const std::string& program = rsh_program(command);
+std::string how_it_ended(const std::string& program, int status) {
   return status > kExitSignalBase
              ? program + " was ended by signal " + std::to_string(status - kExitSignalBase)
              : program + " ended with status " + std::to_string(status);
@@ -35,15 +33,19 @@ StepProcess::StepProcess(os::EventLoop& loop, EngineStep engine, StepRequest req
       secret_(std::move(secret)),
       handlers_(std::move(handlers)),
       step_(loop, {[this](std::string_view bytes) { on_output(bytes); }, handlers_.on_errors,
-                   [this](int status) { handlers_.on_end(how_it_ended(engine_.start, status)); }}) {
-}
+                   [this](int status) { handlers_.on_end(how_it_ended(engine_.name, status)); }}) {}
 
 // The tasks read their line when they run; until then the pipe keeps it.
 Status StepProcess::begin() {
   auto command = step_command(engine_, request_);
   if (!command) return std::move(command).error();
+  if (!engine_.folder.empty()) HORA_TRY(files_.write(engine_, request_, secret_));
   HORA_TRY(step_.start(*command));
-  step_.write(secret_ + "\n");
+  if (engine_.folder.empty()) {
+    step_.write(secret_ + "\n");
+  } else {
+    step_.close_input();
+  }
   return Ok{};
 }
 
@@ -89,7 +91,7 @@ void StepProcess::copy_files(const std::string& step) {
 void StepProcess::on_copied(int status) {
   if (copy_failed_) return;
   if (status != 0) {
-    return refuse_copies(how_it_ended(engine_.copy, status) +
+    return refuse_copies(how_it_ended(engine_.copy.front(), status) +
                          (trim(copy_words_).empty() ? "" : ": " + last_words(copy_words_)));
   }
   if (--under_way_ == 0) step_.write(std::string(kStepSent) + secret_ + "\n");

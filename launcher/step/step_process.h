@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/step/step_files.h"
 #include "launcher/step/step_words.h"
 #include "launcher/step/watched_child.h"
 #include "rendezvous/os/event_loop.h"
@@ -30,6 +31,7 @@ class StepProcess {
 
   // Errors: there is no such command.
   Status begin();
+  void remove_files() { files_.remove(); }   // when no task is left to read them
   void ask_to_end() { step_.ask_to_end(); }  // which the engine's command passes on to the tasks
 
  private:
@@ -43,6 +45,7 @@ class StepProcess {
   StepRequest request_;
   std::string secret_;
   Handlers handlers_;
+  StepFiles files_;
   WatchedChild step_;
   std::string line_;  // of its output, not whole yet
   std::vector<std::unique_ptr<WatchedChild>> copies_;

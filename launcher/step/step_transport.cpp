@@ -169,7 +169,7 @@ Result<os::Fd> StepTransport::start(const Host& host, int host_index, const Agen
   if (!pair) return std::move(pair).error();
   auto wanted =
       std::make_shared<Wanted>(Wanted{pair->transport, host, host_index, image, deadline});
-  if (observer_) observer_(host_index, Stage::kConnect, words_->engine().how);
+  if (observer_) observer_(host_index, Stage::kConnect, spec_.engine_step->name);
   server_->loop().post([this, wanted] { want(std::move(*wanted)); });
   return std::move(pair->supervisor);
 }
@@ -213,7 +213,7 @@ void StepTransport::by_command(Wanted wanted) {
 
 // From inside the server, which is not done with the machine: reaching it only posts and sends.
 void StepTransport::on_joined(const std::string& name) {
-  awaited_.erase(name);
+  if (awaited_.erase(name) != 0 && awaited_.empty()) step_->remove_files();
   auto waiting = wanted_.extract(name);
   if (waiting.empty()) return;
   for (Wanted& each : waiting.mapped()) serve(std::move(each));
@@ -222,6 +222,7 @@ void StepTransport::on_joined(const std::string& name) {
 // One line for the first host: where it is a firewall, it is the same for all.
 void StepTransport::give_up(const std::string& name, const std::string& why) {
   if (awaited_.erase(name) == 0) return;
+  if (awaited_.empty()) step_->remove_files();
   if (!std::exchange(told_, true)) say("host " + name + ": " + why);
   auto waiting = wanted_.extract(name);
   if (waiting.empty()) return;

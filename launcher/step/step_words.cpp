@@ -10,7 +10,8 @@ namespace hora::launcher {
 namespace {
 
 // Parameters: a nonce, the kind of processor, where copies are put; for each file its SHA-256 and
-// its size. The engine's texts are put in front: $_n, the host, $_i, the step, $_l, the launcher.
+// its size. The engine's texts are put in front: $_n, the host, $_i, the step, $_l, the launcher;
+// $_v, when the launcher's lines are in a file.
 //
 // The rules of who may have put a file into the cache are those of the script that starts agents
 // (launcher/transports/bootstrap.cpp), and so are the names there: the helper is kept, and removed
@@ -19,6 +20,8 @@ constexpr std::string_view kScript =
     "_k=$1 _m=$2 _s=$3 _h=$4; shift 3; "
     "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
     "_w() { echo \"HORA-$_k failed $_n $1\"; exit 1; }; "
+    "[ -z \"$_v\" ] || { [ -r \"$_s$_v\" ] && [ -O \"$_s$_v\" ] || "
+    "_w \"it does not see the folder ${_s%/*} of the machine of horarun\"; exec <\"$_s$_v\"; }; "
     "[ \"$(uname -m)\" = \"$_m\" ] || _w \"its processor is not this machine's\"; "
     "_c=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}; _u=; "
     "_p() { [ -O \"$_d/..\" ] || [ -k \"$_d/..\" ] || { [ -w \"$_d/..\" ] && return 1; :; }; }; "
@@ -42,6 +45,8 @@ constexpr std::string_view kScript =
     "_e _q $1 $2 \"$_f\" || _w \"no directory can hold the helper\"; "
     "_j=$((_j+1)); shift 2; done; "
     "_e _g || _w \"no directory can hold the helper\"; }; "
+    // The launcher removes what all hosts see.
+    "[ -z \"$_v\" ] || _s=; "
     "exec \"$_a\" $_k \"$_n\" \"$_l\" \"$_s\"";
 
 // All placeholders of one word in a single pass, so that no value is searched for another one.
@@ -90,10 +95,12 @@ Result<std::vector<std::string>> step_command(const EngineStep& engine,
   for (const std::string& word : engine.start) {
     words.push_back(fill(word, {{"{hosts}", list}, {"{count}", count}}));
   }
-  words.insert(words.end(), {"/bin/sh", "-c",
-                             "_n=" + engine.host_text + " _i=" + engine.step_text +
-                                 " _l=" + engine.launcher_text + "; " + std::string(kScript),
-                             "hora", request.nonce, request.machine, step_copies(request.nonce)});
+  words.insert(words.end(),
+               {"/bin/sh", "-c",
+                "_n=" + engine.host_text + " _i=" + engine.step_text + " _l=" +
+                    engine.launcher_text + (engine.folder.empty() ? " _v=; " : " _v=words; ") +
+                    (engine.setup.empty() ? "" : engine.setup + "; ") + std::string(kScript),
+                "hora", request.nonce, request.machine, step_copies(engine, request.nonce)});
   for (const StepFile& file : request.files) {
     words.push_back(file.sha256);
     words.push_back(std::to_string(file.size_bytes));
@@ -102,7 +109,17 @@ Result<std::vector<std::string>> step_command(const EngineStep& engine,
 }
 
 // In a directory that every host has, under a name that nobody can foresee.
-std::string step_copies(const std::string& nonce) { return "/tmp/.hora-" + nonce + "-"; }
+std::string step_copies(const EngineStep& engine, const std::string& nonce) {
+  const std::string place = engine.folder.empty() ? "/tmp/.hora-" : engine.folder + "/.step-";
+  return place + nonce + "-";
+}
+
+std::string step_words_file(const std::string& copies) { return copies + "words"; }
+
+// As if a task had said what it needs: whoever needs nothing reads the first line alone.
+std::string step_words_text(const std::string& url) {
+  return url + "\n" + std::string(kStepSent) + url + "\n";
+}
 
 std::string step_copy(const std::string& copies, int file) { return copies + std::to_string(file); }
 
@@ -110,7 +127,7 @@ std::string step_copy(const std::string& copies, int file) { return copies + std
 // told.
 std::vector<std::string> copy_command(const EngineStep& engine, const StepRequest& request,
                                       int file, const std::string& step) {
-  const std::string to = step_copy(step_copies(request.nonce), file);
+  const std::string to = step_copy(step_copies(engine, request.nonce), file);
   const std::string& from = request.files[static_cast<std::size_t>(file)].path;
   std::vector<std::string> words;
   for (const std::string& word : engine.copy) {

@@ -2,6 +2,9 @@
 // What is said between the launcher and the tasks of an engine's step, before they dial: a script
 // that each task runs, lines on its stdout, lines on the stdin that they share.  [pure]
 //
+// (An engine whose tasks have no stdin in common has a folder that all hosts see: there are the
+// copies, and a file with the launcher's lines.)
+//
 //   launcher: URL                      what hora-dial needs to know, as of --listen: a secret
 //   task:     HORA-<nonce> need <step>          the cache of its host lacks the helper
 //   launcher: sent, URL                         the engine has copied it
@@ -45,7 +48,10 @@ struct StepRequest {
 // else.
 Result<std::vector<std::string>> step_command(const EngineStep& engine, const StepRequest& request);
 // Where the engine is to put a copy of the file, and the command for that.
-std::string step_copies(const std::string& nonce);
+std::string step_copies(const EngineStep& engine, const std::string& nonce);
+// The launcher's lines, in the engine's folder.
+std::string step_words_file(const std::string& copies);
+std::string step_words_text(const std::string& url);
 std::string step_copy(const std::string& copies, int file);
 std::vector<std::string> copy_command(const EngineStep& engine, const StepRequest& request,
                                       int file, const std::string& step);

@@ -68,6 +68,11 @@ std::vector<Host> first_hosts(const JobSpec& spec) {
 // `spec` and `installation` must outlive the supervisor.
 void choose_transport(Supervisor& supervisor, const JobSpec& spec,
                       const Installation& installation) {
+  // Machines that join, and pods, are of no engine that could be asked.
+  const EngineDescriptor* const engine = spec.engine ? find_engine(spec.engine->name) : nullptr;
+  if (engine == nullptr) return;
+  const auto words = std::make_shared<EngineWords>(*engine, *spec.engine);
+  supervisor.explain_ends_by([words](Milliseconds patience) { return words->why_ended(patience); });
   if (!spec.engine_step) return;
   const Build& own = installation.own();
   StepSource source;
@@ -76,11 +81,9 @@ void choose_transport(Supervisor& supervisor, const JobSpec& spec,
   if (!own.dial_sha256.empty()) {
     source.helper = {own.dial_path, own.dial_sha256, file_size(own.dial_path)};
   }
-  const auto words = std::make_shared<EngineWords>(*find_engine(spec.engine->name));
   supervisor.reach_hosts_by([&spec, words, source = std::move(source)](StageObserver observer) {
     return make_step_transport(spec, source, first_hosts(spec), words, std::move(observer));
   });
-  supervisor.explain_ends_by([words](Milliseconds patience) { return words->why_ended(patience); });
 }
 
 }  // namespace

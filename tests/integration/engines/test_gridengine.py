@@ -102,7 +102,7 @@ def test_a_job_that_is_deleted(horarun, allocation, cluster):
     job.read_until("up", 8)
     cluster.run("qdel", held.job)
     done = job.finish().expect(125)
-    assert "E_HOST_LOST" in done.messages, done
+    assert re.search(rf"Grid Engine has ended the job: job {held.job} is .*E_ENGINE", done.messages, re.S), done
     jobs.expect_nothing_left(job, CLEAN_S, also=jobs.agents)
 
 

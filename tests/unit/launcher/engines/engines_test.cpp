@@ -16,7 +16,7 @@ namespace {
 
 using Texts = std::map<std::string, std::string, std::less<>>;
 
-EngineInputs inputs(Texts variables, Texts files = {}) {
+EngineInputs inputs(Texts variables, Texts files = {}, std::vector<std::string> programs = {}) {
   return {[variables](std::string_view name) -> std::optional<std::string> {
             const auto found = variables.find(name);
             if (found == variables.end()) return std::nullopt;
@@ -26,6 +26,9 @@ EngineInputs inputs(Texts variables, Texts files = {}) {
             const auto found = files.find(path);
             if (found == files.end()) return errno_error(ENOENT, "opening " + path);
             return found->second;
+          },
+          [programs](std::string_view name) {
+            return std::find(programs.begin(), programs.end(), name) != programs.end();
           }};
 }
 
@@ -226,6 +229,84 @@ TEST_CASE("engines: the words by which Slurm ends a job") {
   CHECK(last_word("srun: error: n2: task 1: Exited with exit code 7\n").empty());
   CHECK(last_word("CANCELLED AT the theatre\n").empty());
   CHECK(last_word("").empty());
+}
+
+TEST_CASE("engines: what they answer of a job") {
+  const auto verdict = [](const char* engine, const char* job, int exit_code, const char* text) {
+    return find_engine(engine)->verdict(job, {exit_code, text});
+  };
+  const std::string head =
+      "job-ID  prior   name       user         state submit/start at     queue          slots\n"
+      "---------------------------------------------------------------------------------------\n";
+  const auto qstat = [&](const std::string& lines) {
+    return verdict("sge", "31", 0, (head + lines).c_str());
+  };
+  CHECK(qstat("     31 0.50000 train it   root         r     11/25/2026 15:45:41 all.q@n2  4\n")
+            .empty());
+  CHECK(qstat("     31 0.50000 train d    root         dr    11/25/2026 15:45:41 all.q@n2  4\n") ==
+        "job 31 is being deleted (state dr)");
+  CHECK(qstat("    311 0.50000 train      root         dr    11/25/2026 15:45:41 all.q@n2  4\n") ==
+        "job 31 is not in the list of qstat any more");
+  CHECK(verdict("sge", "31", 0, "") == "job 31 is not in the list of qstat any more");
+  CHECK(verdict("sge", "31", 1, "error: commlib error: got select error").empty());
+
+  CHECK(verdict("lsf", "7", 0, "RUN  -\n").empty());
+  CHECK(verdict("lsf", "7", 0, "USUSP -\n").empty());
+  CHECK(verdict("lsf", "7", 0,
+                "EXIT  TERM_RUNLIMIT: job killed after reaching LSF run time limit\n") ==
+        "job 7 is EXIT: TERM_RUNLIMIT: job killed after reaching LSF run time limit");
+  CHECK(verdict("lsf", "7", 0, "PEND -\n") == "job 7 is PEND");
+  CHECK(verdict("lsf", "7", 255, "Job <7> is not found\n").empty());
+  CHECK(verdict("lsf", "7", 0, "").empty());
+
+  CHECK(verdict("pbs", "9.s", 0, "Job Id: 9.s\n    job_state = R\n    comment = Job run at noon\n")
+            .empty());
+  CHECK(verdict("pbs", "9.s", 0, "Job Id: 9.s\n    job_state = S\n").empty());
+  CHECK(verdict("pbs", "9.s", 0,
+                "Job Id: 9.s\n    job_state = E\n    comment = Job run at noon and\n\tfailed\n") ==
+        "job 9.s has state E: Job run at noon and");
+  CHECK(verdict("pbs", "9.s", 0, "Job Id: 9.s\n    job_state = Q\n") == "job 9.s has state Q");
+  CHECK(verdict("pbs", "9.s", 153, "qstat: Unknown Job Id 9.s\n") == "qstat: Unknown Job Id 9.s");
+  CHECK(verdict("pbs", "9.s", 1, "qstat: cannot connect to server s (errno=111)\n").empty());
+}
+
+TEST_CASE("engines: jsrun is LSF without the launch node") {
+  const Texts job{{"LSB_JOBID", "7"}, {"LSB_DJOB_HOSTFILE", "/f"}, {"HOME", "/home/me"}};
+  const Texts files{{"/f", "batch1\nh1n1\nh1n1\nh1n2\nh1n2\n"}};
+  CHECK(engine_here(inputs(job, files))->name == "lsf");
+  const auto here = inputs(job, files, {"jsrun"});
+  CHECK(engine_here(here)->name == "jsrun");
+  const auto found = find(here, {"--immediate"});
+  REQUIRE(found);
+  CHECK(format_host_list(found->hosts) == "h1n1:2,h1n2:2");
+  REQUIRE(found->step);
+  CHECK(found->step->folder == "/home/me/.cache/hora");
+  CHECK(found->step->start.back() == "--immediate");
+  CHECK(found->starter.front() == "blaunch");
+  CHECK(std::count(found->starter.begin(), found->starter.end(), "--immediate") == 0);
+  CHECK(found->question.front() == "bjobs");
+  // Where the script runs on a node of the job, that node is one of its hosts.
+  CHECK(hosts_of(inputs(job, {{"/f", "a\na\nb\nb\n"}}, {"jsrun"})) == "a:2,b:2");
+  CHECK(hosts_of(inputs(job, {{"/f", "a\nb\n"}}, {"jsrun"})) == "a:1,b:1");
+  CHECK(error_of(inputs({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "a 1 b 2"}}, {}, {"jsrun"}))
+            .find("$HOME") == 0);
+}
+
+TEST_CASE("engines: PBS starts agents by what it has") {
+  const Texts job{{"PBS_JOBID", "9.s"}, {"PBS_NODEFILE", "/n"}, {"HOME", "/home/me"}};
+  const Texts files{{"/n", "a\nb\n"}};
+  const auto start_of = [&](std::vector<std::string> programs) {
+    const auto found = find(inputs(job, files, std::move(programs)), {"-v"});
+    REQUIRE(found);
+    return found->step ? found->step->name + ": " + found->step->start[2] : "";
+  };
+  CHECK(start_of({}).empty());
+  CHECK(start_of({"pbsdsh", "pbs_tmrsh"}).find("pbs_tmrsh -v \"$h\" ") != std::string::npos);
+  CHECK(start_of({"pbsdsh"}).find("pbsdsh -v -h \"$h\" ") != std::string::npos);
+  CHECK(find(inputs(job, files, {"pbsdsh"}))->starter.front() == "ssh");
+  // Without a home folder there is nothing that hosts could share.
+  CHECK_FALSE(
+      find(inputs({{"PBS_JOBID", "9.s"}, {"PBS_NODEFILE", "/n"}}, files, {"pbsdsh"}))->step);
 }
 
 }  // namespace

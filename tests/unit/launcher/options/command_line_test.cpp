@@ -723,10 +723,6 @@ TEST_CASE("Jobs that are started again") {
         Words{"--restart-delay has no effect without --restarts"});
 }
 
-TEST_CASE("What this version cannot do is refused by name") {
-  CHECK(error_of({"-np", "2", "--jsrun", "x"}).find("no jsrun engine") != std::string::npos);
-}
-
 TEST_CASE("The way to the hosts") {
   CHECK(job_of({"-np", "1", "--rsh", "kubectl exec -i 'my pod'", "x"}).rsh_command ==
         Words{"kubectl", "exec", "-i", "my pod"});

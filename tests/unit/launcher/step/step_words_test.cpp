@@ -31,7 +31,7 @@ TEST_CASE("step words: the command") {
   REQUIRE(command);
   const std::vector<std::string> front(command->begin(), command->begin() + 5);
   CHECK(front == std::vector<std::string>{"start", "--n=2", "--list=a,b", "/bin/sh", "-c"});
-  CHECK((*command)[5].starts_with("_n=$HOST _i=$STEP _l=$LAUNCHER; "));
+  CHECK((*command)[5].starts_with("_n=$HOST _i=$STEP _l=$LAUNCHER _v=; "));
   const std::vector<std::string> rest(command->begin() + 6, command->end());
   CHECK(rest ==
         std::vector<std::string>{"hora", "abc", "x86_64", "/tmp/.hora-abc-", "11", "5", "22", "7"});
@@ -70,6 +70,19 @@ TEST_CASE("step words: what tasks say") {
                            "HORA-abc need --all", "HORA-abc need 1 2", "HORA-abc other 1"}) {
     CHECK_FALSE(parse_step_line("abc", line));
   }
+}
+
+TEST_CASE("step words: in a folder that all hosts see") {
+  EngineStep shared = engine();
+  shared.folder = "/home/me/.cache/hora";
+  shared.setup = "exec >/dev/null";
+  const auto command = step_command(shared, request());
+  REQUIRE(command);
+  CHECK((*command)[5].starts_with("_n=$HOST _i=$STEP _l=$LAUNCHER _v=words; exec >/dev/null; "));
+  CHECK((*command)[9] == "/home/me/.cache/hora/.step-abc-");
+  CHECK(step_words_file((*command)[9]) == "/home/me/.cache/hora/.step-abc-words");
+  // A task that needs a file reads past the first line; one that does not, finds the address first.
+  CHECK(step_words_text("hora://x") == "hora://x\nsent\nhora://x\n");
 }
 
 }  // namespace
