@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "arm64"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support", "roots"))
 import emulation
 
 ROOTS = os.environ.get("HORA_ROOTS", "")

@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "arm64"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support", "roots"))
 import emulation
 
 BUILD = os.environ.get("HORA_BUILD", "")
