@@ -50,6 +50,15 @@ mkdir -p /mnt/dev/shm; touch /mnt/etc/hosts
 mount --rbind /proc /mnt/proc && mount --rbind /sys /mnt/sys && mount --rbind /dev /mnt/dev
 mount -t tmpfs tmpfs /mnt/tmp && mount -t tmpfs tmpfs /mnt/run && mount --bind /etc/hosts /mnt/etc/hosts
 """
+# The same for horarun, on the machine of the test, from where `enter` reaches the hosts.
+LAUNCH = """
+mount -t tmpfs tmpfs {folder}/launcher && cd {folder}/launcher && mkdir upper work root
+mount -t overlay -o lowerdir={root},upperdir=upper,workdir=work overlay root && cd root
+mount --rbind /proc proc && mount --rbind /sys sys && mount --rbind /dev dev && mount -t tmpfs tmpfs tmp
+touch etc/hosts && mount --bind /etc/hosts etc/hosts
+mkdir -p .{folder} .{build} && mount --bind {folder} .{folder} && mount --bind {build} .{build}
+exec chroot . env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin {build}/bin/horarun "$@"
+"""
 TRAIN = """
 import numpy, hora.numpy as hvd
 hvd.init()
@@ -88,7 +97,7 @@ class Systems:
     """Hosts that have the systems of these names, by --rsh."""
 
     def __init__(self, horarun, hosts, folder, names):
-        self.horarun, self.names = horarun, names
+        self.horarun, self.folder, self.names = horarun, folder, names
         hosts.down()  # mounts of the test before
         set_of_hosts = hosts(len(names), show=(ROOTS, BUILD))
         self.set_of_hosts = set_of_hosts
@@ -110,6 +119,15 @@ class Systems:
     def run(self, slots, *arguments, **options):
         spec = ",".join(f"{self.hosts[name]}:{slots}" for name in self.names)
         return self.horarun.run("--rsh", str(self.enter), "--wdir", "/", "-H", spec, *arguments, **options)
+
+    def launch_from(self, system, build, *arguments, timeout=120):
+        """Runs horarun in the root of this system; its hosts are as they are."""
+        (self.folder / "launcher").mkdir(exist_ok=True)
+        script = LAUNCH.format(folder=self.folder, root=os.path.join(ROOTS, system), build=build)
+        return subprocess.run(
+            ["unshare", "--mount", "sh", "-euc", script, "horarun", "--rsh", self.enter, "--wdir", "/", *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+        )  # fmt: skip
 
 
 @pytest.fixture
@@ -142,6 +160,17 @@ def test_one_world_of_all(systems):
     assert "all ok" in world.run(2, "--smoke").expect(0).text
     done = world.run(1, "python3", "-c", TRAIN_TORCH).expect(0)
     assert len(re.findall(rf"torch \d of {len(SYSTEMS)}", done.text)) == len(SYSTEMS), done
+
+
+@pytest.mark.parametrize("launcher", SYSTEMS)
+def test_from_each_to_each(systems, build, launcher):
+    """horarun in one root, its host in another, or in the same; and in that of ARM64."""
+    names = [*SYSTEMS, *([] if WHY_NO_ARM64 else ["arm64"])]
+    world = systems(*names)
+    for name in names:
+        patience = EMULATED_S if name == "arm64" else 120
+        done = world.launch_from(launcher, build, "-H", f"{world.hosts[name]}:2", "--smoke", timeout=patience)
+        assert done.returncode == 0 and "all ok" in done.stdout, (launcher, name, done)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
