@@ -19,7 +19,9 @@ namespace {
 constexpr std::string_view kScript =
     "_k=$1 _m=$2 _s=$3 _h=$4; shift 3; "
     "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
-    "_w() { echo \"HORA-$_k failed $_n $1\"; exit 1; }; "
+    // Copies of this host alone go as soon as they have served; the launcher removes what all see.
+    "_y() { [ -n \"$_v\" ] || rm -f \"${_s}0\" \"${_s}1\"; }; "
+    "_w() { echo \"HORA-$_k failed $_n $1\"; _y; exit 1; }; "
     "[ -z \"$_v\" ] || { [ -r \"$_s$_v\" ] && [ -O \"$_s$_v\" ] || "
     "_w \"it does not see the folder ${_s%/*} of the machine of horarun\"; exec <\"$_s$_v\"; }; "
     "[ \"$(uname -m)\" = \"$_m\" ] || _w \"its processor is not this machine's\"; "
@@ -43,9 +45,9 @@ constexpr std::string_view kScript =
     "while [ $# -gt 1 ]; do _f=$_s$_j; "
     "[ -f \"$_f\" ] && [ ! -L \"$_f\" ] && [ -O \"$_f\" ] || _w \"no file was copied there\"; "
     "_e _q $1 $2 \"$_f\" || _w \"no directory can hold the helper\"; "
-    "_j=$((_j+1)); shift 2; done; "
+    "_j=$((_j+1)); shift 2; done; _y; "
     "_e _g || _w \"no directory can hold the helper\"; }; "
-    // The launcher removes what all hosts see.
+    // A host that needed no copy may get one nevertheless, since another did: hora-dial removes it.
     "[ -z \"$_v\" ] || _s=; "
     "exec \"$_a\" $_k \"$_n\" \"$_l\" \"$_s\"";
 
