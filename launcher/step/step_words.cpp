@@ -112,7 +112,8 @@ Result<std::vector<std::string>> step_command(const EngineStep& engine,
 
 // In a directory that every host has, under a name that nobody can foresee.
 std::string step_copies(const EngineStep& engine, const std::string& nonce) {
-  const std::string place = engine.folder.empty() ? "/tmp/.hora-" : engine.folder + "/.step-";
+  // In the cache by the name of what is being shipped, which others remove when it is abandoned.
+  const std::string place = engine.folder.empty() ? "/tmp/.hora-" : engine.folder + "/.ship-";
   return place + nonce + "-";
 }
 

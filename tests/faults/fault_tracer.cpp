@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -105,8 +106,9 @@ enum class Role { kLauncher, kAgent, kRank, kOther };
 
 struct Traced {
   Role role = Role::kOther;
-  bool inside = false;   // of a system call
-  bool failing = false;  // of one that is made to fail
+  bool inside = false;                             // of a system call
+  bool failing = false;                            // of one that is made to fail
+  std::optional<unsigned long long> wanted_break;  // of a brk() that is made to fail
   bool loaded =
       true;  // no longer in the hands of the dynamic loader, which may crash without memory
 };
@@ -211,7 +213,12 @@ class Tracer {
     traced.inside = !traced.inside;
     if (!traced.inside) {
       if (std::exchange(traced.failing, false)) {
-        registers.rax = static_cast<unsigned long long>(-error_);
+        if (traced.wanted_break) {
+          // A call leaves its arguments alone.
+          registers.rdi = *std::exchange(traced.wanted_break, std::nullopt);
+        } else {
+          registers.rax = static_cast<unsigned long long>(-error_);
+        }
         ptrace(PTRACE_SETREGS, id, 0, &registers);
       }
       return;
@@ -229,7 +236,13 @@ class Tracer {
       if (++counted_ != at_) return;
       struck_ = each.name;
       traced.failing = true;
-      registers.orig_rax = static_cast<unsigned long long>(-1);
+      // The kernel answers a break that it refuses with the old one instead of an error, which the
+      // C library would take for the new one.
+      if (each.number == SYS_brk) {
+        traced.wanted_break = std::exchange(registers.rdi, 1);
+      } else {
+        registers.orig_rax = static_cast<unsigned long long>(-1);
+      }
       ptrace(PTRACE_SETREGS, id, 0, &registers);
       return;
     }

@@ -232,8 +232,8 @@ class Horarun:
         self.cwd = cwd
         self.started = []
 
-    def start(self, *arguments, env=None, cwd=None, name="horarun", **options):
-        """`name` is the one that it is called by: horarun or horovodrun."""
+    def start(self, *arguments, env=None, cwd=None, name=None, **options):
+        """`name` is another one that it is called by: horovodrun."""
         mark = "mark" + uuid.uuid4().hex[:16]
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -245,7 +245,7 @@ class Horarun:
         options.setdefault("stdin", subprocess.DEVNULL)
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
-        program = os.path.join(self.build, "bin", name)
+        program = os.path.join(self.build, "bin", name) if name else self.path
         job = Running([program, *map(str, arguments)], environment, cwd or self.cwd, mark, **options)
         self.started.append(job)
         return job

@@ -64,7 +64,7 @@ class Allocation:
 
     def files(self):
         """What the tasks were given."""
-        return glob.glob(os.path.join(self.environment["XDG_CACHE_HOME"], "hora", ".step-*"))
+        return glob.glob(os.path.join(self.environment["XDG_CACHE_HOME"], "hora", ".ship-*"))
 
 
 @pytest.fixture

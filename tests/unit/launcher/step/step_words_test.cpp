@@ -79,8 +79,8 @@ TEST_CASE("step words: in a folder that all hosts see") {
   const auto command = step_command(shared, request());
   REQUIRE(command);
   CHECK((*command)[5].starts_with("_n=$HOST _i=$STEP _l=$LAUNCHER _v=words; exec >/dev/null; "));
-  CHECK((*command)[9] == "/home/me/.cache/hora/.step-abc-");
-  CHECK(step_words_file((*command)[9]) == "/home/me/.cache/hora/.step-abc-words");
+  CHECK((*command)[9] == "/home/me/.cache/hora/.ship-abc-");
+  CHECK(step_words_file((*command)[9]) == "/home/me/.cache/hora/.ship-abc-words");
   // A task that needs a file reads past the first line; one that does not, finds the address first.
   CHECK(step_words_text("hora://x") == "hora://x\nsent\nhora://x\n");
 }
