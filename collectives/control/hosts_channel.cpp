@@ -144,11 +144,10 @@ void HostsChannel::sleep(Waiter waiter, std::uint32_t, Deadline deadline) {
   if (waiter == Waiter::kCaller) {
     pollfd sockets{links_->waiting_fd(), POLLIN, 0};
     wait_for(&sockets, 1, deadline);
-    return spread();
+    return spread();  // a caller sleeps while it drives
   }
   pollfd both[2] = {{thread_doorbell_.get(), POLLIN, 0}, {duty_.get(), POLLIN, 0}};
   wait_for(both, 2, deadline);
-  if (waiter == waiter_) spread();
   if (both[0].revents == 0) return;
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t ignored = ::read(thread_doorbell_.get(), &count, sizeof count);

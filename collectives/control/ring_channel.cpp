@@ -247,8 +247,8 @@ void RingChannel::sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) 
   // The futex compares the word once more in the kernel, atomically with going to sleep.
   if (ticket_of(waiter) != ticket) return;
   sleep_on(doorbell(waiter), ticket, deadline);
-  // The thread that does not drive has no reason to care where the other ranks run.
-  if (waiter != waiter_) return;
+  // A caller sleeps while it drives. The runtime's thread has let go of the channel before.
+  if (waiter != Waiter::kCaller) return;
   spread_.woken([this](int rank) -> CpuOfRank& { return doorbells_[rank].cpu; }, size_, rank_,
                 spinner_.successes());
 }
