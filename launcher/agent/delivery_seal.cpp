@@ -19,8 +19,8 @@ using Bytes = const unsigned char*;
 Bytes bytes_of(std::string_view text) { return reinterpret_cast<Bytes>(text.data()); }
 
 // Chooses the vector code of this processor; without it, libsodium runs portable code, a sixth as
-// fast. A second call does nothing. It fails where the kernel gives no random numbers, without which
-// os::random_bytes() has given up already.
+// fast. A second call does nothing. It fails where the kernel gives no random numbers, without
+// which os::random_bytes() has given up already.
 void initialize() {
   if (::sodium_init() < 0) std::abort();
 }
