@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/memory/core_spread.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -34,12 +32,13 @@ bool MoveTiming::is_due(Clock::time_point now, std::uint32_t successes) {
 
 int CoreSpread::current_cpu() { return sched_getcpu(); }
 
-bool CoreSpread::leave_cpus(const std::vector<int>& taken) {
+bool CoreSpread::leave_cpus(const cpu_set_t& taken) {
   cpu_set_t allowed;
   // It fails on hosts with more than CPU_SETSIZE (1,024) CPUs, where ranks stay where they are.
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
-  cpu_set_t rest = allowed;
-  for (const int cpu : taken) CPU_CLR(cpu, &rest);
+  cpu_set_t rest;
+  CPU_AND(&rest, &allowed, &taken);
+  CPU_XOR(&rest, &allowed, &rest);
   // All of them are taken: the others may leave meanwhile.
   if (CPU_COUNT(&rest) == 0) return true;
   if (sched_setaffinity(0, sizeof rest, &rest) != 0) return false;

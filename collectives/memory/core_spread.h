@@ -8,10 +8,11 @@
 // kernel move it at once, and then allows them again. It is not bound to anything afterwards.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <vector>
 
 #include "rendezvous/base/time.h"
 
@@ -51,10 +52,12 @@ class CoreSpread {
       shared |= rank != own && cpu_of(rank).load(std::memory_order_relaxed) == cpu + 1;
     }
     if (!shared || !timing_.is_due(Clock::now(), successes)) return;
-    std::vector<int> taken;
+    // No allocation: whoever waits must not fail.
+    cpu_set_t taken;
+    CPU_ZERO(&taken);
     for (int rank = 0; rank < ranks; ++rank) {
       const std::int32_t seen = cpu_of(rank).load(std::memory_order_relaxed);
-      if (seen > 0) taken.push_back(seen - 1);
+      if (seen > 0) CPU_SET(seen - 1, &taken);
     }
     enabled_ = leave_cpus(taken);
     cpu_of(own).store(current_cpu() + 1, std::memory_order_relaxed);
@@ -63,7 +66,7 @@ class CoreSpread {
  private:
   static int current_cpu();
   // Moves the calling thread to one of its other CPUs, if it has any. False: it may not.
-  static bool leave_cpus(const std::vector<int>& taken);
+  static bool leave_cpus(const cpu_set_t& taken);
 
   bool enabled_ = false;
   MoveTiming timing_;
