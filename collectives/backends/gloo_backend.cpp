@@ -4,6 +4,8 @@
 // Compiled into a module of its own, since Gloo brings its own shared libraries and C++ runtime.
 // This file uses only Gloo's connections and buffers; the algorithms are the runtime's. Gloo's
 // exceptions end here.
+#include <netinet/in.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -12,6 +14,8 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -22,6 +26,7 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
@@ -46,45 +51,98 @@ struct AddressRecord {
   char bytes[gloo::transport::Address::kMaxByteSize] = {};
 };
 
+// Any rank can reach any other one, and connects to it when the first message goes there. Most
+// pairs of ranks never talk: those of one host have faster ways, and an algorithm has few partners.
 class Mesh : public gloo::Context {
  public:
-  Mesh(int rank, int size) : gloo::Context(rank, size) {}
+  Mesh(int rank, int size)
+      : gloo::Context(rank, size), addresses_(static_cast<std::size_t>(size)) {}
 
-  // Collective over the world. Passes Gloo's exceptions on to the caller.
-  bool connect(std::shared_ptr<gloo::transport::Device> device, const GroupContext& group,
-               ErrorText& error) {
+  // Learns where the others listen. Collective over the world. Passes Gloo's exceptions on to the
+  // caller, as connect_to() does.
+  bool meet(std::shared_ptr<gloo::transport::Device> device, const GroupContext& group,
+            ErrorText& error) {
     device_ = std::move(device);
-    setTimeout(std::chrono::milliseconds(group.timeout_ms));
     // Gloo's own connectFullMesh() would need a store; the exchange of the runtime replaces it.
     transportContext_ = device_->createContext(rank, size);
-    transportContext_->setTimeout(getTimeout());
-    // A Gloo pair listens for exactly one peer, so each peer gets an address of its own.
+    // A peer that is late for an operation is late for the connection, too.
+    transportContext_->setTimeout(kForEver);
+    // Of each rank's pairs, that with rank p is number p, since there is one with itself.
+    for (int peer = 0; peer < size; ++peer) transportContext_->createPair(peer);
+    return address_of(rank).getSeq() == rank ? learn_sockets(group, error)
+                                             : learn_pairs(group, error);
+  }
+
+  bool is_connected_to(int peer) const {
+    return addresses_[static_cast<std::size_t>(peer)].empty();
+  }
+
+  // Once for each peer; blocks until the peer does the same. No ranks can wait
+  // for each other in a circle: of two, the one with the greater address waits only for the
+  // network.
+  void connect_to(int peer) {
+    std::vector<char>& address = addresses_[static_cast<std::size_t>(peer)];
+    getPair(peer)->connect(address);
+    address = {};
+  }
+
+ private:
+  using Address = gloo::transport::tcp::Address;
+
+  Address address_of(int peer) { return Address(getPair(peer)->address().bytes()); }
+
+  // One socket listens for all pairs, and an address is that of the socket and the pair's number.
+  bool learn_sockets(const GroupContext& group, ErrorText& error) {
+    const sockaddr_storage mine = address_of(rank).getSockaddr();
+    const std::size_t bytes =
+        mine.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    return learn(group, &mine, bytes, false, error, [&](int peer, const void* theirs) {
+      sockaddr_storage socket{};
+      std::memcpy(&socket, theirs, bytes);
+      addresses_[static_cast<std::size_t>(peer)] = Address(socket, rank).bytes();
+      return true;
+    });
+  }
+
+  // Gloo before 2024: each pair listens at a socket of its own.
+  bool learn_pairs(const GroupContext& group, ErrorText& error) {
     std::vector<AddressRecord> mine(static_cast<std::size_t>(size));
     for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      const std::vector<char> bytes = transportContext_->createPair(peer)->address().bytes();
+      const std::vector<char> bytes = getPair(peer)->address().bytes();
       AddressRecord& record = mine[static_cast<std::size_t>(peer)];
       if (bytes.size() > sizeof record.bytes) return error.set("a Gloo address is too long");
       record.length = static_cast<std::uint32_t>(bytes.size());
       std::memcpy(record.bytes, bytes.data(), bytes.size());
     }
+    return learn(group, mine.data(), sizeof(AddressRecord), true, error,
+                 [&](int peer, const void* theirs) {
+                   AddressRecord record;
+                   std::memcpy(&record, theirs, sizeof record);
+                   if (record.length > sizeof record.bytes) return false;
+                   addresses_[static_cast<std::size_t>(peer)].assign(record.bytes,
+                                                                     record.bytes + record.length);
+                   return true;
+                 });
+  }
+
+  template <typename Keep>
+  bool learn(const GroupContext& group, const void* mine, std::size_t bytes, bool bytes_to_each,
+             ErrorText& error, Keep keep) {
     const void* const* theirs = nullptr;
     const std::size_t* lengths = nullptr;
-    if (!group.services->exchange(mine.data(), sizeof(AddressRecord), true, &theirs, &lengths,
-                                  error)) {
+    if (!group.services->exchange(mine, bytes, bytes_to_each, &theirs, &lengths, error)) {
       return false;
     }
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
-      AddressRecord record;
-      if (lengths[peer] != sizeof record) return error.set("rank %d sent no Gloo address", peer);
-      std::memcpy(&record, theirs[peer], sizeof record);
-      if (record.length > sizeof record.bytes) return error.set("malformed address of a rank");
-      transportContext_->getPair(peer)->connect(
-          std::vector<char>(record.bytes, record.bytes + record.length));
+      if (lengths[peer] != bytes || !keep(peer, theirs[peer])) {
+        return error.set("rank %d sent no Gloo address", peer);
+      }
     }
     return true;
   }
+
+  std::vector<std::vector<char>> addresses_;  // by rank; empty: this rank, and who is connected
 };
 
 class GlooLinks final : public PeerLinks {
@@ -120,8 +178,9 @@ class GlooLinks final : public PeerLinks {
   void abort() noexcept override {
     const std::lock_guard<std::mutex> lock(mutex_);
     aborted_ = true;
-    if (waiting_ == nullptr) return;
     try {
+      if (connecting_ != nullptr) connecting_->close();
+      if (waiting_ == nullptr) return;
       // The mutex keeps wait_for() from destroying the buffer meanwhile.
       waiting_->abortWaitRecv();
       waiting_->abortWaitSend();
@@ -151,6 +210,7 @@ class GlooLinks final : public PeerLinks {
   Ticket post(int rank, std::uint64_t tag, void* data, std::size_t bytes, bool is_send) noexcept {
     const NoBrokenPipe quiet;
     try {
+      reach(rank);
       Transfer transfer{mesh_->createUnboundBuffer(data, bytes), is_send};
       if (is_send) {
         transfer.buffer->send(rank, tag);
@@ -167,6 +227,19 @@ class GlooLinks final : public PeerLinks {
     }
     failed_ = true;
     return 0;
+  }
+
+  // abort() ends it, too.
+  void reach(int rank) {
+    if (mesh_->is_connected_to(rank)) return;
+    const auto connecting = [&](gloo::transport::Pair* pair) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (aborted_) throw std::runtime_error("the job is ending");
+      connecting_ = pair;
+    };
+    connecting(mesh_->getPair(rank).get());
+    mesh_->connect_to(rank);
+    connecting(nullptr);
   }
 
   bool wait_for(Transfer& transfer, ErrorText& error) noexcept {
@@ -196,8 +269,9 @@ class GlooLinks final : public PeerLinks {
   bool failed_ = false;
   ErrorText failure_;  // the first failure
 
-  std::mutex mutex_;  // guards the two members below
+  std::mutex mutex_;  // guards the members below
   gloo::transport::UnboundBuffer* waiting_ = nullptr;
+  gloo::transport::Pair* connecting_ = nullptr;  // it lives as long as the mesh
   bool aborted_ = false;
 };
 
@@ -227,6 +301,16 @@ std::shared_ptr<gloo::transport::Device> create_device(const gloo::transport::tc
   return device;
 }
 
+// The ranks before and after this one in the order of ranks, as far as they are on other hosts.
+std::set<int> neighbours_elsewhere(const GroupContext& group) {
+  const int size = group.world_size;
+  std::set<int> neighbours;
+  for (const int peer : {(group.rank + size - 1) % size, (group.rank + 1) % size}) {
+    if (group.hosts[peer] != group.hosts[group.rank]) neighbours.insert(peer);
+  }
+  return neighbours;
+}
+
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const NoBrokenPipe quiet;  // Gloo's own thread starts here and inherits the signal mask
   try {
@@ -235,7 +319,9 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
     where.hostname = group.address;
     auto device = create_device(where);
     auto mesh = std::make_shared<Mesh>(group.rank, group.world_size);
-    if (!mesh->connect(std::move(device), group, error)) return nullptr;
+    if (!mesh->meet(std::move(device), group, error)) return nullptr;
+    // So a network that lets no rank through shows now, and not in the middle of a training.
+    for (const int peer : neighbours_elsewhere(group)) mesh->connect_to(peer);
     return new GlooLinks(std::move(mesh));
   } catch (const std::exception& failure) {
     error.set("connecting the ranks with Gloo over %s: %s", group.address, failure.what());
