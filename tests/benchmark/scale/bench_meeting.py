@@ -15,6 +15,7 @@ import sys
 
 from growth import exponents
 
+PHASES = ("meeting", "cards", "vote", "second_vote", "gloo", "gloo_vote")
 COSTS = ("CPU", "memory", "bytes sent")
 
 
@@ -24,7 +25,7 @@ def measure(build, ranks, per_host):
     if done.returncode != 0:
         sys.exit(f"bench_meeting: {ranks} ranks: {done.stderr}")
     took = json.loads(done.stdout)
-    wall = sum(took[phase]["wall_s"] for phase in ("meeting", "cards", "vote", "second_vote"))
+    wall = sum(took[phase]["wall_s"] for phase in PHASES)
     return {"wall": wall, "CPU": took["cpu_s"], "memory": took["max_rss_mib"], "bytes sent": took["bytes_sent"]}
 
 

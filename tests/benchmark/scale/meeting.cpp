@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs rank 0 to meet all other ranks: hora-meeting RANKS RANKS_PER_HOST
+// What it costs rank 0 to meet all other ranks: hora-meeting RANKS RANKS_PER_HOST [full-mesh]
 //
-// This process is rank 0, with the real door and the real exchanges: the meeting itself, and the
-// three rounds that connect the leaders of the hosts (hosts_bootstrap.cpp). A child plays all other
-// ranks in one thread: it proves itself, gives its parts, and drops what it is sent. Prints one
-// line of JSON: wall and CPU seconds by phase, the bytes that rank 0 sent, its memory.
+// This process is rank 0, with the real door and the real exchanges: the meeting itself, the three
+// rounds that connect the leaders of the hosts (hosts_bootstrap.cpp), and the two of Gloo
+// (gloo_backend.cpp): full-mesh is how that was done once, with an address for each pair of ranks.
+// A child plays all other ranks in one thread: it proves itself, gives its parts, and drops what it
+// is sent. Prints one line of JSON: wall and CPU seconds by phase, the bytes that rank 0 sent, its
+// memory.
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -18,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -42,7 +45,11 @@ using namespace hora::collectives;
 namespace {
 
 constexpr std::chrono::minutes kPatience{10};
-constexpr int kRounds = 3;
+constexpr const char* kRoundNames[] = {"cards", "vote", "second_vote", "gloo", "gloo_vote"};
+constexpr int kRounds = std::size(kRoundNames);
+constexpr int kGlooRound = 3;
+constexpr std::size_t kSocketBytes = 16;   // sockaddr_in
+constexpr std::size_t kRecordBytes = 136;  // an address of Gloo with its length
 constexpr const char* kToken = "the token of this job";
 constexpr int kPortsPerAddress = 20'000;
 
@@ -70,14 +77,36 @@ std::string own_rank_info(int rank, int ranks_per_host) {
   return encode_rank_info(info);
 }
 
-// What a rank gives in round `round`: its card, and then two votes without an objection.
-std::string part_of(int rank, int ranks_per_host, int round) {
-  if (round > 0) return "";
+// The size of the world when each rank gives an address to each other one, else 0.
+int full_mesh = 0;
+
+std::string bytes_of_socket(int host, int rank) {
+  sockaddr_in socket{};
+  socket.sin_family = AF_INET;
+  socket.sin_port = htons(static_cast<std::uint16_t>(32'768 + rank * 7'919 % 28'000));
+  socket.sin_addr.s_addr = htonl(0x0A800000u + static_cast<unsigned>(host));
+  return {reinterpret_cast<const char*>(&socket), sizeof socket};
+}
+
+// What a rank gives in round `round`: its card, votes without an objection, and where it listens.
+std::vector<std::string> parts_of(int rank, int ranks_per_host, int round) {
+  if (round == kGlooRound) {
+    const std::string socket = bytes_of_socket(rank / ranks_per_host, rank);
+    if (full_mesh == 0) return {socket};
+    std::vector<std::string> records;
+    for (int peer = 0; peer < full_mesh; ++peer) {
+      std::string& record = records.emplace_back(kRecordBytes, '\0');
+      record.replace(4, socket.size(), socket);
+      std::memcpy(record.data() + kRecordBytes - sizeof peer, &peer, sizeof peer);
+    }
+    return records;
+  }
+  if (round > 0) return {""};
   const bool leads = rank % ranks_per_host == 0;
   WireWriter out;
   out.text(leads ? address_of(rank / ranks_per_host, rank) : "");
   out.text("");
-  return out.take();
+  return {out.take()};
 }
 
 // --- all other ranks -----------------------------------------------------------------------------
@@ -193,7 +222,7 @@ class Crowd {
     out.u8(static_cast<std::uint8_t>(ControlMessage::kExchange));
     out.varint(0);
     out.varint(static_cast<std::uint64_t>(heard - 1));
-    out.texts({part_of(rank, per_host_, heard - 1)});
+    out.texts(parts_of(rank, per_host_, heard - 1));
     say(at(rank).socket, out.take());
   }
 
@@ -266,16 +295,16 @@ void be_rank_0(os::Fd listener, int size, int ranks_per_host, pid_t crowd) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   for (int round = 0; round < kRounds; ++round) {
-    auto parts =
-        oob.exchange(0, all, {part_of(0, ranks_per_host, round)}, Clock::now() + kPatience);
+    auto parts = oob.exchange(0, all, parts_of(0, ranks_per_host, round), Clock::now() + kPatience);
     if (!parts) die(parts.error().message);
-    if ((*parts)[static_cast<std::size_t>(size) - 1] != part_of(size - 1, ranks_per_host, round)) {
+    if ((*parts)[static_cast<std::size_t>(size) - 1] !=
+        parts_of(size - 1, ranks_per_host, round)[0]) {
       die("the parts were mixed up");
     }
     if (const Status sent = world->channel->flush(-1, Clock::now() + kPatience); !sent) {
       die(sent.error().message);
     }
-    out[round == 0 ? "cards" : round == 1 ? "vote" : "second_vote"] = watch.lap();
+    out[kRoundNames[round]] = watch.lap();
   }
   int status = 0;
   if (::waitpid(crowd, &status, 0) != crowd || status != 0) die("the other ranks failed");
@@ -290,12 +319,14 @@ void be_rank_0(os::Fd listener, int size, int ranks_per_host, pid_t crowd) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int size = argc == 3 ? std::atoi(argv[1]) : 0;
-  const int ranks_per_host = argc == 3 ? std::atoi(argv[2]) : 0;
-  if (size < 2 || ranks_per_host < 1) {
-    std::fprintf(stderr, "usage: hora-meeting RANKS RANKS_PER_HOST\n");
+  const int size = argc > 2 ? std::atoi(argv[1]) : 0;
+  const int ranks_per_host = argc > 2 ? std::atoi(argv[2]) : 0;
+  const bool mesh = argc == 4 && std::strcmp(argv[3], "full-mesh") == 0;
+  if (size < 2 || ranks_per_host < 1 || argc != (mesh ? 4 : 3)) {
+    std::fprintf(stderr, "usage: hora-meeting RANKS RANKS_PER_HOST [full-mesh]\n");
     return 2;
   }
+  if (mesh) full_mesh = size;
   if (os::raise_file_limit() < static_cast<std::size_t>(size) + 64) die("too few descriptors");
   auto listener = open_control_listener(*parse_ip_address("127.0.0.1"));
   if (!listener) die(listener.error().message);
