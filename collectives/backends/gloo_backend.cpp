@@ -104,7 +104,7 @@ class Mesh : public gloo::Context {
     });
   }
 
-  // Gloo before 2024: each pair listens at a socket of its own.
+  // Older Gloo, such as that of Debian 12: each pair listens at a socket of its own.
   bool learn_pairs(const GroupContext& group, ErrorText& error) {
     std::vector<AddressRecord> mine(static_cast<std::size_t>(size));
     for (int peer = 0; peer < size; ++peer) {
