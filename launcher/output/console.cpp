@@ -12,11 +12,12 @@ namespace hora::launcher {
 // are ignored here.
 Console::Console(os::EventLoop& loop, int fd)
     : fd_(fd),
-      writer_(loop, {[this](int, std::size_t bytes) {
-                       std::lock_guard lock(mutex_);
-                       held_ -= bytes;
-                     },
-                     [this](int, int errnum) { broken_ = errnum; }}) {}
+      writer_(loop, OutputWriter::Wake::kAtOnce,
+              {[this](int, std::size_t bytes) {
+                 std::lock_guard lock(mutex_);
+                 held_ -= bytes;
+               },
+               [this](int, int errnum) { broken_ = errnum; }}) {}
 
 void Console::say(std::string text) {
   if (text.empty()) return;

@@ -13,12 +13,16 @@
 #include <cerrno>
 #include <chrono>
 #include <system_error>
+#include <utility>
 
 #include "rendezvous/os/service_thread.h"
 
 namespace hora::launcher {
 
 namespace {
+
+// Hosts get their credit back when a write is done, so no write is much larger than a window.
+constexpr std::size_t kMostInOneWrite = 256 * 1024;
 
 // Wakes the thread out of a write() that blocks; the handler does nothing.
 int wake_signal() { return SIGRTMIN; }
@@ -40,8 +44,8 @@ void let_in_wake_signal() {
 
 }  // namespace
 
-OutputWriter::OutputWriter(os::EventLoop& loop, Handlers handlers)
-    : loop_(loop), handlers_(std::move(handlers)) {}
+OutputWriter::OutputWriter(os::EventLoop& loop, Wake wake, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)), wake_(wake) {}
 
 void OutputWriter::start() {
   install_wake_signal();
@@ -68,35 +72,54 @@ OutputWriter::~OutputWriter() {
   thread_.join();
 }
 
+// With the mutex held. The item becomes part of the last one, if that is for the same descriptor.
+bool OutputWriter::append(const Item& item) {
+  if (queue_.empty() || item.text.empty()) return false;
+  Item& last = queue_.back();
+  if (last.fd != item.fd || last.to_close.valid() || last.settles || last.done) return false;
+  if (last.text.size() + item.text.size() > kMostInOneWrite) return false;
+  last.text += item.text;
+  last.credits.insert(last.credits.end(), item.credits.begin(), item.credits.end());
+  return true;
+}
+
 void OutputWriter::queue(Item item) {
   {
     std::lock_guard lock(mutex_);
     if (!thread_.joinable()) {
-      const bool is_work = !item.text.empty() || item.credit > 0 || item.to_close.valid();
+      const bool is_work = !item.text.empty() || !item.credits.empty() || item.to_close.valid();
       if (!is_work) {
         if (item.done) loop_.post(std::move(item.done));
         return;
       }
       start();
     }
-    queue_.push_back(std::move(item));
+    if (!append(item)) queue_.push_back(std::move(item));
   }
-  ready_.notify_one();
+  if (wake_ == Wake::kAtOnce) return ready_.notify_one();
+  if (std::exchange(wakes_at_end_, true)) return;
+  loop_.defer([this, alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
+    wakes_at_end_ = false;
+    ready_.notify_one();
+  });
 }
 
 void OutputWriter::write(int fd, std::string text, int host, std::size_t credit) {
-  queue({fd, std::move(text), host, credit, {}, {}, false});
+  std::vector<Credit> credits;
+  if (credit > 0) credits.push_back({host, credit});
+  queue({fd, std::move(text), std::move(credits), {}, {}, false});
 }
 
 void OutputWriter::close(os::Fd file) {
   const int fd = file.get();
-  queue({fd, {}, -1, 0, {}, std::move(file), false});
+  queue({fd, {}, {}, {}, std::move(file), false});
 }
 
-void OutputWriter::settle(int fd) { queue({fd, {}, -1, 0, {}, {}, true}); }
+void OutputWriter::settle(int fd) { queue({fd, {}, {}, {}, {}, true}); }
 
 void OutputWriter::flush(std::function<void()> done) {
-  queue({-1, {}, -1, 0, std::move(done), {}, false});
+  queue({-1, {}, {}, std::move(done), {}, false});
 }
 
 void OutputWriter::run() {
@@ -112,13 +135,12 @@ void OutputWriter::run() {
     for (Item& item : batch) {
       write_item(item);
       if (item.to_close.valid() || item.settles) close_item(item);
-      if (item.credit > 0 || item.done) {
-        // Handlers run on the loop's thread, in the order of the items.
-        loop_.post([this, host = item.host, credit = item.credit, done = std::move(item.done)] {
-          if (credit > 0) handlers_.on_written(host, credit);
-          if (done) done();
-        });
-      }
+      if (item.credits.empty() && !item.done) continue;
+      // Handlers run on the loop's thread, in the order of the items.
+      loop_.post([this, credits = std::move(item.credits), done = std::move(item.done)] {
+        for (const Credit& credit : credits) handlers_.on_written(credit.host, credit.bytes);
+        if (done) done();
+      });
     }
     batch.clear();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes to descriptors that may block (a terminal under Ctrl-S, a slow pipe, a stuck file system)
-// without ever blocking the event loop: one thread, one queue, in the order of submission.
+// without ever blocking the event loop: one thread, one queue, in the order of submission. Texts
+// for one descriptor that wait behind each other are one write.
 //
 // The queue is bounded by the flow control of the agent protocol: what was written is reported
 // back, and only then may the agents send more.
@@ -10,8 +11,10 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -31,13 +34,19 @@ class OutputWriter {
     std::function<void(int fd, int errnum)> on_broken;
   };
 
-  OutputWriter(os::EventLoop& loop, Handlers handlers);
+  // When the thread learns of what was submitted. At the end of the loop's turn, only the loop's
+  // thread may submit; otherwise any thread may. The lines of thousands of ranks would cost a
+  // wake-up each.
+  enum class Wake : std::uint8_t { kAtOnce, kAtEndOfTurn };
+
+  OutputWriter(os::EventLoop& loop, Wake wake, Handlers handlers);
   // Stops at once; what is still queued is lost. Call flush() first for a clean end.
   ~OutputWriter();
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
 
-  // Queues `text` for `fd`. `credit` bytes are reported to on_written(host) once it is written.
+  // Queues `text` for `fd`. `credit` bytes are reported to
+  // on_written(host) once it is written.
   void write(int fd, std::string text, int host, std::size_t credit);
   // Behind all that was queued before: closes `file`, or, of a descriptor that stays open, closes a
   // duplicate. Either lets a file system that has put off writing say that it cannot.
@@ -47,11 +56,14 @@ class OutputWriter {
   void flush(std::function<void()> done);
 
  private:
+  struct Credit {
+    int host;
+    std::size_t bytes;
+  };
   struct Item {
     int fd = -1;
     std::string text;
-    int host = -1;
-    std::size_t credit = 0;
+    std::vector<Credit> credits;
     std::function<void()> done;
     os::Fd to_close;
     bool settles = false;
@@ -60,12 +72,17 @@ class OutputWriter {
   void start();  // with the mutex held
   void run();
   void queue(Item item);
+  bool append(const Item& item);
   void write_item(const Item& item);
   void close_item(Item& item);
   void tell_broken(int fd, int errnum);
 
   os::EventLoop& loop_;
   Handlers handlers_;
+  const Wake wake_;
+  bool wakes_at_end_ = false;  // of this turn
+  // What the loop has been asked to do at its end looks here first.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::mutex mutex_;
   std::condition_variable ready_;
   std::condition_variable exited_;

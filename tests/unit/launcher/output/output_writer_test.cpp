@@ -5,9 +5,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "launcher/output/console.h"
 #include "rendezvous/os/fd.h"
@@ -35,11 +38,13 @@ TEST_CASE("text arrives in order, credit comes back, flush is last") {
   auto loop = std::move(*os::EventLoop::create());
   Pipe pipe;
   std::size_t credit = 0;
-  OutputWriter writer(*loop, {[&](int host, std::size_t bytes) {
-                                REQUIRE(host == 3);
-                                credit += bytes;
-                              },
-                              [](int, int) { FAIL("nothing is broken"); }});
+  const auto wake = GENERATE(OutputWriter::Wake::kAtOnce, OutputWriter::Wake::kAtEndOfTurn);
+  OutputWriter writer(*loop, wake,
+                      {[&](int host, std::size_t bytes) {
+                         REQUIRE(host == 3);
+                         credit += bytes;
+                       },
+                       [](int, int) { FAIL("nothing is broken"); }});
   std::string expected;
   for (int i = 0; i < 1000; ++i) {
     const std::string line = "line " + std::to_string(i) + "\n";
@@ -75,12 +80,13 @@ TEST_CASE("a broken reader is told once, and credit still comes back") {
   pipe.reader.reset();
   int broken = 0;
   std::size_t credit = 0;
-  OutputWriter writer(*loop, {[&](int, std::size_t bytes) { credit += bytes; },
-                              [&](int fd, int error) {
-                                REQUIRE(fd == pipe.writer.get());
-                                REQUIRE(error == EPIPE);
-                                ++broken;
-                              }});
+  OutputWriter writer(*loop, OutputWriter::Wake::kAtOnce,
+                      {[&](int, std::size_t bytes) { credit += bytes; },
+                       [&](int fd, int error) {
+                         REQUIRE(fd == pipe.writer.get());
+                         REQUIRE(error == EPIPE);
+                         ++broken;
+                       }});
   for (int i = 0; i < 10; ++i) writer.write(pipe.writer.get(), "x", 0, 1);
   writer.flush([&] { loop->stop(); });
   loop->call_after(20s, [&] { loop->stop(); });
@@ -95,8 +101,9 @@ TEST_CASE("a file that is refused when it is closed is told once, behind what wa
   const int gone = ::dup(target.get());
   const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   std::vector<std::pair<int, int>> broken;
-  OutputWriter writer(*loop, {[](int, std::size_t) {},
-                              [&](int fd, int errnum) { broken.emplace_back(fd, errnum); }});
+  OutputWriter writer(
+      *loop, OutputWriter::Wake::kAtOnce,
+      {[](int, std::size_t) {}, [&](int fd, int errnum) { broken.emplace_back(fd, errnum); }});
   writer.write(full, "x", 0, 1);
   writer.close(os::Fd(full));  // is known to be broken already
   ::close(gone);
@@ -108,6 +115,48 @@ TEST_CASE("a file that is refused when it is closed is told once, behind what wa
   REQUIRE(loop->run());
   REQUIRE(broken == std::vector<std::pair<int, int>>{{full, ENOSPC}, {gone, EBADF}});
   REQUIRE(::fcntl(target.get(), F_GETFD) >= 0);
+}
+
+TEST_CASE("threads speak to one console at once, and each line stays whole") {
+  auto loop = std::move(*os::EventLoop::create());
+  Pipe pipe;
+  Console console(*loop, pipe.writer.get());
+  constexpr int kThreads = 4;
+  constexpr int kLines = 500;
+  std::vector<std::thread> speakers;
+  std::atomic<int> speaking = kThreads;
+  for (int each = 0; each < kThreads; ++each) {
+    speakers.emplace_back([&, each] {
+      for (int i = 0; i < kLines; ++i) {
+        console.say(std::to_string(each) + ":" + std::to_string(i) + "\n");
+      }
+      if (--speaking == 0) loop->post([&] { console.flush([&] { loop->stop(); }); });
+    });
+  }
+  std::vector<int> next(kThreads, 0);
+  std::thread reader([&] {
+    std::string got;
+    char chunk[4096];
+    for (int lines = 0; lines < kThreads * kLines;) {
+      const ssize_t n = ::read(pipe.reader.get(), chunk, sizeof chunk);
+      if (n <= 0) break;
+      got.append(chunk, static_cast<std::size_t>(n));
+      for (std::size_t end; (end = got.find('\n')) != std::string::npos; ++lines) {
+        const std::string line = got.substr(0, end);
+        got.erase(0, end + 1);
+        const int who = line.empty() ? -1 : line[0] - '0';
+        const bool known = who >= 0 && who < kThreads;
+        if (!known || line != std::to_string(who) + ":" + std::to_string(next[who])) return;
+        ++next[who];
+      }
+    }
+  });
+  loop->call_after(20s, [&] { loop->stop(); });
+  REQUIRE(loop->run());
+  for (std::thread& speaker : speakers) speaker.join();
+  pipe.writer.reset();
+  reader.join();
+  REQUIRE(next == std::vector<int>(kThreads, kLines));
 }
 
 TEST_CASE("a console says the begin of what is too long for it") {
@@ -160,7 +209,8 @@ TEST_CASE("a reader that never reads does not keep the writer from ending") {
   auto loop = std::move(*os::EventLoop::create());
   Pipe pipe;
   auto writer = std::make_unique<OutputWriter>(
-      *loop, OutputWriter::Handlers{[](int, std::size_t) {}, [](int, int) {}});
+      *loop, OutputWriter::Wake::kAtOnce,
+      OutputWriter::Handlers{[](int, std::size_t) {}, [](int, int) {}});
   writer->write(pipe.writer.get(), std::string(1 << 20, 'x'), 0, 0);
   // Wait until the pipe is full: the thread blocks, or is about to.
   char byte;
@@ -203,7 +253,7 @@ TEST_CASE("a writer that writes nothing has no thread") {
   auto loop = std::move(*os::EventLoop::create());
   bool flushed = false;
   {
-    OutputWriter writer(*loop,
+    OutputWriter writer(*loop, OutputWriter::Wake::kAtOnce,
                         {[](int, std::size_t) {}, [](int, int) { FAIL("nothing is broken"); }});
     writer.write(STDOUT_FILENO, "", 0, 0);
     writer.settle(STDOUT_FILENO);
