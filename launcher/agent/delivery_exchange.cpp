@@ -3,6 +3,7 @@
 // launcher would have sent, and the launcher can name them by one hash for all hosts.
 #include "launcher/agent/delivery_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "launcher/protocol/agent_limits.h"
@@ -33,16 +34,30 @@ Status DeliveryExchange::fetch(FetchDelivery order) {
     return make_error(ErrorCode::kUsage,
                       "an order to fetch " + std::to_string(order.size_bytes) + " bytes");
   }
-  const std::string id = order.id;
-  auto fetch = std::make_unique<DeliveryFetch>(
-      loop_, order,
-      [this, id](DeliveryFetch::Outcome outcome) { on_fetched(id, std::move(outcome)); });
-  DeliveryFetch& started = *fetch;
-  if (!fetches_.try_emplace(id, std::move(order), std::move(fetch)).second) {
+  const bool waits =
+      std::any_of(to_fetch_.begin(), to_fetch_.end(),
+                  [&order](const FetchDelivery& each) { return each.id == order.id; });
+  if (waits || fetches_.count(order.id) > 0) {
     return make_error(ErrorCode::kUsage, "two orders to fetch one delivery");
   }
-  started.start();
+  to_fetch_.push_back(std::move(order));
+  start_fetches();
   return Ok{};
+}
+
+// A folder of the user's has thousands of parts, and hosts are told of many at a time.
+void DeliveryExchange::start_fetches() {
+  while (!to_fetch_.empty() && fetches_.size() < kMostFetches) {
+    FetchDelivery order = std::move(to_fetch_.front());
+    to_fetch_.pop_front();
+    const std::string id = order.id;
+    auto fetch = std::make_unique<DeliveryFetch>(
+        loop_, order,
+        [this, id](DeliveryFetch::Outcome outcome) { on_fetched(id, std::move(outcome)); });
+    DeliveryFetch& started = *fetch;
+    fetches_.try_emplace(id, std::move(order), std::move(fetch));
+    started.start();
+  }
 }
 
 void DeliveryExchange::record(const Frame& frame) {
@@ -72,6 +87,7 @@ void DeliveryExchange::on_fetched(const std::string& id, DeliveryFetch::Outcome 
   // It is still on the stack: destroyed by the next turn of the loop.
   loop_.post([finished = std::shared_ptr<DeliveryFetch>(std::move(found->second.second))] {});
   fetches_.erase(found);
+  start_fetches();
   unpack_fetched();
 }
 
@@ -113,6 +129,7 @@ void DeliveryExchange::forget(const std::string& id) {
     if (server_) server_->withdraw(id);
     return;
   }
+  to_fetch_.clear();
   fetches_.clear();
   fetched_.clear();
   server_.reset();

@@ -45,6 +45,7 @@ class DeliveryExchange {
     FetchDelivery order;
     DeliveryFetch::Outcome outcome;
   };
+  void start_fetches();
   void on_fetched(const std::string& id, DeliveryFetch::Outcome outcome);
   void unpack_fetched();
   void serve(const std::string& key, const std::string& id,
@@ -55,6 +56,7 @@ class DeliveryExchange {
   std::optional<KeepDelivery> keeping_;
   std::string kept_;  // the frames of it that have come
   bool kept_whole_ = false;
+  std::deque<FetchDelivery> to_fetch_;
   std::map<std::string, std::pair<FetchDelivery, std::unique_ptr<DeliveryFetch>>> fetches_;
   std::deque<Fetched> fetched_;
   std::unique_ptr<DeliveryServer> server_;  // from the first delivery on

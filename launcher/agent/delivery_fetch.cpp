@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever goes wrong with a source has the same end: refuse() notes why and turns to the next one.
-// Nothing is retried, since the launcher is a source that always works.
+// Only a source that asks for it is tried again, since the launcher is one that always works.
 #include "launcher/agent/delivery_fetch.h"
 
 #include <sys/epoll.h>
@@ -27,6 +27,10 @@ namespace {
 // A host that cannot be reached is found out soon, since the launcher can send as well.
 constexpr std::chrono::milliseconds kReachPatience{2'000};
 constexpr std::chrono::milliseconds kSilencePatience{3'000};
+// With a source that serves others. It takes turns, and the launcher's sending would take longer.
+constexpr std::chrono::seconds kBusyPatience{10};
+constexpr std::chrono::milliseconds kShortestPause{20};
+constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::size_t kChunk = 256 * 1024;
 
@@ -34,11 +38,11 @@ constexpr std::size_t kChunk = 256 * 1024;
 
 DeliveryFetch::DeliveryFetch(os::EventLoop& loop, FetchDelivery order,
                              std::function<void(Outcome)> on_done)
-    : loop_(loop), order_(std::move(order)), on_done_(std::move(on_done)) {}
+    : loop_(loop), order_(std::move(order)), on_done_(std::move(on_done)), pause_(kShortestPause) {}
 
 DeliveryFetch::~DeliveryFetch() { close_all(); }
 
-void DeliveryFetch::start() { try_next(); }
+void DeliveryFetch::start() { try_source(); }
 
 void DeliveryFetch::close_all() {
   loop_.cancel(timer_);
@@ -50,12 +54,20 @@ void DeliveryFetch::close_all() {
   chosen_ = nullptr;
 }
 
-// All addresses at a time: which of them work from here shows soonest by trying.
 void DeliveryFetch::try_next() {
+  ++source_;
+  patient_until_ = {};
+  pause_ = kShortestPause;
+  try_source();
+}
+
+// All addresses at a time: which of them work from here shows soonest by trying.
+void DeliveryFetch::try_source() {
   close_all();
-  if (source_ == order_.sources.size()) return finish(nullptr);
-  const DeliverySource& source = order_.sources[source_++];
+  if (source_ >= order_.sources.size()) return finish(nullptr);
+  const DeliverySource& source = order_.sources[source_];
   last_refusal_ = "no address is known";
+  going_ = false;
   frames_.clear();
   heard_at_ = Clock::now();
   deadline_ = heard_at_ + std::chrono::milliseconds(order_.patience_ms);
@@ -156,7 +168,7 @@ bool DeliveryFetch::hear_challenge(Attempt& attempt) {
 // One read for each turn of the loop: the job's own streams come in between.
 void DeliveryFetch::receive() {
   const auto chunk = os::thread_buffer<DeliveryFetch, kChunk>();
-  const std::size_t wanted = std::min(opener_->missing(), kChunk);
+  const std::size_t wanted = going_ ? std::min(opener_->missing(), kChunk) : 1;
   const ssize_t got = ::recv(chosen_->fd.get(), chunk.data(), wanted, 0);
   if (got < 0 && (os::would_block(errno) || errno == EINTR)) return;
   if (got <= 0) {
@@ -164,6 +176,10 @@ void DeliveryFetch::receive() {
                   std::to_string(order_.size_bytes) + " bytes");
   }
   heard_at_ = Clock::now();
+  if (!going_) {
+    going_ = chunk.data()[0] == kDeliveryGo;
+    return going_ ? void() : try_later();
+  }
   auto opened = opener_->feed({chunk.data(), static_cast<std::size_t>(got)}, frames_);
   if (!opened) return refuse(std::move(opened).error().message);
   if (opener_->missing() > 0) return;
@@ -181,6 +197,20 @@ void DeliveryFetch::give_up(Attempt& attempt) {
     return;
   }
   refuse(last_refusal_);
+}
+
+// Longer each time, and no two hosts alike, or all that wait would ask in step.
+void DeliveryFetch::try_later() {
+  const auto now = Clock::now();
+  if (patient_until_ == Clock::time_point{}) patient_until_ = now + kBusyPatience;
+  if (now > patient_until_) return refuse("it serves others all the time");
+  close_all();
+  const auto spread = static_cast<unsigned char>(os::random_bytes(1)[0]);
+  timer_ = loop_.call_after(pause_ + pause_ * spread / 256, [this] {
+    timer_ = 0;
+    try_source();
+  });
+  pause_ = std::min(2 * pause_, kLongestPause);
 }
 
 void DeliveryFetch::refuse(std::string why) {

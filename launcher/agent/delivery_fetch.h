@@ -43,6 +43,8 @@ class DeliveryFetch {
   };
 
   void try_next();
+  void try_source();
+  void try_later();
   void begin(const std::string& address, int port);
   void on_event(Attempt& attempt);
   bool greet(Attempt& attempt);
@@ -57,7 +59,10 @@ class DeliveryFetch {
   os::EventLoop& loop_;
   FetchDelivery order_;
   std::function<void(Outcome)> on_done_;
-  std::size_t source_ = 0;  // the one that is tried next
+  std::size_t source_ = 0;           // the one that is tried
+  Clock::time_point patient_until_;  // with a source that is busy
+  std::chrono::milliseconds pause_;  // before it is asked again
+  bool going_ = false;               // it has said so
   std::vector<std::unique_ptr<Attempt>> attempts_;
   Attempt* chosen_ = nullptr;             // it sends
   std::optional<DeliveryOpener> opener_;  // of what it sends

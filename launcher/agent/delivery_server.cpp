@@ -21,8 +21,8 @@ namespace hora::launcher {
 
 namespace {
 
-// The launcher gives a source two peers at a time, and a few more when other sources fail.
-constexpr std::size_t kMostPeers = 64;
+// Who has not proved to be of the job. The hosts of a large job may all connect at one time.
+constexpr std::size_t kMostStrangers = 128;
 constexpr int kAcceptsPerTurn = 16;
 constexpr std::size_t kSentPerTurn = 256 * 1024;
 constexpr std::chrono::milliseconds kLook{500};
@@ -79,8 +79,7 @@ void DeliveryServer::accept_some() {
 // burden there either.
 void DeliveryServer::admit(os::Fd fd) {
   // A newcomer may be of the job, so a stranger gives way to it.
-  if (peers_.size() >= kMostPeers) drop_oldest_stranger();
-  if (peers_.size() >= kMostPeers) return;  // all of them are the job's own
+  if (peers_.size() - served_ >= kMostStrangers) drop_oldest_stranger();
   const Number number = next_++;
   Peer& peer = peers_[number];
   peer.fd = std::move(fd);
@@ -145,7 +144,12 @@ bool DeliveryServer::challenge(Peer& peer) {
 bool DeliveryServer::check_proof(Peer& peer) {
   const std::string wanted = delivery_proof(key_, DeliveryRole::kFetching, peer.talk);
   if (!equals_in_constant_time(peer.heard, wanted)) return false;
+  const char answer = served_ < kMostServed ? kDeliveryGo : kDeliveryLater;
+  if (::send(peer.fd.get(), &answer, 1, MSG_NOSIGNAL) != 1 || answer == kDeliveryLater) {
+    return false;
+  }
   peer.proved = true;
+  ++served_;
   peer.seal.emplace(delivery_seal_key(key_, peer.talk));
   peer.deadline = Clock::now() + kReadPatience;
   return loop_.change(peer.fd.get(), EPOLLOUT).has_value();
@@ -166,6 +170,7 @@ bool DeliveryServer::send_some(Peer& peer) {
 void DeliveryServer::drop(Number number) {
   const auto found = peers_.find(number);
   loop_.unwatch(found->second.fd.get());
+  if (found->second.proved) --served_;
   peers_.erase(found);
 }
 

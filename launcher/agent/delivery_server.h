@@ -62,6 +62,7 @@ class DeliveryServer {
   std::string key_;
   std::map<std::string, std::shared_ptr<const std::string>> offers_;
   std::map<Number, Peer> peers_;  // the oldest first
+  std::size_t served_ = 0;        // of them, those that have proved to be of the job
   Number next_ = 1;
   os::EventLoop::TimerId timer_ = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/fleet/tree_delivery.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hora::launcher {
@@ -64,7 +65,10 @@ void TreeDelivery::pack_more() {
 }
 
 void TreeDelivery::on_packed(const TreePart& part, Result<PartPacker::Frames> frames) {
-  const std::vector<int> hosts = std::move(packing_.extract(part.hash).mapped());
+  std::vector<int> hosts = std::move(packing_.extract(part.hash).mapped());
+  // The first ones get it from here, and are the first to serve it: others for each part.
+  const auto first = static_cast<std::ptrdiff_t>(packed_++ % hosts.size());
+  std::rotate(hosts.begin(), hosts.begin() + first, hosts.end());
   if (!frames) {
     // The job cannot start any more, so nothing else needs to be packed.
     to_pack_.clear();

@@ -58,6 +58,7 @@ class TreeDelivery {
   // By hash: the hosts that wait for the part.
   std::map<std::string, std::vector<int>> to_pack_;
   std::map<std::string, std::vector<int>> packing_;
+  std::size_t packed_ = 0;  // parts, so far
   PartPacker packer_;
 };
 

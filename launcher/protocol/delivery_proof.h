@@ -3,7 +3,8 @@
 // delivery. The key itself does not travel between them.  [pure]
 //
 //   fetching: kDeliveryMagic nonce id     serving: nonce proof     fetching: proof
-//   serving: the delivery's frames, as many bytes as the launcher has said; end of stream
+//   serving: kDeliveryGo, the delivery's frames, as many bytes as the launcher has said; end of
+//   stream. Or kDeliveryLater, end of stream: it serves as many as it can, ask again
 //
 // The frames may hold what the user keeps private, so they are encrypted and authenticated
 // (agent/delivery_seal.h) with a key that follows from the job's and both nonces. What the
@@ -21,11 +22,18 @@
 
 namespace hora::launcher {
 
-inline constexpr std::string_view kDeliveryMagic = "HORA-PART-3\n";
+inline constexpr std::string_view kDeliveryMagic = "HORA-PART-4\n";
 inline constexpr std::size_t kDeliveryNonce = 32;
 inline constexpr std::size_t kDeliveryId = 64;
 inline constexpr std::size_t kDeliveryProof = 32;
 inline constexpr std::size_t kDeliveryHello = kDeliveryMagic.size() + kDeliveryNonce + kDeliveryId;
+
+// What a host asks for at a time. More would share its link, and be unpacked no earlier.
+inline constexpr std::size_t kMostFetches = 4;
+// What a host serves at a time.
+inline constexpr std::size_t kMostServed = 16;
+inline constexpr char kDeliveryGo = 'g';
+inline constexpr char kDeliveryLater = 'l';
 
 enum class DeliveryRole { kFetching, kServing };
 

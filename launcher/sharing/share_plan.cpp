@@ -54,13 +54,25 @@ SharePlan::Steps SharePlan::ready(int host, bool serves) {
   return next();
 }
 
-// It is not made to wait once more: it has lost time already, and its trouble may be its own.
+// It is not made to wait: it has lost time already. Other sources are tried once, as its trouble
+// may be its own.
 SharePlan::Steps SharePlan::failed(int host) {
   const auto found = members_.find(host);
   if (found == members_.end() || found->second.state != State::kFetching) return {};
-  end_fetch(found->second);
+  Member& member = found->second;
+  std::vector<int> tried = member.sources;
+  end_fetch(member);
   if (++failures_ >= kMostFailures) given_up_ = true;
-  Steps steps{send(host)};
+  std::vector<int> others;
+  if (member.tried.empty() && !given_up_) others = sources(tried);
+  Steps steps;
+  if (others.empty()) {
+    steps.push_back(send(host));
+  } else {
+    member.tried = std::move(tried);
+    begin_fetch(host, others);
+    steps.push_back({host, std::move(others)});
+  }
   for (Step& step : next()) steps.push_back(std::move(step));
   return steps;
 }
@@ -142,11 +154,11 @@ void SharePlan::stop_serving(int host, const Member& member) {
 
 // The least busy one, and another for the case that the first is of no use. That is rare, so it
 // does not count as a peer of the other.
-std::vector<int> SharePlan::sources() const {
+std::vector<int> SharePlan::sources(const std::vector<int>& but) const {
   std::vector<int> found;
-  if (serving_.empty() || serving_.begin()->first >= kPeersAtATime) return found;
   for (auto each = serving_.begin(); each != serving_.end() && found.size() < kSources; ++each) {
-    found.push_back(each->second);
+    if (found.empty() && each->first >= kPeersAtATime) break;
+    if (std::find(but.begin(), but.end(), each->second) == but.end()) found.push_back(each->second);
   }
   return found;
 }

@@ -4,7 +4,7 @@
 //
 //   unknown --want()--> waiting --> sent by the launcher ---------> holds it, serves others
 //                          ^  \--> fetches from hosts --ready()--/
-//                          |            | failed(): the launcher sends it
+//                          |            | failed(): from others, then the launcher sends it
 //
 // Hosts come and go at any time, so there is no tree that is drawn in advance: a host that waits
 // takes a source that is free, and becomes one. The number of sources at least doubles with each
@@ -44,7 +44,8 @@ class SharePlan {
   Steps want(int host, int hosts);
   // It has the delivery, whoever it is from.
   Steps ready(int host, bool serves);
-  // It could not fetch it from its sources: the first step is that the launcher sends it.
+  // It could not fetch it from its sources: the first step is that it tries others, or, the second
+  // time, that the launcher sends it.
   Steps failed(int host);
   // This source was of no use to somebody.
   void refuse(int source);
@@ -70,6 +71,7 @@ class SharePlan {
   struct Member {
     State state = State::kWaiting;
     std::vector<int> sources;  // while it fetches; the first one counts as its source
+    std::vector<int> tried;    // those of its first fetch, if that has failed
     int peers = 0;             // that fetch from it
     int refusals = 0;
     int load() const { return peers + refusals; }
@@ -77,7 +79,7 @@ class SharePlan {
 
   Steps next();
   Step send(int host);
-  std::vector<int> sources() const;
+  std::vector<int> sources(const std::vector<int>& but = {}) const;
   void begin_fetch(int host, std::vector<int> sources);
   void end_fetch(Member& member);
   void set_load(int source, int peers, int refusals);

@@ -123,6 +123,7 @@ class OddSource {
     if (read(fd, kDeliveryProof, deadline) != delivery_proof(kKey, DeliveryRole::kFetching, talk)) {
       return;
     }
+    (void)net::send_all(fd, {&kDeliveryGo, 1}, deadline);
     DeliverySealer sealer(delivery_seal_key(kKey, talk));
     send_(fd, sealer);
   }
@@ -140,6 +141,33 @@ class OddSource {
   os::Fd listener_;
   int port_ = 0;
   std::thread thread_;
+};
+
+// What comes, which may be less where the connection ends.
+std::string read_from(int fd, std::size_t size, Deadline deadline) {
+  std::string bytes(size, '\0');
+  for (std::size_t have = 0; have < size;) {
+    const auto got = net::receive_some(fd, bytes.data() + have, size - have, deadline);
+    if (!got || *got == 0) return bytes.substr(0, have);
+    have += *got;
+  }
+  return bytes;
+}
+
+// A host of the job that asks for the delivery and reads the first byte of the answer.
+struct AskingPeer {
+  os::Fd fd;
+  DeliveryTalk talk{Delivery::get().id, std::string(kDeliveryNonce, 'm'), {}};
+  std::string answer;
+
+  AskingPeer(int port, Deadline deadline) : fd(net::connect_tcp(here(port), deadline).value()) {
+    REQUIRE(net::send_all(fd.get(), std::string(kDeliveryMagic) + talk.fetching_nonce + talk.id,
+                          deadline));
+    talk.serving_nonce =
+        read_from(fd.get(), kDeliveryNonce + kDeliveryProof, deadline).substr(0, kDeliveryNonce);
+    REQUIRE(net::send_all(fd.get(), delivery_proof(kKey, DeliveryRole::kFetching, talk), deadline));
+    answer = read_from(fd.get(), 1, deadline);
+  }
 };
 
 // Whatever the agent sends to who says this, until it closes.
@@ -324,28 +352,14 @@ TEST_CASE("what travels between hosts cannot be read on the way") {
   TestHost first;
   const int port = first.keep();
   const Deadline deadline = Clock::now() + 20s;
-  const auto fd = net::connect_tcp(here(port), deadline).value();
   const Delivery& wanted = Delivery::get();
-  const auto read = [&](std::size_t size) {
-    std::string bytes(size, '\0');
-    for (std::size_t have = 0; have < size;) {
-      const auto got = net::receive_some(fd.get(), bytes.data() + have, size - have, deadline);
-      REQUIRE(got);
-      REQUIRE(*got > 0);
-      have += *got;
-    }
-    return bytes;
-  };
-  DeliveryTalk talk{wanted.id, std::string(kDeliveryNonce, 'm'), {}};
-  REQUIRE(net::send_all(fd.get(), std::string(kDeliveryMagic) + talk.fetching_nonce + talk.id,
-                        deadline));
-  talk.serving_nonce = read(kDeliveryNonce + kDeliveryProof).substr(0, kDeliveryNonce);
-  REQUIRE(net::send_all(fd.get(), delivery_proof(kKey, DeliveryRole::kFetching, talk), deadline));
-  const std::string sealed = read(sealed_size(wanted.frames.size()));
+  const AskingPeer peer(port, deadline);
+  CHECK(peer.answer == std::string(1, kDeliveryGo));
+  const std::string sealed = read_from(peer.fd.get(), sealed_size(wanted.frames.size()), deadline);
   // The header of the part names its files.
   CHECK(wanted.frames.find("bin/tool") != std::string::npos);
   CHECK(sealed.find("bin/tool") == std::string::npos);
-  DeliveryOpener opener(delivery_seal_key(kKey, talk), wanted.frames.size());
+  DeliveryOpener opener(delivery_seal_key(kKey, peer.talk), wanted.frames.size());
   std::string opened;
   CHECK(opener.feed(sealed, opened));
   CHECK(opened == wanted.frames);
@@ -360,6 +374,51 @@ TEST_CASE("silent strangers do not keep a host of the job out") {
   }
   TestHost second;
   CHECK(second.fetch({at(port)}).here);
+}
+
+TEST_CASE("a source that serves as many as it can is asked again") {
+  TestHost first;
+  const int port = first.keep();
+  const Deadline deadline = Clock::now() + 20s;
+  // They do not read, so they are served until they close.
+  std::vector<AskingPeer> served;
+  for (std::size_t i = 0; i < kMostServed; ++i) {
+    served.emplace_back(port, deadline);
+    REQUIRE(served.back().answer == std::string(1, kDeliveryGo));
+  }
+  CHECK(AskingPeer(port, deadline).answer == std::string(1, kDeliveryLater));
+  TestHost second;
+  const Delivery& wanted = Delivery::get();
+  second.agent.send(
+      FrameType::kFetch,
+      encode(FetchDelivery{wanted.id, wanted.frames.size(), kKey, {at(port)}, 20'000}));
+  CHECK_THROWS(second.agent.wait_for(FrameType::kDelivered, Milliseconds(500)));
+  served.clear();
+  const auto report = second.report();
+  CHECK(report.here);
+  CHECK(report.refusals.empty());
+}
+
+TEST_CASE("a host fetches a few deliveries at a time, however many it is told of") {
+  const os::Fd listener = net::listen_tcp(here(0)).value();
+  const int port = net::local_endpoint(listener.get())->port;
+  TestHost host;
+  std::string id = Delivery::get().id;
+  for (std::size_t i = 0; i < kMostFetches + 2; ++i) {
+    id[0] = static_cast<char>('0' + i);
+    host.agent.send(FrameType::kFetch, encode(FetchDelivery{id, 9, kKey, {at(port)}, 20'000}));
+  }
+  std::vector<os::Fd> asked;
+  const auto accept = [&](std::chrono::milliseconds patience) {
+    if (!net::wait_readable(listener.get(), Clock::now() + patience, "a fetch")) return false;
+    asked.push_back(std::move((*net::accept_tcp(listener.get()).value()).fd));
+    return true;
+  };
+  for (std::size_t i = 0; i < kMostFetches; ++i) REQUIRE(accept(20s));
+  CHECK_FALSE(accept(300ms));
+  asked.pop_back();  // that source is of no use: the next delivery's turn
+  CHECK(accept(20s));
+  CHECK_FALSE(host.report().here);
 }
 
 TEST_CASE("nobody listens once the launcher has said so, nor after the end") {

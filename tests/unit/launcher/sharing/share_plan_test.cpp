@@ -139,6 +139,21 @@ TEST_CASE("a host that reaches nobody costs one more send") {
   CHECK_FALSE(play.plan.has_given_up());
 }
 
+TEST_CASE("who has bad luck with its sources tries others before the launcher") {
+  SharePlan plan(Sharing::kAlways);
+  for (int host = 0; host < 4; ++host) CHECK(plan.want(host, 16).front().sources.empty());
+  for (int host = 0; host < 4; ++host) CHECK(plan.ready(host, true).empty());
+  REQUIRE(plan.want(4, 16) == SharePlan::Steps{{4, {0, 1}}});
+  plan.refuse(0);
+  plan.refuse(1);
+  CHECK(plan.failed(4) == SharePlan::Steps{{4, {2, 3}}});
+  plan.refuse(2);
+  plan.refuse(3);
+  CHECK(plan.failed(4) == SharePlan::Steps{{4, {}}});
+  plan.ready(4, true);
+  CHECK(plan.is_settled());
+}
+
 TEST_CASE("a source that nobody reaches is not asked for ever") {
   Play play(Sharing::kAuto);
   int asked = 0;
