@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -135,3 +136,28 @@ def test_a_snapshot_of_torch_elastic(horarun, hosts, shared):
     assert whole[1] == ["attempt 0: begins with epoch 0, 2 ranks"]
     assert lossy[1] == [*whole[1], "attempt 1: begins with epoch 4, 2 ranks"]
     assert lossy[0][-1] == whole[0][-1] and whole[0][-1].startswith("weights ")
+
+
+def tutorial():
+    """PyTorch's own program, from a checkout of its repository of examples, and one of the same shape."""
+    name = "distributed/ddp-tutorial-series/multigpu_torchrun.py"
+    checkout = os.environ.get("HORA_PYTORCH_EXAMPLES")
+    needed = pytest.mark.skipif(not checkout, reason="HORA_PYTORCH_EXAMPLES names no checkout of pytorch/examples")
+    return ["snapshot_on_gpus.py", pytest.param(os.path.join(checkout or "", name), marks=needed)]
+
+
+@has_torch
+@pytest.mark.parametrize("program", tutorial(), ids=["of the same shape", "PyTorch's own"])
+def test_a_tutorials_program_for_gpus(horarun, shared, tmp_path, program):
+    """Runs unchanged on a double of the devices, loses rank 1 in epoch 6, and goes on from the snapshot of epoch 4."""
+    words = (f"{shared}/on_gpu_double.py", "--dies", "1:6", os.path.join(shared, program), 10, 4, "--batch_size", 64)
+    done = horarun.run("-np", 2, "--max-restarts", 3, PYTHON, *words, cwd=tmp_path).expect(0)
+    assert "horarun: rank 1 on localhost exited with code 13" in done.messages
+    assert "restart 1 of 3" in done.messages and "restart 2" not in done.messages
+    epochs = {
+        rank: [int(epoch) for epoch in re.findall(r"Epoch (\d+) \| (?:Batchsize|Steps)", "\n".join(lines))]
+        for rank, lines in done.ranks().items()
+    }
+    assert epochs[1] == [*range(7), *range(4, 10)], done
+    assert epochs[0] in ([*range(6), *range(4, 10)], epochs[1]), done  # the end of rank 1 may come first
+    assert (tmp_path / "snapshot.pt").exists()
