@@ -18,6 +18,7 @@
 #include "launcher/options/option_spelling.h"
 #include "launcher/options/pod_options.h"
 #include "launcher/options/program_sections.h"
+#include "launcher/options/rank_programs.h"
 #include "launcher/options/rankfile_options.h"
 #include "launcher/options/settings.h"
 #include "launcher/options/usage_text.h"
@@ -232,6 +233,26 @@ Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled)
                " without blanks, or put -- before a program of that name");
 }
 
+// Two places for programs would leave open whose ranks come first.
+Status check_program_files(const OptionValues& values, const Spelled& spelled) {
+  if (values.has("--multi-prog")) {
+    if (values.has("--module")) return usage("--module is for a program, --multi-prog for a file");
+    if (spelled.command.size() == 1 && !spelled.command.front().empty()) return Ok{};
+    return usage("--multi-prog: expected one file in place of the program" +
+                 (spelled.command.size() < 2
+                      ? std::string()
+                      : ", found " + quote(spelled.command[1]) + " behind it"));
+  }
+  if (!values.has("--programs")) return Ok{};
+  const std::string file = "--programs " + values.text("--programs");
+  if (!spelled.command.empty()) {
+    return usage(file + " has the programs of the job, found " + quote(spelled.command.front()) +
+                 " behind it");
+  }
+  if (values.has("--module")) return usage("--module is for a line of " + file);
+  return Ok{};
+}
+
 Status check_command(const OptionValues& values, const Spelled& spelled) {
   HORA_TRY(check_forgotten_comma(values, spelled));
   const bool is_smoke = values.has("--smoke");
@@ -242,8 +263,19 @@ Status check_command(const OptionValues& values, const Spelled& spelled) {
     return usage("--smoke brings its own program; --module is for yours");
   }
   if (is_smoke) return Ok{};
+  HORA_TRY(check_program_files(values, spelled));
+  if (values.has("--programs")) return Ok{};
   if (spelled.command.empty() || spelled.command.front().empty()) {
     return usage("no program to run; expected: horarun [options] program [arguments]");
+  }
+  return Ok{};
+}
+
+// What has programs of its own needs no ':'.
+Status check_colon(const OptionValues& values) {
+  if (values.has("--smoke")) return usage("--smoke brings its own program, found ':'");
+  for (const char* option : {"--programs", "--multi-prog"}) {
+    if (values.has(option)) return usage(std::string(option) + " cannot be used with ':'");
   }
   return Ok{};
 }
@@ -335,9 +367,7 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   if (values->has("--join")) return parse_join(*spelled, *values);
 
   HORA_TRY(check_command(*values, *spelled));
-  if (values->has("--smoke") && !sections->empty()) {
-    return usage("--smoke brings its own program, found ':'");
-  }
+  if (!sections->empty()) HORA_TRY(check_colon(*values));
   JobSpec job;
   std::vector<std::string> warnings = settled->warnings;
   if (auto warning = colon_warning(*spelled, *sections)) warnings.push_back(std::move(*warning));
@@ -350,6 +380,12 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   job.command = std::move(spelled->command);
   // The module is found by the interpreter that the ranks' PATH has.
   if (values->has("--module")) job.command.insert(job.command.begin(), {"python3", "-m"});
+  if (values->has("--programs")) {
+    const auto programs = read_program_file(values->text("--programs"), inputs);
+    if (!programs) return programs.error();
+    HORA_TRY(use_program_file(*programs, *spelled, inputs, job, warnings));
+  }
+  if (values->has("--multi-prog")) HORA_TRY(use_rank_programs(inputs, job));
   HORA_TRY(read_program_sections(*sections, *spelled, inputs, job, warnings));
   HORA_TRY(read_rankfile(*values, inputs, job));
   HORA_TRY(check_host_filter(job));

@@ -12,6 +12,8 @@
 #include "launcher/options/option_check.h"
 #include "launcher/options/settings.h"
 #include "launcher/plan/plan.h"
+#include "launcher/text/logical_lines.h"
+#include "launcher/text/shell_words.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -31,6 +33,10 @@ std::string name_of(std::size_t number, const std::vector<std::string>& command)
   return command.empty() ? text : text + " (" + visible_line(command.front()) + ")";
 }
 
+std::string name_of(std::size_t number, const ProgramSection& section) {
+  return section.place.empty() ? name_of(number, section.spelled.command) : section.place;
+}
+
 // Cuts the command at its first ':' and returns the words behind it, if there are any.
 std::optional<std::vector<std::string>> cut(Spelled& spelled) {
   auto& words = spelled.command;
@@ -47,30 +53,22 @@ bool is_own_option(const SpelledOption& option) {
 }
 
 Status check_section(const ProgramSection& section, std::size_t number) {
-  const std::string name = name_of(number, section.command);
-  for (const SpelledOption& option : section.options) {
+  const bool in_file = !section.place.empty();
+  for (const SpelledOption& option : section.spelled.options) {
     if (!is_own_option(option)) {
-      return usage(name + ": " + option.typed +
-                   " is for the whole job; put it before the first program");
+      return usage(name_of(number, section) + ": " + option.typed +
+                   " is for the whole job; put it " +
+                   (in_file ? "on the command line" : "before the first program"));
     }
   }
-  if (section.command.empty() || section.command.front().empty()) {
+  const auto& command = section.spelled.command;
+  if (command.empty() || command.front().empty()) {
+    if (in_file) {
+      return usage(section.place + ": no program; expected: -np N program [arguments]");
+    }
     return usage("no program behind ':' number " + std::to_string(number - 1) +
                  "; expected: ... : -np N program [arguments]; put -- before a program to pass ':' "
                  "on to it");
-  }
-  return Ok{};
-}
-
-// Elastic epochs and mpirun number and start the ranks by their own rules.
-Status check_kind_of_job(const JobSpec& job) {
-  if (job.elastic) {
-    return usage(
-        "several programs (':') cannot be used with elastic jobs, whose number of ranks changes");
-  }
-  if (job.by_mpirun) {
-    return usage(
-        "several programs (':') cannot be used with --mpi; --pmi runs MPI programs without mpirun");
   }
   return Ok{};
 }
@@ -79,7 +77,7 @@ Status check_kind_of_job(const JobSpec& job) {
 // the same files; what they say of the job has been read with that program.
 Result<OptionValues> settle_section(const ProgramSection& section, const Spelled& first,
                                     const ProcessInputs& inputs) {
-  Spelled with_files = section;
+  Spelled with_files = section.spelled;
   for (const SpelledOption& option : first.options) {
     const std::string_view name = long_name(*option.row);
     if (name == "--config-file" || name == "--no-config") with_files.options.push_back(option);
@@ -93,17 +91,20 @@ Result<OptionValues> settle_section(const ProgramSection& section, const Spelled
 
 Result<Program> read_section(const ProgramSection& section, const Spelled& first,
                              const ProcessInputs& inputs, std::vector<std::string>& warnings) {
+  const auto& options = section.spelled.options;
   const bool has_number =
-      std::any_of(section.options.begin(), section.options.end(),
+      std::any_of(options.begin(), options.end(),
                   [](const SpelledOption& option) { return long_name(*option.row) == kNumber; });
   if (!has_number) {
-    return usage("-np is missing; each program behind ':' needs its number of ranks");
+    const std::string_view which = section.place.empty() ? " behind ':'" : "";
+    return usage("-np is missing; each program" + std::string(which) +
+                 " needs its number of ranks");
   }
   auto values = settle_section(section, first, inputs);
   if (!values) return std::move(values).error();
   Program program;
   program.ranks = values->count(kNumber).value_or(0);
-  program.command = section.command;
+  program.command = section.spelled.command;
   if (values->has("--module")) program.command.insert(program.command.begin(), {"python3", "-m"});
   // The reader of these options fills a job; only its variables are of interest.
   JobSpec part;
@@ -112,29 +113,108 @@ Result<Program> read_section(const ProgramSection& section, const Spelled& first
   return program;
 }
 
-}  // namespace
-
-Result<std::vector<ProgramSection>> take_program_sections(Spelled& spelled) {
+// Those behind the first ':' of the words of `first`, from program `number` on.
+Result<std::vector<ProgramSection>> sections_behind(Spelled& first, std::size_t number,
+                                                    const std::string& place) {
   std::vector<ProgramSection> sections;
   // Each section is read as a command line: its options end at its program, where a ':' may be the
   // value of an option before that and is the end of the program behind it.
-  for (auto rest = cut(spelled); rest; rest = cut(sections.back())) {
-    const std::size_t number = sections.size() + 2;
+  for (auto rest = cut(first); rest; rest = cut(sections.back().spelled)) {
     auto section = read_spelling(*rest, kVerbLaunch);
     if (!section) {
-      return std::move(section).error().with_context("program " + std::to_string(number));
+      const std::size_t at = number + sections.size();
+      return std::move(section).error().with_context(place.empty() ? "program " + std::to_string(at)
+                                                                   : place);
     }
-    sections.push_back(std::move(*section));
+    sections.push_back({std::move(*section), place});
   }
-  std::size_t number = 2;
+  return sections;
+}
+
+Status check_sections(const std::vector<ProgramSection>& sections, std::size_t number) {
   for (const ProgramSection& section : sections) HORA_TRY(check_section(section, number++));
+  return Ok{};
+}
+
+Result<std::vector<ProgramSection>> read_line(const LogicalLine& line, const std::string& path) {
+  const std::string place = path + ":" + std::to_string(line.number);
+  const auto words = split_shell_words(line.text);
+  if (!words) return words.error().with_context(place);
+  auto spelled = read_spelling(*words, kVerbLaunch);
+  if (!spelled) return std::move(spelled).error().with_context(place);
+  auto more = sections_behind(*spelled, 2, place);
+  if (!more) return more;
+  more->insert(more->begin(), {std::move(*spelled), place});
+  HORA_TRY(check_sections(*more, 1));
+  return more;
+}
+
+Status check_sum(std::int64_t sum) {
+  if (sum <= kMaxRanks) return Ok{};
+  return usage("the programs ask for " + std::to_string(sum) + " ranks; a job has at most " +
+               std::to_string(kMaxRanks));
+}
+
+// Appends what the sections say to job.programs, and adds their ranks to job.num_proc.
+Status add_programs(const std::vector<ProgramSection>& sections, const Spelled& first,
+                    const ProcessInputs& inputs, JobSpec& job, std::vector<std::string>& warnings) {
+  // Each number is within the limit of -np, their sum need not be.
+  std::int64_t sum = job.num_proc;
+  for (const ProgramSection& section : sections) {
+    auto program = read_section(section, first, inputs, warnings);
+    if (!program) {
+      return std::move(program).error().with_context(name_of(job.programs.size() + 1, section));
+    }
+    sum += program->ranks;
+    job.programs.push_back(std::move(*program));
+  }
+  HORA_TRY(check_sum(sum));
+  job.num_proc = static_cast<int>(sum);
+  return Ok{};
+}
+
+}  // namespace
+
+// Elastic epochs and mpirun number and start the ranks by their own rules.
+Status check_may_have_programs(const JobSpec& job) {
+  if (job.elastic) {
+    return usage(
+        "several programs cannot be used with elastic jobs, whose number of ranks changes");
+  }
+  if (job.by_mpirun) {
+    return usage(
+        "several programs cannot be used with --mpi; --pmi runs MPI programs without mpirun");
+  }
+  return Ok{};
+}
+
+Result<std::vector<ProgramSection>> take_program_sections(Spelled& spelled) {
+  auto sections = sections_behind(spelled, 2, "");
+  if (!sections) return sections;
+  HORA_TRY(check_sections(*sections, 2));
+  return sections;
+}
+
+Result<std::vector<ProgramSection>> read_program_file(const std::string& path,
+                                                      const ProcessInputs& inputs) {
+  const auto text = inputs.read_file(path);
+  if (!text) return usage("--programs: " + text.error().message);
+  std::vector<ProgramSection> sections;
+  for (const LogicalLine& line : logical_lines(*text)) {
+    auto read = read_line(line, path);
+    if (!read) return read;
+    std::move(read->begin(), read->end(), std::back_inserter(sections));
+  }
+  if (sections.empty()) {
+    return usage(path + ": no program; expected lines such as: -np N program [arguments]");
+  }
   return sections;
 }
 
 // A program may have a ':' among its arguments; only one with -np behind it looks like mpirun's.
 std::optional<std::string> colon_warning(const Spelled& first,
                                          const std::vector<ProgramSection>& sections) {
-  const Spelled& last = sections.empty() ? first : sections.back();
+  const Spelled& last = sections.empty() ? first : sections.back().spelled;
   if (!last.after_dashes) return std::nullopt;
   const auto& words = last.command;
   const auto colon = std::find(words.begin(), words.end(), kSeparator);
@@ -149,28 +229,41 @@ Status read_program_sections(const std::vector<ProgramSection>& sections, const 
                              const ProcessInputs& inputs, JobSpec& job,
                              std::vector<std::string>& warnings) {
   if (sections.empty()) return Ok{};
-  HORA_TRY(check_kind_of_job(job));
+  HORA_TRY(check_may_have_programs(job));
   if (job.num_proc == 0) {
     return usage(name_of(1, job.command) + ": -np is missing; each of several programs needs it");
   }
   // Its variables are its own, as those of the others are.
   job.programs.push_back({job.command, job.num_proc, std::exchange(job.variables, {})});
-  // Each number is within the limit of -np, their sum need not be.
-  std::int64_t sum = job.num_proc;
-  for (const ProgramSection& section : sections) {
-    auto program = read_section(section, first, inputs, warnings);
-    if (!program) {
-      return std::move(program).error().with_context(
-          name_of(job.programs.size() + 1, section.command));
-    }
-    sum += program->ranks;
-    job.programs.push_back(std::move(*program));
+  return add_programs(sections, first, inputs, job, warnings);
+}
+
+Status use_program_file(const std::vector<ProgramSection>& sections, const Spelled& first,
+                        const ProcessInputs& inputs, JobSpec& job,
+                        std::vector<std::string>& warnings) {
+  HORA_TRY(check_may_have_programs(job));
+  const int asked = std::exchange(job.num_proc, 0);
+  job.variables.clear();  // they are read again, with those of each program
+  std::vector<SpelledOption> common;
+  std::copy_if(first.options.begin(), first.options.end(), std::back_inserter(common),
+               [](const SpelledOption& option) {
+                 const std::string_view name = long_name(*option.row);
+                 return name == "--env" || name == "--env-file";
+               });
+  auto with_common = sections;
+  for (ProgramSection& section : with_common) {
+    auto& options = section.spelled.options;
+    options.insert(options.begin(), common.begin(), common.end());
   }
-  if (sum > kMaxRanks) {
-    return usage("the programs ask for " + std::to_string(sum) + " ranks; a job has at most " +
-                 std::to_string(kMaxRanks));
+  HORA_TRY(add_programs(with_common, first, inputs, job, warnings));
+  if (asked != 0 && asked != job.num_proc) {
+    return usage("-np " + std::to_string(asked) + ": the programs of the file ask for " +
+                 std::to_string(job.num_proc) + " ranks; leave -np out");
   }
-  job.num_proc = static_cast<int>(sum);
+  job.command = job.programs.front().command;
+  if (job.programs.size() > 1) return Ok{};
+  job.variables = std::move(job.programs.front().variables);
+  job.programs.clear();
   return Ok{};
 }
 

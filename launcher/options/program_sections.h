@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// "-np 2 ./a : -np 2 ./b": jobs of several programs, as mpirun and Hydra have them.  [pure]
+// "-np 2 ./a : -np 2 ./b", or the same in a file: jobs of several programs, as mpirun and Hydra
+// have them.  [pure]
 #pragma once
 
 #include <optional>
@@ -13,8 +14,14 @@
 
 namespace hora::launcher {
 
-// What stands behind one ':', up to the next.
-using ProgramSection = Spelled;
+// What stands behind one ':', up to the next, or in a line of a file.
+struct ProgramSection {
+  Spelled spelled;
+  std::string place;  // "FILE:3" in a file of programs; else empty
+};
+
+// Errors (kUsage): a job that can have one program only.
+Status check_may_have_programs(const JobSpec& job);
 
 // Takes from `spelled` what stands behind the first ':' of its command, and returns it by program;
 // none for a job of one program. Behind "--" a ':' is an argument like any other.
@@ -25,6 +32,18 @@ Result<std::vector<ProgramSection>> take_program_sections(Spelled& spelled);
 // argument here; nothing for other command lines. After take_program_sections().
 std::optional<std::string> colon_warning(const Spelled& first,
                                          const std::vector<ProgramSection>& sections);
+
+// What --programs names: all programs, the first one included. Errors (kUsage) begin with the file
+// and the line.
+Result<std::vector<ProgramSection>> read_program_file(const std::string& path,
+                                                      const ProcessInputs& inputs);
+
+// Sets job.programs, and job.num_proc to their sum; `first` has the options that stood before the
+// file, whose -x are for every program. A file of one program makes a job of one.
+// Errors (kUsage): as below; -np that is not the sum.
+Status use_program_file(const std::vector<ProgramSection>& sections, const Spelled& first,
+                        const ProcessInputs& inputs, JobSpec& job,
+                        std::vector<std::string>& warnings);
 
 // Sets job.programs, and job.num_proc to their sum. `job` is that of the first program, complete,
 // and `first` are its options, configuration included.

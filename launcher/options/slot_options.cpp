@@ -90,8 +90,9 @@ Status read_ranks_per_host(const OptionValues& values, JobSpec& job) {
 // Pods that are to be made have ranks without a word.
 Status check_there_are_ranks(const OptionValues& values, const JobSpec& job) {
   if (values.verb() == kVerbKubernetes) return Ok{};
-  // A rankfile has both.
-  const bool has_ranks = has_rankfile(values) || is_elastic(values);
+  // A rankfile has both, and a file of programs has its number.
+  const bool has_ranks = has_rankfile(values) || is_elastic(values) || values.has("--programs") ||
+                         values.has("--multi-prog");
   if (job.num_proc > 0 || !job.hosts.empty() || has_ranks) return Ok{};
   return usage("-np is missing; give the number of ranks, or hosts with slots, such as -H a:2,b:2");
 }

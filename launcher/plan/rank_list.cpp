@@ -35,10 +35,13 @@ Result<RankList> RankList::parse(std::string_view text, std::string_view origin)
   return list;
 }
 
-bool RankList::contains(int rank) const {
-  return std::any_of(ranges_.begin(), ranges_.end(), [rank](const auto& range) {
-    return rank >= range.first && rank <= range.second;
-  });
+std::optional<int> RankList::index_of(int rank) const {
+  int before = 0;
+  for (const auto& [first, last] : ranges_) {
+    if (rank >= first && rank <= last) return before + rank - first;
+    before += last - first + 1;
+  }
+  return std::nullopt;
 }
 
 int RankList::largest() const {

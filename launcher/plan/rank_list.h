@@ -2,6 +2,7 @@
 // Ranks that the user lists: "0,4-7", or "none".  [pure]
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,7 +16,9 @@ class RankList {
   // Errors (kUsage) say the column and what was expected there.
   static Result<RankList> parse(std::string_view text, std::string_view origin);
 
-  bool contains(int rank) const;
+  bool contains(int rank) const { return index_of(rank).has_value(); }
+  // How many ranks of the list, as it was written, are before this one.
+  std::optional<int> index_of(int rank) const;
   int largest() const;  // -1: of no rank
 
  private:

@@ -125,3 +125,38 @@ def test_one_variable_for_each_program(horarun, tmp_path):
         cwd=tmp_path,
     ).expect(0)
     assert done.ranks() == {0: ["7  unset"], 1: ["3 5 unset"], 2: ["file"]}, done
+
+
+def test_a_file_of_programs(horarun, hosts, tmp_path):
+    """As mpirun's --app and Hydra's -configfile have it."""
+    hosts(2)
+    file = tmp_path / "programs"
+    show = "sh -c 'echo \"$0 $RANK/$WORLD_SIZE $A $B\"'"
+    file.write_text(f"# two programs\n\n-np 1 -x A=own {show} first\n-np 2 \\\n  {show} 'the second'\n")
+    expected = {0: ["first 0/3 own 2"], 1: ["the second 1/3 1 2"], 2: ["the second 2/3 1 2"]}
+    for name in ("--programs", "--app", "-configfile"):
+        options = ("-H", "node1:2,node2:2", "-x", "A=1", "-x", "B=2")
+        assert horarun.run(*options, name, file).expect(0).ranks() == expected
+    file.write_text("-np 1 true\n-np 1 no-such-program\n")
+    assert "E_PROGRAM_NOT_FOUND" in horarun.run("--app", file).expect(127).messages
+    file.write_text("-np 1 true\n-np 1 -host node2 true\n")
+    assert f"{file}:2: unknown option '-host'" in horarun.run("--app", file).expect(2).messages
+
+
+def test_a_program_for_each_rank(horarun, hosts, tmp_path):
+    """As srun's --multi-prog has it."""
+    hosts(2)
+    file = tmp_path / "ranks"
+    file.write_text("0 echo alone\n1,3 sh -c 'echo \"$0 $RANK\"' offset=%o\n* echo rest %o task=%t\n")
+    done = horarun.run("-np", 6, "-H", "node1:3,node2:3", "--multi-prog", file).expect(0)
+    assert done.ranks() == {
+        0: ["alone"],
+        1: ["offset=0 1"],
+        2: ["rest 0 task=2"],
+        3: ["offset=1 3"],
+        4: ["rest 1 task=4"],
+        5: ["rest 2 task=5"],
+    }
+    file.write_text("0 sleep 60\n1 sh -c 'exit 7'\n")
+    done = horarun.run("--multi-prog", file).expect(7)
+    assert "rank 1 on localhost (sh -c 'exit 7') exited with code 7" in done.messages, done
