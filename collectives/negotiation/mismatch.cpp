@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks have to agree on, checked from the general to the particular, so that the error names
 // the root of a difference rather than a consequence of it.
+#include <cmath>
 #include <cstdio>
 
 #include "collectives/negotiation/coordinator.h"
@@ -106,10 +107,16 @@ std::string members_mismatch(const Sides& sides, const Request& mine, const Requ
                       member_text(mine.members, at), member_text(theirs.members, at));
 }
 
+// A scale that is computed may be NaN on all ranks; the results say so.
+bool same_scale(double mine, double theirs) {
+  return mine == theirs || (std::isnan(mine) && std::isnan(theirs));
+}
+
 // Only reductions use these fields; elsewhere a difference has no effect.
 std::string reduction_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
   if (mine.action != Action::kAllreduce && mine.action != Action::kReducescatter) return {};
-  if (mine.prescale != theirs.prescale || mine.postscale != theirs.postscale) {
+  if (!same_scale(mine.prescale, theirs.prescale) ||
+      !same_scale(mine.postscale, theirs.postscale)) {
     return sides.differ("the scaling", scale_text(mine), scale_text(theirs));
   }
   if (mine.reduce_op != theirs.reduce_op) {

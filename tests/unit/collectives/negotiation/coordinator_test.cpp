@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/negotiation/coordinator.h"
 
+#include <cmath>
+
 #include "tests/support/catch.h"
 
 using namespace hora::collectives;
@@ -157,6 +159,10 @@ TEST_CASE("mismatch: names the tensor, both ranks and both values") {
     CHECK_THAT(mismatch_of(mine, theirs),
                Contains("rank 0 has prescale 1 and postscale 1, rank 1 has prescale 1 and "
                         "postscale 0.5"));
+    mine.postscale = theirs.postscale = std::nan("");
+    CHECK(mismatch_of(mine, theirs).empty());
+    mine.postscale = 1;
+    CHECK_THAT(mismatch_of(mine, theirs), Contains("rank 1 has prescale 1 and postscale nan"));
   }
   SECTION("reduction") {
     Request theirs = mine;
