@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a function on four ranks from within a program, and prints what each rank returned.
 
-python3 docs/examples/run_function.py
+python3 docs/examples/run_function.py      # with the wheel of Hora installed, or its Python packages on PYTHONPATH
 """
 
 import hora
