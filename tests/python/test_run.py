@@ -90,6 +90,22 @@ def test_the_launchers_reason_is_in_the_error():
         hora.run(os._exit, args=(9,), np=1, options=options())
 
 
+def test_what_is_wrong_with_the_launch_is_in_the_error():
+    """In a notebook nobody sees what the launcher prints."""
+    for text, arguments in [
+        (r"-H: column 3: expected the number of slots", dict(hosts="a:b:c")),
+        (r"--hostfile: opening /nowhere/hosts", dict(hostfile="/nowhere/hosts")),
+        (r"--start-timeout: expected a time", dict(options=["--start-timeout", "x"])),
+        (r"no result from ranks \[0, 1, .*, 15\] and 8999984 more\n.*from 1 to 1000000", dict(np=9_000_000)),
+    ]:
+        with pytest.raises(RuntimeError, match=rf"(?s)exit code 2; .*{text}"):
+            hora.run(**{"func": print, "np": 1, "options": options(), **arguments})
+
+
+def test_a_function_that_clears_its_environment():
+    assert hora.run(lambda: os.environ.clear() or 5, np=3, options=options()) == [5, 5, 5]
+
+
 def test_what_cannot_be_called_is_refused_at_once():
     for kind, text, arguments in [
         (TypeError, "function", dict(func="main")),
@@ -99,6 +115,7 @@ def test_what_cannot_be_called_is_refused_at_once():
         (ValueError, "np=0", dict(np=0)),
         (ValueError, "np=-2", dict(np=-2)),
         (ValueError, "np='2'", dict(np="2")),
+        (TypeError, r"hosts=\['a:1'\]: expected text, such as a:2,b:2", dict(hosts=["a:1"])),
     ]:
         with pytest.raises(kind, match=text):
             hora.run(**{"func": print, "np": 1, "options": ["--never-asked"], **arguments})
@@ -170,6 +187,8 @@ def test_horovod_run():
         horovod.run(describe, use_gloo=True, use_mpi=True)
     with pytest.raises(ValueError):
         horovod.run(describe, num_proc=2, np=1)
+    with pytest.raises(ValueError, match=r"^num_proc=0: "):
+        horovod.run(describe, num_proc=0)
 
 
 def test_a_failure_of_horovod_run_has_the_words_of_horovods():

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 WORKER_MODULE = "hora.launch_worker"
 
+# The exit code of a launcher that was called wrongly; also of ranks, of which there is a report.
+_USAGE = 2
+
 # How long an interrupted launcher gets to end its job.
 _END_SECONDS = 30
 
@@ -142,11 +145,11 @@ def _are_local(hosts):
     return bool(hosts) and all(name in ("localhost", "127.0.0.1") for name in hosts)
 
 
-def _plan(words, environment):
+def _plan(words, environment, program=("true",)):
     """What the launcher would do, from --dry-run; RuntimeError says what it finds wrong."""
     asked = subprocess.run(
         # --mpi leaves the places of the ranks to mpirun, but not the hosts.
-        [find_horarun(), *(word for word in words if word != "--mpi"), "--dry-run", "--json", "true"],
+        [find_horarun(), "--dry-run", "--json", *(word for word in words if word != "--mpi"), *program],
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -164,6 +167,15 @@ def _all_slots(words, environment):
         return _plan(words, environment)["world_size"]
     except RuntimeError as error:
         raise ValueError(f"np=None: {error}") from None
+
+
+def _usage_error(command, environment):
+    """What the launcher finds wrong with its command line: it has printed that where the caller may not look."""
+    try:
+        _plan(command, environment, program=())
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return ""
 
 
 def _runs_here(words, hosts, hostfile, environment):
@@ -233,13 +245,16 @@ def run(
     """
     if hosts and hostfile:
         raise ValueError("give hosts= or hostfile=, not both")
+    for name, value in (("hosts", hosts), ("hostfile", hostfile)):
+        if value is not None and not isinstance(value, (str, os.PathLike)):
+            raise TypeError(f"{name}={value!r}: expected text{', such as a:2,b:2' if name == 'hosts' else ''}")
     payload = encode_call(func, args, kwargs, 1 if np is None else np, "np")
     variables = dict(os.environ if env is None else {**os.environ, **env})
     words = []
     if hosts:
         words += ["-H", hosts]
     if hostfile:
-        words += ["--hostfile", hostfile]
+        words += ["--hostfile", os.fspath(hostfile)]
     words += options
     if np is None:
         np = _all_slots(words, variables)
@@ -253,6 +268,11 @@ def run(
     program = [executable or sys.executable, "-m", WORKER_MODULE]
     finished = carry_out(payload, [*words, *program], variables, addresses, stdout, stderr)
     return finished.results(results or np)
+
+
+def _some(ranks):
+    """A list of ranks that may be a million of them."""
+    return f"{ranks[:16]} and {len(ranks) - 16} more" if len(ranks) > 16 else str(ranks)
 
 
 class JobFailed(RuntimeError):
@@ -280,14 +300,14 @@ class Finished:
         if self._code != 0:
             raise JobFailed(
                 f"the job failed with exit code {self._code}"
-                + (f"; no result from ranks {missing}" if missing else "")
+                + (f"; no result from ranks {_some(missing)}" if missing else "")
                 + (f"\n{self._reason}" if self._reason else "")
             )
         for rank in missing:
             if rank in self._outcomes:
                 raise JobFailed(f"rank {rank} failed:\n{self._outcomes[rank][1]}")
         if missing:
-            raise JobFailed(f"the job ended, but no result from ranks {missing}")
+            raise JobFailed(f"the job ended, but no result from ranks {_some(missing)}")
         return [returned[rank] for rank in range(count)]
 
 
@@ -323,7 +343,10 @@ def carry_out(
             stderr=stderr,
             pass_fds=[report.fd],
         )
-    return Finished(code, server.outcomes, report.text())
+    reason = report.text()
+    if code == _USAGE and not reason:
+        reason = _usage_error(words, variables)
+    return Finished(code, server.outcomes, reason)
 
 
 def encode_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> bytes:

@@ -31,6 +31,7 @@ def work() -> str | int:
         connection, link = stack.enter_context(_reach_desk(port, key))
         payload = link.receive()
         connection.settimeout(None)
+        at_start = _rank(otherwise=0)
         code: str | int = 0
         try:
             func, args, kwargs = _unpack(payload, serialization)
@@ -43,7 +44,7 @@ def work() -> str | int:
         except (Exception, SystemExit) as error:
             kind, body = b"E", traceback.format_exc().encode()
             code = error.code if isinstance(error, SystemExit) and error.code else 1
-        link.send(encode_outcome(kind, _rank(), body))
+        link.send(encode_outcome(kind, _rank(at_start), body))
         connection.settimeout(30)
         link.receive()
     return code
@@ -90,13 +91,14 @@ def _reach_desk(port, key):
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
-def _rank():
-    """This process's rank as it is now: in an elastic job it may be another than at the start."""
+def _rank(otherwise):
+    """This process's rank as it is now: in an elastic job it may be another than at the start. The function may have
+    cleared the environment."""
     from hora import basics
 
     if basics.is_initialized():
         return basics.rank()
-    return next((int(os.environ[name]) for name in _RANK_VARIABLES if name in os.environ), 0)
+    return next((int(os.environ[name]) for name in _RANK_VARIABLES if name in os.environ), otherwise)
 
 
 def _unpack(payload, serialization):

@@ -56,6 +56,7 @@ def run(
     if network_interface:
         warnings.warn("network_interface= is deprecated; use network_interfaces=", DeprecationWarning, stacklevel=2)
         network_interfaces = network_interface
+    launch.check_call(func, args, kwargs, num_proc if num_proc is not None else 1, "num_proc")
     if hosts is not None and hostfile is not None:
         raise ValueError("give hosts= or hostfile=, not both")
     if use_gloo and use_mpi:
