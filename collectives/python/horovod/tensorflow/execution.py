@@ -19,7 +19,7 @@ import tensorflow as tf
 from hora import batches
 from hora.exceptions import TensorMismatchError
 from horovod.tensorflow import errors, gpu_nodes
-from horovod.tensorflow.tensors import as_array, as_output
+from horovod.tensorflow.tensors import as_array, as_output, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _Site:
     def finish(self, *_):
         """The results, and the path for errors.checked()."""
         try:
-            return [*batches.finish_all(self.batches), errors.path_of(None)]
+            return [*map(known, batches.finish_all(self.batches)), errors.path_of(None)]
         except TensorMismatchError as error:
             nothing = [np.zeros(0, dtype.as_numpy_dtype) for dtype in self.dtypes]
             return [*nothing, errors.path_of(error)]

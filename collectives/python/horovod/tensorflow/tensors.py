@@ -22,6 +22,7 @@ _EXCHANGED = {
     np.dtype(name)
     for name in ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
 }
+_BFLOAT16 = np.dtype(tf.bfloat16.as_numpy_dtype)
 
 
 class _TensorflowSource(device_arrays.Source):
@@ -62,8 +63,14 @@ def as_array(tensor: Any) -> Any:
     return np.asarray(tensor.numpy(), dtype=tensor.dtype.as_numpy_dtype)
 
 
+def known(array: Any) -> Any:
+    """The same array with a dtype of TensorFlow's: before 2.14, its bfloat16 was not that of ml_dtypes."""
+    return array.view(_BFLOAT16) if array.dtype.name == "bfloat16" else array
+
+
 def as_tensor(array: Any) -> Any:
     """The eager tensor that takes over an array's memory, where the array is aligned."""
+    array = known(array)
     if array.dtype not in _EXCHANGED or not array.size:
         return tf.constant(array)
     try:
