@@ -8,6 +8,7 @@ import jax
 from hora import basics, elastic, objects
 from hora.exceptions import from_text
 from hora.jax import broadcast_parameters
+from hora.jax_operations import ProgramError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def _translate(error):
     """Our own error, where one of our callbacks in a compiled program failed."""
-    return from_text(str(error)) if isinstance(error, jax.errors.JaxRuntimeError) else None
+    return from_text(str(error)) if isinstance(error, ProgramError) else None
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

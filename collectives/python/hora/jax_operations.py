@@ -28,6 +28,23 @@ if TYPE_CHECKING:
     from hora.operations import Pending
     from hora.process_sets import ProcessSet
 
+# Before this release, gradients are computed by a stack of traces.
+_OLD_TRACES = jax.__version_info__ < (0, 4, 36)
+if jax.__version_info__ < (0, 7):
+    # Where these releases trace a function with a custom gradient, they refuse ordered callbacks, and no public
+    # function allows them. Their private names do not change any more.
+    from jax._src import callback, effects
+
+    effects.custom_derivatives_allowed_effects.add_type(callback.OrderedIOEffect)
+
+# What a callback that failed raises from a program.
+if hasattr(jax.errors, "JaxRuntimeError"):
+    ProgramError = jax.errors.JaxRuntimeError
+else:
+    from jaxlib import xla_extension
+
+    ProgramError = xla_extension.XlaRuntimeError
+
 _WIRE = {"none": None, "fp16": jnp.float16, "bf16": jnp.bfloat16}
 
 
@@ -87,6 +104,13 @@ def spec(value: Any, rows: int | None = None) -> Any:
     return jax.ShapeDtypeStruct(shape, value.dtype)
 
 
+def _staged(call: Callable[..., Any], specs: Sequence[Any], *values: Any) -> Any:
+    stage = functools.partial(io_callback, call, specs, ordered=True)
+    # There, io_callback takes values to the gradient that is being computed, even out of its custom rule; a program
+    # within the program keeps them.
+    return jax.jit(stage)(*values) if _OLD_TRACES else stage(*values)
+
+
 def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
     """begin(*arrays) yields operations (hora.operations.Pending) on the values' arrays; returns
     all of their results. `specs` tells what they look like: needed for traced values."""
@@ -107,7 +131,7 @@ def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: S
                 )
         return results
 
-    return list(io_callback(call, list(specs), *values, ordered=True))
+    return list(_staged(call, list(specs), *values))
 
 
 def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:

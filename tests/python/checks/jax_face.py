@@ -7,6 +7,7 @@ import numpy as np
 
 import hora.jax as hvd
 from hora.jax_elastic import JaxState, run
+from hora.jax_operations import ProgramError
 from support.expect import close, raises
 
 jax.config.update("jax_enable_x64", True)
@@ -343,7 +344,7 @@ def check_errors():
         error = raises(hvd.HorovodInternalError, hvd.allreduce, jnp.ones(hvd.rank() + 1), "bad")
         assert "bad" in str(error)
         compiled = jax.jit(lambda x: hvd.allreduce(x, "bad"))
-        error = raises(jax.errors.JaxRuntimeError, lambda: jax.block_until_ready(compiled(jnp.ones(hvd.rank() + 1))))
+        error = raises(ProgramError, lambda: jax.block_until_ready(compiled(jnp.ones(hvd.rank() + 1))))
         assert "TensorMismatchError" in str(error)
         close(hvd.allreduce(jnp.ones(1), op=hvd.Sum), [hvd.size()])
 
