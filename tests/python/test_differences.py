@@ -38,3 +38,10 @@ def test_row_has_a_reason_and_a_test(row):
 
 def test_there_are_rows():
     assert len(ROWS) >= 5
+
+
+def test_every_row_is_in_a_table():
+    """A row behind a blank line would be shown as text."""
+    blank_before = zip(["", *PAGE.read_text().splitlines()], PAGE.read_text().splitlines())
+    loose = [line for before, line in blank_before if line.startswith("|") and not before.startswith("|")]
+    assert all(line.startswith("| Horovod |") for line in loose), loose
