@@ -6,6 +6,7 @@
 #include "launcher/elastic/elastic_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
@@ -53,6 +54,7 @@ void ElasticState::on(const HostsListed& e, TimePoint now, Actions& actions) {
   listed_ = true;
   discovery_problem_.clear();
   registry_.list(e.hosts);
+  if (options_.engine_takes_hosts) registry_.forget_unlisted();
   const std::vector<Host> usable = registry_.available(now);
   for (IncarnationId id = 0; id < roster_.incarnation_count(); ++id) {
     const Roster::AgentIncarnation& known = roster_.incarnation(id);
@@ -67,6 +69,10 @@ void ElasticState::on(const HostsListed& e, TimePoint now, Actions& actions) {
 
 // The last known list stays in use.
 void ElasticState::on(const DiscoveryFailed& e, TimePoint, Actions&) { discovery_problem_ = e.why; }
+
+void ElasticState::on(const AllocationEnded& e, TimePoint, Actions& actions) {
+  finish(launch_cause(e.failure.code, e.failure.message), actions);
+}
 
 void ElasticState::on(const AgentGreeted& e, TimePoint, Actions&) {
   if (roster_.incarnation(e.incarnation).phase == IncarnationPhase::kConnecting)
@@ -195,6 +201,7 @@ void ElasticState::advance(TimePoint now, Actions& actions) {
 // Waits a moment even with enough hosts: others that are about to answer would each cost an epoch.
 void ElasticState::wait_for_hosts(TimePoint now) {
   phase_ = Phase::kWaiting;
+  told_shortage_ = false;
   phase_deadline_ = now + options_.elastic_timeout;
   settle_until_ = now + std::min(options_.settle, options_.elastic_timeout);
 }
@@ -220,6 +227,12 @@ void ElasticState::advance_waiting(TimePoint now, Actions& actions) {
   if (!enough && options_.hosts_are_fixed && !roster_.is_connecting() &&
       !registry_.may_return(now)) {
     return finish_without_hosts(failure::kElasticHosts, shortage(threshold(), now), actions);
+  }
+  if (!enough && epoch_ > 0 && !roster_.is_connecting() && !std::exchange(told_shortage_, true)) {
+    tell(true,
+         shortage(threshold(), now) + "; it waits for more, " +
+             format_duration(options_.elastic_timeout) + " at the most (--elastic-timeout)",
+         actions);
   }
   if (now >= phase_deadline_) {
     finish(launch_cause(failure::kElasticTimeout, shortage(threshold(), now) + " within " +

@@ -39,6 +39,10 @@ struct HostsListed {
 struct DiscoveryFailed {
   std::string why;
 };
+// No host will come any more, and all will go.
+struct AllocationEnded {
+  Failure failure;
+};
 struct AgentGreeted {
   IncarnationId incarnation;
 };
@@ -62,8 +66,8 @@ struct WorkerEnded {
 // next_deadline() has passed.
 struct Tick {};
 
-using ElasticEvent = std::variant<HostsListed, DiscoveryFailed, AgentGreeted, AgentReady, AgentGone,
-                                  WorkerAsked, WorkerEnded, Tick>;
+using ElasticEvent = std::variant<HostsListed, DiscoveryFailed, AllocationEnded, AgentGreeted,
+                                  AgentReady, AgentGone, WorkerAsked, WorkerEnded, Tick>;
 
 // --- actions -------------------------------------------------------------------------------------
 
@@ -109,6 +113,8 @@ struct ElasticOptions {
   Milliseconds settle{5'000};    // for hosts that are being connected, when there are enough others
   Milliseconds leave{20'000};    // for ranks that are no longer needed, to end by themselves
   bool hosts_are_fixed = false;  // no source lists further hosts
+  // A host that failed and is no longer listed was taken: if it is given again, it is a new one.
+  bool engine_takes_hosts = false;
 };
 
 class ElasticState {
@@ -146,6 +152,7 @@ class ElasticState {
 
   void on(const HostsListed&, TimePoint, Actions&);
   void on(const DiscoveryFailed&, TimePoint, Actions&);
+  void on(const AllocationEnded&, TimePoint, Actions&);
   void on(const AgentGreeted&, TimePoint, Actions&);
   void on(const AgentReady&, TimePoint, Actions&);
   void on(const AgentGone&, TimePoint, Actions&);
@@ -192,6 +199,7 @@ class ElasticState {
   EpochSeats epoch_seats_;
   std::vector<std::string> host_order_;  // of the epoch before
 
+  bool told_shortage_ = false;             // in this phase of waiting
   TimePoint phase_deadline_{};             // of waiting, preparing, broken
   std::optional<TimePoint> settle_until_;  // hosts that are being connected are waited for
   std::optional<Plan> notified_;           // what the workers were told to expect

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the user's script again and again, one run at a time. A run ends with hosts or with a
+// Runs a script again and again, one run at a time. A run ends with hosts or with a
 // failure, never with both, and the next one starts an interval later.
 #include "launcher/elastic/host_discovery.h"
 
@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/elastic/discovered_hosts.h"
 #include "launcher/text/duration.h"
 #include "rendezvous/base/text.h"
 
@@ -41,6 +40,12 @@ void HostDiscovery::stop() {
   stopped_ = true;
   loop_.cancel(std::exchange(next_, 0));
   forget_child();
+}
+
+void HostDiscovery::hurry() {
+  if (next_ == 0) return;
+  loop_.cancel(next_);
+  run();
 }
 
 // Unwatch before the child goes, because its destructor closes the descriptors.
@@ -116,7 +121,7 @@ void HostDiscovery::look() {
 void HostDiscovery::conclude(std::string problem) {
   forget_child();
   if (problem.empty()) {
-    auto hosts = parse_discovered_hosts(output_, options_.default_slots);
+    auto hosts = handlers_.read(output_);
     if (hosts) {
       handlers_.on_hosts(std::move(*hosts));
     } else {

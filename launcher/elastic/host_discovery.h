@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a discovery script again and again, and tells what it printed. On the event loop's thread.
+// Runs a discovery script again and again, the user's or an engine's, and tells what it printed. On
+// the event loop's thread.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/plan/host_list.h"
 #include "launcher/process/piped_child.h"
+#include "rendezvous/base/result.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher::elastic {
@@ -18,11 +21,12 @@ class HostDiscovery {
  public:
   struct Options {
     std::string script;                          // a line for /bin/sh
-    int default_slots = 1;                       // of a line without any
     std::chrono::milliseconds interval{1'000};   // from the end of a run to the next
     std::chrono::milliseconds patience{30'000};  // then a run is killed and has failed
   };
   struct Handlers {
+    // What the script has printed.
+    std::function<Result<std::vector<Host>>(std::string_view output)> read;
     std::function<void(std::vector<Host> hosts)> on_hosts;
     // One line: how it failed, and what it wrote to standard error.
     std::function<void(std::string why)> on_failure;
@@ -35,6 +39,8 @@ class HostDiscovery {
 
   // The first run begins now.
   void start() { run(); }
+  // The next run begins now, if none is under way.
+  void hurry();
   // No run after this; one that is under way is killed.
   void stop();
 

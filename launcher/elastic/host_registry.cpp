@@ -35,6 +35,12 @@ void HostRegistry::list(const std::vector<Host>& hosts) {
   }
 }
 
+void HostRegistry::forget_unlisted() {
+  for (Entry& entry : entries_) {
+    if (!entry.listed) entry = {entry.host, false, 0, std::nullopt};
+  }
+}
+
 void HostRegistry::blacklist(const std::string& name, TimePoint now) {
   Entry* entry = find(name);
   // Several ranks of a host fail together; that counts once.

@@ -32,6 +32,9 @@ class HostRegistry {
   // come get theirs behind, in the order given.
   void list(const std::vector<Host>& hosts);
 
+  // Hosts that are not listed have no past, should they come back.
+  void forget_unlisted();
+
   // The host failed. While it is left alone already, nothing changes.
   void blacklist(const std::string& name, TimePoint now);
   bool is_blacklisted(const std::string& name, TimePoint now) const;

@@ -14,6 +14,16 @@ std::string counted(std::int64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
+std::string slots_on(const std::vector<Host>& hosts) {
+  std::int64_t slots = 0;
+  for (const Host& host : hosts) slots += host.slots.value_or(0);
+  return counted(slots, "slot") + " on " + counted(static_cast<std::int64_t>(hosts.size()), "host");
+}
+
+std::string name_of(const EngineDescriptor& engine, std::string_view job) {
+  return std::string(engine.title) + (job.empty() ? "" : " job " + std::string(job));
+}
+
 std::string first_hosts(const std::vector<Host>& hosts) {
   const std::size_t named = std::min(hosts.size(), kNamedHosts);
   const std::vector<Host> first(hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(named));
@@ -24,12 +34,14 @@ std::string first_hosts(const std::vector<Host>& hosts) {
 
 std::string allocation_text(const EngineDescriptor& engine, const Allocation& allocation,
                             std::string_view how) {
-  std::int64_t slots = 0;
-  for (const Host& host : allocation.hosts) slots += host.slots.value_or(0);
-  return std::string(engine.title) + (allocation.job.empty() ? "" : " job " + allocation.job) +
-         ": " + counted(slots, "slot") + " on " +
-         counted(static_cast<std::int64_t>(allocation.hosts.size()), "host") + " (" +
+  return name_of(engine, allocation.job) + ": " + slots_on(allocation.hosts) + " (" +
          first_hosts(allocation.hosts) + "); agents start by " + std::string(how);
+}
+
+std::string allocation_change_text(const EngineDescriptor& engine, std::string_view job,
+                                   const std::vector<Host>& hosts) {
+  return name_of(engine, job) + " has " + slots_on(hosts) + " now" +
+         (hosts.empty() ? "" : " (" + first_hosts(hosts) + ")");
 }
 
 }  // namespace hora::launcher

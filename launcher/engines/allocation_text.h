@@ -14,4 +14,8 @@ namespace hora::launcher {
 std::string allocation_text(const EngineDescriptor& engine, const Allocation& allocation,
                             std::string_view how);
 
+// "Slurm job 4711 has 6 slots on 3 hosts now (n1:2,n2:2,n5:2)".
+std::string allocation_change_text(const EngineDescriptor& engine, std::string_view job,
+                                   const std::vector<Host>& hosts);
+
 }  // namespace hora::launcher

@@ -3,6 +3,7 @@
 // job needs no -H: hosts and slots are those of the allocation.  [interface]  [pure]
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -33,12 +34,20 @@ struct Allocation {
   // The command that tells what has become of the job. It is asked for when a job fails in a way
   // that the engine could be the reason of. Empty: there is none.
   std::vector<std::string> question = {};
+  // How elastic jobs learn which hosts the allocation has now. Nothing: it keeps those it has.
+  std::optional<EngineWatch> watch = {};
 };
 
 // What the command of a question has said, on stdout and then on stderr.
 struct EngineAnswer {
   int exit_code = 0;
   std::string_view text;
+};
+
+// What the command of a watch has printed. An allocation that has ended has no hosts.
+struct AllocationNow {
+  std::vector<Host> hosts;  // each with its slots
+  std::string ended;        // in the engine's words; empty: it has not
 };
 
 // What the rest of the launcher knows of an engine: the last thing in the engine's file. One line
@@ -64,6 +73,10 @@ struct EngineDescriptor {
   std::string (*last_word)(std::string_view said) = nullptr;
   // The same of the answer to an allocation's question; `job` is the engine's id of it.
   std::string (*verdict)(std::string_view job, const EngineAnswer& answer) = nullptr;
+  // Reads what the command of an allocation's watch has printed; `at_start` are the hosts that were
+  // found first. Errors: it is no list of hosts.
+  Result<AllocationNow> (*hosts_now)(std::string_view printed, std::string_view job,
+                                     const std::vector<Host>& at_start) = nullptr;
 };
 
 }  // namespace hora::launcher

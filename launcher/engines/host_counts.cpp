@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/engines/host_counts.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "rendezvous/base/text.h"
@@ -75,6 +76,17 @@ Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view or
     list += (list.empty() ? "" : ",") + all[i] + ":" + all[i + 1];
   }
   return merged(list, origin);
+}
+
+void give_slots(std::vector<Host>& hosts, const std::vector<Host>& at_start) {
+  int least = kMaxSlotsPerHost;
+  for (const Host& host : at_start) least = std::min(least, std::max(host.slots.value_or(1), 1));
+  if (at_start.empty()) least = 1;
+  for (Host& host : hosts) {
+    const auto known = std::find_if(at_start.begin(), at_start.end(),
+                                    [&host](const Host& each) { return each.name == host.name; });
+    host.slots = known == at_start.end() ? least : known->slots;
+  }
 }
 
 Result<std::vector<int>> expand_counts(std::string_view text, std::string_view origin,

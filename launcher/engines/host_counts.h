@@ -28,6 +28,10 @@ Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view or
 // home folders: "/home/me/.cache/hora". Empty: nobody knows.
 std::string cache_folder(const EngineInputs& inputs);
 
+// Slots for hosts of an allocation that has changed: a host has what it had, and a new one what the
+// least of the others has.
+void give_slots(std::vector<Host>& hosts, const std::vector<Host>& at_start);
+
 // Slurm's counts by node, "4,2,1(x2)": 4, 2, 1, 1. kUsage: it is not one, or names more than
 // `limit` nodes.
 Result<std::vector<int>> expand_counts(std::string_view text, std::string_view origin,

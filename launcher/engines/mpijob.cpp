@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPIJob and TrainJob: the launcher pods of Kubeflow's MPI Operator (v2beta1) and Trainer (v2).
 // They are given an MPI hostfile and a way to the workers, by ssh.
+//
+// The operator keeps a script up to date that prints the workers that run: those that an elastic
+// job can have.
 #include <array>
 
 #include "launcher/engines/host_counts.h"
 #include "launcher/engines/registry.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -15,6 +19,7 @@ constexpr std::array<std::string_view, 3> kHostfiles{"OMPI_MCA_orte_default_host
                                                      "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"};
 // Elsewhere users set such a variable for themselves.
 constexpr std::string_view kFolder = "/etc/mpi/";
+constexpr std::string_view kDiscovery = "/etc/mpi/discover_hosts.sh";
 
 // The variable that names it; empty: none does.
 std::string_view hostfile_variable(const EngineInputs& inputs) {
@@ -34,7 +39,22 @@ Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::strin
   auto hosts = parse_hostfile(*text, inputs.variable(name).value_or(""));
   if (!hosts) return std::move(hosts).error();
   for (Host& host : *hosts) host.slots = host.slots.value_or(1);
-  return Allocation{"", std::move(*hosts), {}};
+  Allocation found{"", std::move(*hosts), {}};
+  // By sh: a volume may be mounted without the right to execute.
+  if (inputs.read_file(std::string(kDiscovery))) {
+    found.watch = EngineWatch{"/bin/sh " + std::string(kDiscovery), std::string(kDiscovery)};
+  }
+  return found;
+}
+
+// "echo worker-0.svc" is a line of the script: names without slots.
+Result<AllocationNow> hosts_now(std::string_view printed, std::string_view,
+                                const std::vector<Host>& at_start) {
+  if (trim(printed).empty()) return AllocationNow{};
+  auto hosts = count_hosts(printed, kDiscovery);
+  if (!hosts) return std::move(hosts).error();
+  give_slots(*hosts, at_start);
+  return AllocationNow{std::move(*hosts), ""};
 }
 
 constexpr EngineDescriptor kDescriptor{.name = "mpijob",
@@ -47,7 +67,8 @@ constexpr EngineDescriptor kDescriptor{.name = "mpijob",
                                        .mark = "OMPI_MCA_orte_default_hostfile",
                                        .is_here = is_here,
                                        .find = find,
-                                       .hosts_come_late = true};
+                                       .hosts_come_late = true,
+                                       .hosts_now = hosts_now};
 
 }  // namespace
 

@@ -51,16 +51,17 @@ Words starter(const EngineInputs& inputs, const Words& args) {
   return words;
 }
 
-// A task that ends, well or badly, is no reason to end the others. srun hands its environment to
-// the nodes in the clear: nothing but what a shell needs to find programs and the user's cache.
+// A task that ends, well or badly, is no reason to end the others, and neither is a node that
+// fails: an elastic job goes on without it. srun hands its environment to the nodes in the clear:
+// nothing but what a shell needs to find programs and the user's cache.
 EngineStep step(const EngineInputs& inputs, const Words& args) {
   EngineStep step;
   step.name = "srun";
   step.start = environment_of_a_step(inputs);
-  add(step.start,
-      {"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0",
-       "SLURM_EXPORT_ENV=HOME,PATH,USER,LOGNAME,TMPDIR,XDG_CACHE_HOME", "srun", "--unbuffered",
-       "--nodes={count}", "--ntasks={count}", "--ntasks-per-node=1", "--input=all", "--quiet"});
+  add(step.start, {"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0",
+                   "SLURM_EXPORT_ENV=HOME,PATH,USER,LOGNAME,TMPDIR,XDG_CACHE_HOME", "srun",
+                   "--unbuffered", "--nodes={count}", "--ntasks={count}", "--ntasks-per-node=1",
+                   "--input=all", "--no-kill", "--quiet"});
   step.start.insert(step.start.end(), args.begin(), args.end());
   add(step.start, {"--nodelist={hosts}"});
   step.copy = {"sbcast", "--jobid={step}", "{from}", "{to}"};
@@ -88,6 +89,41 @@ std::string last_word(std::string_view said) {
     if (found.empty() || words.find(" DUE TO ") != std::string_view::npos) found = words;
   }
   return found;
+}
+
+// Of all nodes that the job has by now: one that failed, or that `scontrol update` has taken from
+// the job, is not among them; one that was added is. An array's first job has the number of the
+// array, so each line says whose it is. It is asked again at once when a host is lost; growth can
+// wait, and a controller that has many jobs need not hear of each every second.
+EngineWatch watch(std::string_view job) {
+  return {"squeue --noheader --states=all --format='%A %T %N' --jobs=" + std::string(job), "squeue",
+          std::chrono::seconds(10)};
+}
+
+// Suspended, stopped and resizing jobs keep their nodes.
+bool has_ended(std::string_view state) {
+  constexpr std::string_view kEnds[] = {
+      "BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED",       "NODE_FAIL",
+      "PENDING",   "PREEMPTED", "REQUEUED",  "REVOKED",    "TIMEOUT",  "OUT_OF_MEMORY"};
+  return std::find(std::begin(kEnds), std::end(kEnds), state) != std::end(kEnds);
+}
+
+Result<AllocationNow> hosts_now(std::string_view printed, std::string_view job,
+                                const std::vector<Host>& at_start) {
+  for (const std::string_view line : split(printed, '\n')) {
+    const auto words = split(trim(line), ' ');
+    if (words.size() < 2 || words[0] != job) continue;
+    if (has_ended(words[1])) {
+      return AllocationNow{{}, "job " + std::string(job) + " is " + std::string(words[1])};
+    }
+    if (words.size() != 3) break;
+    auto hosts = parse_host_list(words[2], "squeue");
+    if (!hosts) return std::move(hosts).error();
+    give_slots(*hosts, at_start);
+    return AllocationNow{std::move(*hosts), ""};
+  }
+  return make_error(ErrorCode::kFailed, "no state and nodes of job " + std::string(job) + " in " +
+                                            quote(trim(printed)));
 }
 
 // "4", "a100:4" or "a100:2,v100:1": all GPUs of a node.
@@ -145,8 +181,14 @@ Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::strin
                           " nodes, $SLURM_JOB_NODELIST names " + std::to_string(hosts->size()));
   }
   for (std::size_t i = 0; i < hosts->size(); ++i) (*hosts)[i].slots = (*slots)[i];
-  return Allocation{inputs.variable("SLURM_JOB_ID").value_or(""), std::move(*hosts),
-                    starter(inputs, args), step(inputs, args)};
+  Allocation found;
+  found.job = inputs.variable("SLURM_JOB_ID").value_or("");
+  found.hosts = std::move(*hosts);
+  found.starter = starter(inputs, args);
+  found.step = step(inputs, args);
+  // It goes into a line of the shell.
+  if (parse_int<int>(found.job) && inputs.has_program("squeue")) found.watch = watch(found.job);
+  return found;
 }
 
 constexpr EngineDescriptor kDescriptor{
@@ -159,7 +201,8 @@ constexpr EngineDescriptor kDescriptor{
     .how = "srun",
     .mark = "SLURM_JOB_ID",
     .find = find,
-    .last_word = last_word};
+    .last_word = last_word,
+    .hosts_now = hosts_now};
 
 }  // namespace
 

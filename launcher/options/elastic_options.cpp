@@ -70,6 +70,10 @@ Status read_elastic_options(const OptionValues& values, const ProcessInputs& inp
   spec.min_np = least.value_or(job.num_proc);
   spec.max_np = values.count("--max-np");
   spec.discovery_script = values.text("--host-discovery-script");
+  if (job.engine && job.engine->watch) {
+    spec.follows_engine = true;
+    job.engine->text += "; hosts come and go as " + job.engine->watch->name + " says";
+  }
   spec.reset_limit = values.count("--reset-limit");
   // The option's check has ensured two numbers in order.
   const std::string cooldown = values.text("--blacklist-cooldown-range");

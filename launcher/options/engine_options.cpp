@@ -54,6 +54,12 @@ std::string way(const OptionValues& values, const EngineDescriptor& engine,
   return allocation.starter.empty() ? JobSpec{}.transport : std::string(engine.how);
 }
 
+// Whoever chooses among the hosts of an allocation, or names some, has those.
+bool follows(const OptionValues& values) {
+  return !names_hosts(values) && !values.has("--include") && !values.has("--exclude") &&
+         !values.has("--nnodes");
+}
+
 struct Found {
   const EngineDescriptor* engine = nullptr;  // nullptr: none is to be used
   Allocation allocation;
@@ -102,7 +108,7 @@ Status read_engine_options(const OptionValues& values, const ProcessInputs& inpu
   job.engine = JobEngine{
       std::string(found->engine->name), allocation.job,
       allocation_text(*found->engine, allocation, way(values, *found->engine, allocation)),
-      allocation.question};
+      allocation.question, follows(values) ? allocation.watch : std::nullopt};
   return Ok{};
 }
 

@@ -44,6 +44,13 @@ struct EnvironmentVariable {
   friend bool operator==(const EnvironmentVariable&, const EnvironmentVariable&) = default;
 };
 
+// How an engine is asked which hosts an allocation has now.
+struct EngineWatch {
+  std::string script;  // a line for the shell
+  std::string name;    // of what says so, for people: "squeue"
+  std::chrono::milliseconds interval{1'000};
+};
+
 // The engine in whose allocation a job runs: launcher/engines/.
 struct JobEngine {
   std::string name;  // "slurm"
@@ -51,6 +58,8 @@ struct JobEngine {
   std::string text;  // for people: what it has given
   // The command that tells what has become of the job, in words; empty: the engine has none.
   std::vector<std::string> question;
+  // Nothing: the hosts are the user's choice, or stay what they are.
+  std::optional<EngineWatch> watch = {};
 };
 
 // How the engine starts something on all hosts by one command: launcher/step/.
@@ -101,8 +110,8 @@ struct PodsSpec {
 struct ElasticSpec {
   int min_np = 1;                // no epoch begins with fewer ranks, the first one with -np or more
   std::optional<int> max_np;     // none: as many as the hosts have slots
-  std::string discovery_script;  // --host-discovery-script, a line for the shell; empty: the hosts
-                                 // are fixed
+  std::string discovery_script;  // --host-discovery-script, a line for the shell
+  bool follows_engine = false;   // JobEngine::watch lists the hosts. With neither they are fixed.
   std::chrono::milliseconds timeout{600'000};  // --elastic-timeout
   std::optional<int> reset_limit;
   std::optional<std::pair<int, int>> cooldown_seconds;  // --blacklist-cooldown-range

@@ -9,7 +9,10 @@
 #include <utility>
 
 #include "launcher/agent/host_facts.h"
+#include "launcher/elastic/discovered_hosts.h"
 #include "launcher/elastic/epoch_orders.h"
+#include "launcher/engines/allocation_text.h"
+#include "launcher/engines/registry.h"
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/fleet/locality.h"
@@ -35,7 +38,8 @@ elastic::ElasticOptions elastic_options(const JobSpec& spec) {
   options.start_timeout = spec.start_timeout;
   // A worker that is told to leave may first end the step that it is in.
   options.leave = spec.grace + Milliseconds(15'000);
-  options.hosts_are_fixed = spec.elastic->discovery_script.empty();
+  options.hosts_are_fixed = spec.elastic->discovery_script.empty() && !spec.elastic->follows_engine;
+  options.engine_takes_hosts = spec.elastic->follows_engine;
   return options;
 }
 
@@ -74,35 +78,84 @@ Status ElasticRun::make_plan() {
 void ElasticRun::connect() {
   context_.narrator.begin_start({});
   context_.narrator.end_start();  // hosts that come and go have no line
-  if (!context_.spec.elastic->discovery_script.empty()) return start_discovery();
+  const ElasticSpec& spec = *context_.spec.elastic;
+  if (spec.follows_engine || !spec.discovery_script.empty()) return start_discovery();
   context_.loop.post([this] { feed(elastic::HostsListed{settle_named_slots(context_.spec)}); });
 }
 
 void ElasticRun::start_discovery() {
   elastic::HostDiscovery::Options options;
-  options.script = context_.spec.elastic->discovery_script;
-  options.default_slots = context_.spec.slots_per_host.value_or(1);
   options.patience = std::min<Milliseconds>(options.patience, context_.spec.elastic->timeout / 2);
   elastic::HostDiscovery::Handlers handlers;
-  handlers.on_hosts = [this](std::vector<Host> hosts) {
-    discovered_ = true;
-    discovery_problem_.clear();
-    feed(elastic::HostsListed{std::move(hosts)});
+  if (context_.spec.elastic->follows_engine) {
+    follow_engine(options, handlers);
+  } else {
+    follow_script(options, handlers);
+  }
+  discovery_ = std::make_unique<elastic::HostDiscovery>(context_.loop, std::move(options),
+                                                        std::move(handlers));
+  context_.loop.post([this] { discovery_->start(); });
+}
+
+void ElasticRun::follow_script(elastic::HostDiscovery::Options& options,
+                               elastic::HostDiscovery::Handlers& handlers) {
+  options.script = context_.spec.elastic->discovery_script;
+  handlers.read = [slots = context_.spec.slots_per_host.value_or(1)](std::string_view output) {
+    return elastic::parse_discovered_hosts(output, slots);
   };
+  handlers.on_hosts = [this](std::vector<Host> hosts) { on_discovered(std::move(hosts)); };
   handlers.on_failure = [this](std::string why) {
     why = "--host-discovery-script: " + why;
     if (!discovered_) {
       return launch_failed(failure::kDiscovery, make_error(ErrorCode::kFailed, why));
     }
-    // The script runs every second; a problem that persists is reported once.
-    if (std::exchange(discovery_problem_, why) != why) {
-      context_.narrator.elastic_message(why + "; the hosts that are known are kept", true);
-    }
-    feed(elastic::DiscoveryFailed{std::move(why)});
+    on_not_discovered(std::move(why));
   };
-  discovery_ = std::make_unique<elastic::HostDiscovery>(context_.loop, std::move(options),
-                                                        std::move(handlers));
-  context_.loop.post([this] { discovery_->start(); });
+}
+
+// The hosts that were found first serve as long as the engine does not answer.
+void ElasticRun::follow_engine(elastic::HostDiscovery::Options& options,
+                               elastic::HostDiscovery::Handlers& handlers) {
+  const JobEngine& job = *context_.spec.engine;
+  const EngineDescriptor& engine = *find_engine(job.name);
+  options.script = job.watch->script;
+  options.interval = job.watch->interval;
+  engine_hosts_ = context_.spec.hosts;
+  handlers.read = [this, &engine, &job](std::string_view output) -> Result<std::vector<Host>> {
+    auto now = engine.hosts_now(output, job.job, context_.spec.hosts);
+    if (!now) return std::move(now).error();
+    engine_end_ = std::move(now->ended);
+    return std::move(now->hosts);
+  };
+  handlers.on_hosts = [this, &engine, &job](std::vector<Host> hosts) {
+    if (!engine_end_.empty()) {
+      const std::string why = std::string(engine.title) + " has ended the job: " + engine_end_;
+      return feed(elastic::AllocationEnded{{std::string(failure::kEngine), why, ""}});
+    }
+    if (hosts != engine_hosts_) {
+      context_.narrator.elastic_message(allocation_change_text(engine, job.job, hosts), true);
+      engine_hosts_ = hosts;
+    }
+    on_discovered(std::move(hosts));
+  };
+  handlers.on_failure = [this, &job](std::string why) {
+    on_not_discovered(job.watch->name + ": " + why);
+    if (!std::exchange(discovered_, true)) feed(elastic::HostsListed{engine_hosts_});
+  };
+}
+
+void ElasticRun::on_discovered(std::vector<Host> hosts) {
+  discovered_ = true;
+  discovery_problem_.clear();
+  feed(elastic::HostsListed{std::move(hosts)});
+}
+
+// The script runs every second; a problem that persists is reported once.
+void ElasticRun::on_not_discovered(std::string why) {
+  if (std::exchange(discovery_problem_, why) != why) {
+    context_.narrator.elastic_message(why + "; the hosts that are known are kept", true);
+  }
+  feed(elastic::DiscoveryFailed{std::move(why)});
 }
 
 // What events of the job mean for its epochs.
@@ -112,6 +165,11 @@ void ElasticRun::on_job_event(const Event& event) {
     context_.loop.cancel(std::exchange(timer_, 0));
     return;
   }
+  const bool is_loss = std::holds_alternative<HostFailed>(event) ||
+                       std::holds_alternative<HostLost>(event) ||
+                       std::holds_alternative<RankEnded>(event);
+  // The engine may have taken it away.
+  if (is_loss && context_.spec.elastic->follows_engine) discovery_->hurry();
   if (const auto* greeted = std::get_if<HostGreeted>(&event)) {
     feed(elastic::AgentGreeted{greeted->host});
   } else if (const auto* ready = std::get_if<HostReady>(&event)) {

@@ -31,6 +31,12 @@ class ElasticRun final : public Run {
   void perform(const elastic::ElasticAction& action);
   void arm_deadline();
   void start_discovery();
+  void follow_script(elastic::HostDiscovery::Options& options,
+                     elastic::HostDiscovery::Handlers& handlers);
+  void follow_engine(elastic::HostDiscovery::Options& options,
+                     elastic::HostDiscovery::Handlers& handlers);
+  void on_discovered(std::vector<Host> hosts);
+  void on_not_discovered(std::string why);
   void add_host(const Host& host);
 
   // --- an epoch ---
@@ -59,6 +65,8 @@ class ElasticRun final : public Run {
   std::vector<std::string> interfaces_;  // of the hosts of this epoch's plan
   bool discovered_ = false;              // the script has listed hosts once
   std::string discovery_problem_;
+  std::vector<Host> engine_hosts_;  // that the engine has listed last
+  std::string engine_end_;          // it has ended the allocation, in its words
 };
 
 }  // namespace hora::launcher

@@ -56,7 +56,7 @@ int wait_for_signal(std::chrono::milliseconds delay) {
 std::vector<Host> first_hosts(const JobSpec& spec) {
   std::vector<Host> hosts;
   if (spec.elastic) {
-    if (spec.elastic->discovery_script.empty()) hosts = spec.hosts;
+    if (spec.elastic->discovery_script.empty()) hosts = spec.hosts;  // an engine's, at the start
   } else if (const auto plan = plan_job(spec, settle_named_slots(spec))) {
     for (const HostPlan& host : plan->hosts) hosts.push_back(host.host);
   }

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from elastic_training import PYTHON, Training
 from extra_sshd import ExtraSshd
 
 PORT = 2222
@@ -174,6 +175,39 @@ def test_who_does_not_come_in_time_is_named(horarun, pod):
     assert f"{pod.names[0]}  absent " in done.messages and f"{pod.names[1]}  absent " in done.messages, done
     for text in (f"nothing listens on port {PORT} yet\n", "its name does not resolve yet\n", "kubectl get pods"):
         assert text in done.messages, done
+
+
+def list_workers(*names):
+    """As the operator writes its script anew: a volume is changed by a link that is put in its place."""
+    with open("/etc/mpi/.discover_hosts", "w") as file:
+        file.write("#!/bin/sh\n" + "".join(f"echo {name}\n" for name in names))
+    os.replace("/etc/mpi/.discover_hosts", "/etc/mpi/discover_hosts.sh")
+
+
+@pytest.mark.skipif(
+    os.system(f"{PYTHON} -c 'import torch' 2>/dev/null") != 0, reason="no torch for the system's Python"
+)
+def test_an_elastic_job_follows_the_operators_script(horarun, shared, pod):
+    """A worker comes, one is evicted, and its successor has its name."""
+    for number in range(2):
+        pod.resolve(number)
+        pod.listen(number)
+    training = Training(horarun, shared, "--min-np", 1, "--max-np", 4)
+    training.environment = open_mpi(pod.names)
+    hostfile(f"{pod.names[0]} slots=1\n{pod.names[1]} slots=1\n")
+    list_workers(pod.names[0])
+    training.start().wait_for("goes on with 1")
+    list_workers(*pod.names)
+    training.wait_for("goes on with 2", 2)
+    pod.hosts.execute(2, "pkill", "-KILL", "-f", "/hora/agent-")
+    list_workers(pod.names[0])
+    training.wait_for("goes on with 1")
+    list_workers(*pod.names)
+    training.wait_for("goes on with 2", 2)
+    done = training.finish()
+    assert "; hosts come and go as /etc/mpi/discover_hosts.sh says\n" in done.messages, done
+    assert f"has 1 slot on 1 host now ({pod.names[0]}:1)\n" in done.messages, done
+    assert f"epoch 4: 2 ranks: {pod.names[0]}:1, {pod.names[1]}:1" in done.messages, done
 
 
 def test_outside_of_an_engine_nobody_is_waited_for(horarun, pod):

@@ -47,6 +47,7 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=5
+SchedulerParameters=permit_job_expansion
 SrunPortRange={srun_ports}
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL

@@ -160,6 +160,9 @@ TEST_CASE("too few left of hosts that are discovered: others are waited for, and
   job.ask(0);
   job.ask(1);
   CHECK(!job.state.over());
+  const auto& told = job.texts.back();
+  CHECK(told.find("the job needs 3 ranks to go on (--min-np), and the hosts that can be used have "
+                  "room for 2 ranks: a:2; it waits for more, 10m at the most") == 0);
   SECTION("another comes") {
     job.list("a:2,b:2,c:1");
     job.agents_answer();
@@ -174,6 +177,28 @@ TEST_CASE("too few left of hosts that are discovered: others are waited for, and
     CHECK(job.exit_code() == 124);
     CHECK(job.state.cause()->failure.message.find("exit code 3") != std::string::npos);
   }
+}
+
+TEST_CASE("a host that its engine has taken is a new one when it is given again") {
+  const bool takes = GENERATE(true, false);
+  ElasticOptions made = options(4, 2);
+  made.engine_takes_hosts = takes;
+  Job job = running(made, "a:2,b:2");
+  job(AgentGone{1, Failure{std::string(failure::kHostLost), "killed", ""}});
+  job.list("a:2");
+  job.ask(0);
+  job.ask(1);
+  REQUIRE(job.epochs == 2);
+  job.list("a:2,b:2");
+  CHECK(job.did<Connect>() == takes);
+}
+
+TEST_CASE("an allocation that has ended ends the job") {
+  Job job = running(options(4, 2), "a:2,b:2");
+  job(AllocationEnded{Failure{std::string(failure::kEngine), "job 1 is CANCELLED", ""}});
+  CHECK(job.state.over());
+  CHECK(job.exit_code() == 125);
+  CHECK(job.state.cause()->failure.message == "job 1 is CANCELLED");
 }
 
 TEST_CASE("a host that comes is connected before the ranks are told") {

@@ -113,6 +113,50 @@ TEST_CASE("engines: where Slurm was asked for no tasks") {
   CHECK(hosts_of(inputs(job)) == "n1:64,n2:64");
 }
 
+TEST_CASE("engines: which hosts an allocation has now") {
+  const std::vector<Host> start{{"n1", "", 4}, {"n2", "", 2}};
+  const EngineDescriptor& slurm = *find_engine("slurm");
+  const auto hosts = [&](std::string_view printed) {
+    const auto now = slurm.hosts_now(printed, "13", start);
+    if (!now) return "error: " + now.error().message;
+    return now->ended.empty() ? format_host_list(now->hosts) : now->ended;
+  };
+  // The lines of an array's other jobs come with those of the first.
+  CHECK(hosts("14 RUNNING n[7-8]\n13 RUNNING n[1-3]\n") == "n1:4,n2:2,n3:2");
+  CHECK(hosts("13 RUNNING n2\n") == "n2:2");
+  CHECK(hosts("13 SUSPENDED n1\n") == "n1:4");
+  CHECK(hosts("13 CANCELLED n[1-2]\n") == "job 13 is CANCELLED");
+  CHECK(hosts("13 PENDING \n") == "job 13 is PENDING");
+  for (const char* bad : {"", "14 RUNNING n1\n", "13\n", "13 RUNNING\n", "13 RUNNING n[1-\n"}) {
+    INFO(bad);
+    CHECK(hosts(bad).find("error: ") == 0);
+  }
+  const Texts job{{"SLURM_JOB_ID", "13"}, {"SLURM_JOB_NODELIST", "n1"}};
+  const auto found = find(inputs(job, {}, {"squeue"}));
+  REQUIRE(found);
+  REQUIRE(found->watch);
+  CHECK(found->watch->script.find(" --jobs=13") != std::string::npos);
+  CHECK_FALSE(find(inputs(job))->watch);
+  CHECK_FALSE(
+      find(inputs({{"SLURM_JOB_ID", "1;x"}, {"SLURM_JOB_NODELIST", "n1"}}, {}, {"squeue"}))->watch);
+
+  const Texts pod{{"OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"}};
+  const Texts files{{"/etc/mpi/hostfile", "w-0.s slots=3\nw-1.s slots=3\n"}};
+  CHECK_FALSE(find(inputs(pod, files))->watch);
+  Texts more = files;
+  more["/etc/mpi/discover_hosts.sh"] = "#!/bin/sh\n";
+  CHECK(find(inputs(pod, more))->watch->script == "/bin/sh /etc/mpi/discover_hosts.sh");
+  const EngineDescriptor& mpijob = *find_engine("mpijob");
+  const auto now = mpijob.hosts_now("w-1.s\nw-2.s\n", "", find(inputs(pod, more))->hosts);
+  REQUIRE(now);
+  CHECK(format_host_list(now->hosts) == "w-1.s:3,w-2.s:3");
+  CHECK(mpijob.hosts_now("\n", "", {})->hosts.empty());
+  CHECK(allocation_change_text(slurm, "13", {{"n1", "", 4}, {"n3", "", 2}}) ==
+        "Slurm job 13 has 6 slots on 2 hosts now (n1:4,n3:2)");
+  CHECK(allocation_change_text(mpijob, "", {}) ==
+        "MPIJob, TrainJob (Kubernetes) has 0 slots on 0 hosts now");
+}
+
 TEST_CASE("engines: what cannot be used in Slurm is an error") {
   Texts job{{"SLURM_JOB_ID", "1"}};
   CHECK(error_of(inputs(job)) == "$SLURM_JOB_NODELIST is not set");

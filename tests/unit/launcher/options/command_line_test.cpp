@@ -32,6 +32,8 @@ Result<Command> parse(const Words& words, const Variables& variables = {},
     if (path == "ranks") return std::string("rank 0=b slot=0\nrank 1=a slot=1\n");
     if (path.starts_with("text:")) return path.substr(5);
     if (path == "bad") return std::string("a slots=2\nb slots=x\n");
+    if (path == "/etc/mpi/hostfile") return std::string("w-0:2\nw-1:2\n");
+    if (path == "/etc/mpi/discover_hosts.sh") return std::string("#!/bin/sh\n");
     return errno_error(ENOENT, "opening " + path);
   };
   return parse_command_line(static_cast<int>(argv.size()), argv.data(), inputs);
@@ -898,6 +900,26 @@ TEST_CASE("Inside of an engine's allocation") {
   const JobSpec pbs = job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}});
   CHECK(format_host_list(pbs.hosts) == "a:2,b:1");
   CHECK(pbs.transport == "ssh");
+}
+
+TEST_CASE("An elastic job follows the engine unless somebody has chosen hosts") {
+  const Variables pod{{"HYDRA_HOST_FILE", "/etc/mpi/hostfile"}};
+  const JobSpec job = job_of({"--min-np", "2", "--max-np", "8", "x"}, pod);
+  REQUIRE(job.elastic);
+  CHECK(job.elastic->follows_engine);
+  CHECK(job.engine->text.find("; hosts come and go as /etc/mpi/discover_hosts.sh says") !=
+        std::string::npos);
+  CHECK_FALSE(job_of({"x"}, pod).elastic);
+  CHECK(job_of({"x"}, pod).engine->text.find("come and go") == std::string::npos);
+  for (const Words& chosen :
+       {Words{"-H", "a:2", "--engine", "mpijob"}, Words{"--host-discovery-script", "d"},
+        Words{"--include", "w-0"}, Words{"--nnodes", "1"}}) {
+    Words words{"--min-np", "1"};
+    words.insert(words.end(), chosen.begin(), chosen.end());
+    words.push_back("x");
+    INFO(chosen.front());
+    CHECK_FALSE(job_of(words, pod).elastic->follows_engine);
+  }
 }
 
 TEST_CASE("Hosts that an engine starts later are waited for") {
