@@ -27,7 +27,8 @@ def main():
     print(
         f"rank {accelerator.process_index} of {accelerator.num_processes} found {found} loss {losses.max().item():.6f}"
     )
-    accelerator.end_training()
+    if hasattr(accelerator, "trackers"):  # before 0.21 only a training that is tracked can be ended
+        accelerator.end_training()
 
 
 main()
