@@ -316,6 +316,9 @@ def check_errors():
     raises(TypeError, hvd.allreduce, tf.ones(1), op="sum")
     raises(TypeError, hvd.allreduce, tf.ones(1), process_set=0)
     raises(TypeError, hvd.DistributedGradientTape, None)
+    for call, wrong in ((hvd.broadcast_variables, np.ones(2)), (hvd.broadcast_, tf.ones(2))):
+        assert "model.variables" in str(raises(TypeError, call, [tf.Variable(1.0), wrong], 0))
+        assert "model.variables, not NoneType" in str(raises(TypeError, call, None, 0))
     assert len(hvd.grouped_allreduce(tf.ones(1) for _ in range(2))) == 2
     assert len(hvd.grouped_reducescatter(tf.ones(hvd.size()) for _ in range(2))) == 2
     if hvd.size() > 1:

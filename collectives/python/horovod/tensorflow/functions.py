@@ -33,6 +33,18 @@ def _assign(variable, value):
     return tf.compat.v1.assign(variable, value)
 
 
+def _checked(variables, caller):
+    """A list of the variables. Weights as NumPy arrays would be sent, and then have nothing to be written to."""
+    if not hasattr(variables, "__iter__"):
+        raise TypeError(f"{caller} takes a list of variables, such as model.variables, not {type(variables).__name__}")
+    variables = list(variables)
+    if tf.executing_eagerly():
+        for variable in variables:
+            if not hasattr(variable, "assign"):
+                raise TypeError(f"{caller} takes variables, such as model.variables, not {type(variable).__name__}")
+    return variables
+
+
 @tf.autograph.experimental.do_not_convert
 def broadcast_variables(
     variables: Any, root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
@@ -40,7 +52,7 @@ def broadcast_variables(
     """Writes the root's values into the variables of all ranks, which are in the same order
     everywhere. `inplace` is accepted: the values are assigned either way. In a Session's graph,
     answers the operation to run."""
-    variables = list(variables)
+    variables = _checked(variables, "broadcast_variables")
     name = "broadcast_variables"
     if not tf.executing_eagerly():
         name = mpi_ops._graph_name("BroadcastVariables", name, None)
@@ -56,7 +68,7 @@ def broadcast_(
     variables: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
     """Writes the root's values into the variables of all ranks; returns the variables."""
-    variables = list(variables)
+    variables = _checked(variables, "broadcast_")
     name = mpi_ops._graph_name("BroadcastInplace", name or "broadcast_inplace", None)
     values = mpi_ops.broadcast_many(map(_read, variables), root_rank, name, process_set)
     for variable, value in zip(variables, values):
