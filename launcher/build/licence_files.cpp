@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Neither program is an error to lack: a machine has one package manager at most, and software that
-// was built by hand belongs to none.
+// Neither package manager is an error to lack: a machine has one at most, and software that was
+// built by hand belongs to none.
 #include "launcher/build/licence_files.h"
 
 #include <dirent.h>
@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <unordered_set>
 
 #include "launcher/build/isolated.h"
 #include "launcher/build/sha256.h"
@@ -21,28 +22,48 @@ namespace hora::launcher {
 
 namespace {
 
+constexpr std::string_view kDpkgLists = "/var/lib/dpkg/info";
 // Half of what agents bear of silence: hosts are connected while a part is packed.
 constexpr std::chrono::seconds kLimit{5};
 
 bool is_file(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
 
-// "libz1:amd64, other: /usr/lib/libz.so.1" for each file that it knows. Where /lib leads to
+// Sorted; none where there is no such folder.
+std::vector<std::string> names_in(std::string_view folder) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(std::string(folder).c_str()),
+                                                      ::closedir);
+  if (!directory) return names;
+  while (const dirent* item = ::readdir(directory.get())) {
+    if (item->d_name[0] != '.') names.emplace_back(item->d_name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// From dpkg's own lists, each of a package, "libz1:amd64.list". dpkg-query reads the same, but on a
+// busy machine a process may wait longer for its turn than hosts bear. Where /lib leads to
 // /usr/lib, packages may name either.
 std::set<std::string> owners_by_dpkg(const std::vector<std::string>& files) {
   constexpr std::string_view kUsr = "/usr";
-  std::vector<std::string> words{"dpkg-query", "--search"};
+  constexpr std::string_view kEnding = ".list";
+  std::vector<std::string> either = files;
   for (const std::string& file : files) {
-    words.push_back(file);
     const bool below_usr = file.substr(0, kUsr.size() + 1) == "/usr/";
-    words.push_back(below_usr ? file.substr(kUsr.size()) : std::string(kUsr) + file);
+    either.push_back(below_usr ? file.substr(kUsr.size()) : std::string(kUsr) + file);
   }
+  const std::unordered_set<std::string_view> wanted(either.begin(), either.end());
   std::set<std::string> packages;
-  const auto answer = run_isolated_program(words, kLimit);
-  if (!answer) return packages;
-  for (const std::string_view line : split(*answer, '\n')) {
-    const std::string_view package = line.substr(0, line.find_first_of(":,"));
-    if (!package.empty() && package.find_first_of(" /") == std::string_view::npos) {
-      packages.emplace(package);
+  for (const std::string& name : names_in(kDpkgLists)) {
+    if (name.size() <= kEnding.size() || name.substr(name.size() - kEnding.size()) != kEnding) {
+      continue;
+    }
+    const auto list = os::read_file(std::string(kDpkgLists) + "/" + name);
+    if (!list) continue;
+    const auto lines = split(*list, '\n');
+    if (std::any_of(lines.begin(), lines.end(),
+                    [&wanted](std::string_view line) { return wanted.count(line) > 0; })) {
+      packages.insert(name.substr(0, std::min(name.find(':'), name.size() - kEnding.size())));
     }
   }
   return packages;
@@ -64,14 +85,7 @@ std::set<std::string> owners_by_rpm(const std::vector<std::string>& files) {
 
 void add_folder(const std::string& package, const std::string& folder,
                 std::vector<LicenceFile>& found) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), ::closedir);
-  if (!directory) return;
-  std::vector<std::string> names;
-  while (const dirent* item = ::readdir(directory.get())) {
-    if (item->d_name[0] != '.') names.emplace_back(item->d_name);
-  }
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names) found.push_back({package, folder + "/" + name});
+  for (const std::string& name : names_in(folder)) found.push_back({package, folder + "/" + name});
 }
 
 }  // namespace
