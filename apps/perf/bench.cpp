@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 
+#include "apps/perf/gpu.h"
 #include "apps/smoke/session.h"
 #include "collectives/types.h"
 
@@ -60,22 +61,36 @@ double reduced_at(const Options& options, int ranks, std::int64_t index) {
 // Holds `count` elements of any dtype, not initialised. The alignment is that of a cache line.
 class Memory {
  public:
-  Memory(std::int64_t count, std::size_t width) : width_(width) {
-    const std::size_t bytes = (static_cast<std::size_t>(count) * width + 64 + 63) / 64 * 64;
-    data_.reset(static_cast<char*>(std::aligned_alloc(64, bytes)));
-    if (data_ == nullptr)
-      throw Failure{"not enough memory for " + std::to_string(bytes) + " bytes"};
-  }
+  enum class Place { kHost, kGpu, kHostForGpu };
+  Memory(std::int64_t count, std::size_t width, Place place)
+      : data_(allocate((static_cast<std::size_t>(count) * width + 64 + 63) / 64 * 64, place),
+              Free{place}) {}
   char* data() const { return data_.get(); }
-  char* at(std::int64_t index) const {
-    return data_.get() + static_cast<std::size_t>(index) * width_;
-  }
 
  private:
   struct Free {
-    void operator()(char* memory) const { std::free(memory); }
+    Place place;
+    void operator()(char* memory) const {
+      if (place == Place::kGpu) {
+        Gpu::mine().free(memory);
+      } else if (place == Place::kHostForGpu) {
+        Gpu::mine().free_on_host(memory);
+      } else {
+        std::free(memory);
+      }
+    }
   };
-  std::size_t width_;
+  static char* allocate(std::size_t bytes, Place place) {
+    if (place == Place::kGpu) return static_cast<char*>(Gpu::mine().allocate(bytes));
+    if (place == Place::kHostForGpu) {
+      return static_cast<char*>(Gpu::mine().allocate_on_host(bytes));
+    }
+    char* const memory = static_cast<char*>(std::aligned_alloc(64, bytes));
+    if (memory == nullptr)
+      throw Failure{"not enough memory for " + std::to_string(bytes) + " bytes"};
+    return memory;
+  }
+
   std::unique_ptr<char, Free> data_;
 };
 
@@ -143,8 +158,11 @@ class Bench {
         width_(collectives::dtype_bytes(options.dtype)),
         count_(whole_count(bytes)),
         given_(options.operation == HORA_ALLGATHER ? count_ / size_ : count_),
-        input_(given_, width_),
-        output_(same_memory() ? 0 : given_, width_),
+        place_(options.gpu ? Memory::Place::kGpu : Memory::Place::kHost),
+        input_(given_, width_, place_),
+        output_(same_memory() ? 0 : given_, width_, place_),
+        staging_(options.gpu ? std::max(given_, count_) : 0, width_,
+                 options.gpu ? Memory::Place::kHostForGpu : Memory::Place::kHost),
         mine_(options.dtype, [&](std::int64_t i) { return value_at(options, rank_, i); }) {
     shape_[0] = given_;
     request_ = smoke::request_for(options.operation, "perf");
@@ -156,9 +174,12 @@ class Bench {
     }
     request_.input = tensor(input_.data());
     if (has_output()) request_.output = tensor(same_memory() ? input_.data() : output_.data());
-    mine_.fill(input_.data(), given_);
+    if (options.gpu) request_.stream = Gpu::mine().stream();
+    fill_input();
     // Touch the memory before it is timed: the first access to a page costs a fault.
-    if (!same_memory()) std::memset(output_.data(), 0, static_cast<std::size_t>(given_) * width_);
+    if (!same_memory() && !options.gpu) {
+      std::memset(output_.data(), 0, static_cast<std::size_t>(given_) * width_);
+    }
     if (!options.prepared || !has_output()) return;
     hora_plan* plan = nullptr;
     if (hora_prepare(&request_, 1, &plan) != HORA_OK) throw Failure{hora_last_error()};
@@ -218,7 +239,7 @@ class Bench {
     tensor.shape = shape_;
     tensor.ndim = 1;
     tensor.dtype = options_.dtype;
-    tensor.device = HORA_CPU_DEVICE;
+    tensor.device = options_.gpu ? Gpu::mine().device() : HORA_CPU_DEVICE;
     return tensor;
   }
 
@@ -227,6 +248,7 @@ class Bench {
       if (hora_start(plan_.get()) != HORA_OK || hora_plan_wait(plan_.get(), -1) != HORA_OK) {
         throw Failure{hora_last_error()};
       }
+      finish();
       if (wrong != nullptr) *wrong = count_wrong(0);
       return;
     }
@@ -237,13 +259,33 @@ class Bench {
       hora_release(handle);
       throw Failure{text};
     }
+    finish();
     if (wrong != nullptr) *wrong = count_wrong(handle);
     hora_release(handle);
   }
 
+  // A GPU's result is ordered on the stream when it is waited for.
+  void finish() {
+    if (options_.gpu) Gpu::mine().synchronize();
+  }
+
+  void fill_input() {
+    mine_.fill(options_.gpu ? staging_.data() : input_.data(), given_);
+    if (!options_.gpu) return;
+    const auto bytes = static_cast<std::size_t>(given_) * width_;
+    Gpu::mine().to_device(input_.data(), staging_.data(), bytes);
+  }
+
+  // Where the host can read so many elements of a result.
+  const char* readable(const void* found, std::int64_t count) {
+    if (!options_.gpu) return static_cast<const char*>(found);
+    Gpu::mine().to_host(staging_.data(), found, static_cast<std::size_t>(count) * width_);
+    return staging_.data();
+  }
+
   std::int64_t checked_call() {
     // In place, the last result has overwritten the input.
-    if (same_memory()) mine_.fill(input_.data(), given_);
+    if (same_memory()) fill_input();
     std::int64_t wrong = 0;
     call(&wrong);
     return wrong;
@@ -254,22 +296,21 @@ class Bench {
     const Pattern reduced(options_.dtype,
                           [&](std::int64_t i) { return reduced_at(options_, size_, i); });
     if (options_.operation == HORA_ALLREDUCE) {
-      return reduced.differences(static_cast<char*>(request_.output.data), count_, 0);
+      return reduced.differences(readable(request_.output.data, count_), count_, 0);
     }
     if (options_.operation == HORA_BROADCAST) {
       const Pattern root(options_.dtype,
                          [&](std::int64_t i) { return value_at(options_, options_.root, i); });
-      return root.differences(static_cast<char*>(request_.output.data), count_, 0);
+      return root.differences(readable(request_.output.data, count_), count_, 0);
     }
     hora_tensor result{};
     if (hora_result(handle, &result) != HORA_OK) throw Failure{hora_last_error()};
-    const char* found = static_cast<const char*>(result.data);
     const std::int64_t part = count_ / size_;
-    if (options_.operation == HORA_REDUCESCATTER) {
-      return result.shape[0] == part ? reduced.differences(found, part, rank_ * part) : count_;
-    }
+    const bool scattered = options_.operation == HORA_REDUCESCATTER;
     // A result of the wrong size counts as wrong in all elements.
-    if (result.shape[0] != count_) return count_;
+    if (result.shape[0] != (scattered ? part : count_)) return count_;
+    const char* found = readable(result.data, result.shape[0]);
+    if (scattered) return reduced.differences(found, part, rank_ * part);
     std::int64_t wrong = 0;
     for (int from = 0; from < size_; ++from) {
       const Pattern theirs(options_.dtype,
@@ -304,8 +345,10 @@ class Bench {
   std::int64_t count_;
   // Elements of the input.
   std::int64_t given_;
+  Memory::Place place_;
   Memory input_;
   Memory output_;
+  Memory staging_;  // what the host fills and reads of them, where they are a GPU's
   Pattern mine_;
   std::int64_t shape_[1] = {0};
   hora_request request_{};

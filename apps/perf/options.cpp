@@ -40,6 +40,12 @@ const Names<hora_reduce_op>& reductions() {
   return names;
 }
 
+// Whether it is a GPU.
+const Names<bool>& devices() {
+  static const Names<bool> names{{"cpu", false}, {"gpu", true}};
+  return names;
+}
+
 template <typename Value>
 std::string_view name_in(const Names<Value>& names, Value value) {
   for (const auto& [name, each] : names) {
@@ -155,6 +161,7 @@ std::string parse_valued(const std::string& name, const std::string& value, Opti
   if (name == "--sizes") return parse_sizes(value, options.sizes);
   if (name == "--dtype") return choose("--dtype", value, dtypes(), options.dtype);
   if (name == "--op") return choose("--op", value, reductions(), options.op);
+  if (name == "--device") return choose("--device", value, devices(), options.gpu);
   if (name == "--root") return parse_number(name, value, 0, options.root);
   if (name == "--warm-up") return parse_number(name, value, 0, options.warm_up);
   if (name == "--iterations") return parse_number(name, value, 1, options.iterations);
@@ -162,8 +169,8 @@ std::string parse_valued(const std::string& name, const std::string& value, Opti
 }
 
 bool takes_value(const std::string& name) {
-  for (std::string_view each :
-       {"--sizes", "--dtype", "--op", "--root", "--warm-up", "--iterations", "--seconds"}) {
+  for (std::string_view each : {"--sizes", "--dtype", "--op", "--device", "--root", "--warm-up",
+                                "--iterations", "--seconds"}) {
     if (each == name) return true;
   }
   return false;
@@ -207,6 +214,9 @@ std::string_view usage() {
          "                      allgather: of the result; alltoall, reducescatter: of the input\n"
          "  --dtype NAME        default float32\n"
          "  --op NAME           sum (default), average, min, max, product\n"
+         "  --device NAME       where the tensors are: cpu (default), gpu (the GPU with the "
+         "number\n"
+         "                      of the local rank)\n"
          "  --root RANK         of a broadcast; default 0\n"
          "  --seconds S         for each size, about; default 0.5\n"
          "  --iterations N      for each size, instead\n"

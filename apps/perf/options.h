@@ -25,6 +25,7 @@ struct Options {
   bool check = true;
   bool in_place = false;
   bool prepared = false;  // hora_prepare once, then hora_start
+  bool gpu = false;       // tensors in the memory of each rank's GPU
   Format format = Format::kTable;
   bool help = false;
 };

@@ -57,12 +57,12 @@ std::string format_head(const Report& report) {
     return "operation,dtype,op,ranks,hosts,bytes,count,iterations,mean_us,median_us,best_us,p99_us,"
            "algbw_gbs,busbw_gbs,wrong\n";
   }
-  return print("# hora %s: %s of %s%s%s, %d rank%s on %d host%s, backends: %s\n",
+  return print("# hora %s: %s of %s%s%s%s, %d rank%s on %d host%s, backends: %s\n",
                report.version.c_str(), std::string(name_of(options.operation)).c_str(),
                std::string(name_of(options.dtype)).c_str(), reduces(options.operation) ? ", " : "",
-               reduces(options.operation) ? op_of(options).c_str() : "", report.ranks,
-               report.ranks == 1 ? "" : "s", report.hosts, report.hosts == 1 ? "" : "s",
-               joined(report.backends).c_str()) +
+               reduces(options.operation) ? op_of(options).c_str() : "",
+               options.gpu ? ", in GPU memory" : "", report.ranks, report.ranks == 1 ? "" : "s",
+               report.hosts, report.hosts == 1 ? "" : "s", joined(report.backends).c_str()) +
          print("%12s %12s %6s %11s %11s %11s %11s %9s %9s %6s\n", "bytes", "count", "calls",
                "mean us", "median us", "best us", "p99 us", "algbw", "busbw", "wrong");
 }
@@ -91,6 +91,7 @@ std::string format_json(const Report& report) {
   std::string text = "{\"version\":\"" + report.version + "\",\"operation\":\"" +
                      std::string(name_of(options.operation)) + "\",\"dtype\":\"" +
                      std::string(name_of(options.dtype)) + "\",\"op\":\"" + op_of(options) +
+                     "\",\"device\":\"" + (options.gpu ? "gpu" : "cpu") +
                      "\",\"ranks\":" + std::to_string(report.ranks) +
                      ",\"hosts\":" + std::to_string(report.hosts) + ",\"backends\":[";
   for (std::size_t i = 0; i < report.backends.size(); ++i) {

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """hora-perf, which comes with the bundle."""
 
+import contextlib
+import ctypes
 import json
+import os
 import subprocess
 from xml.etree import ElementTree
 
@@ -62,6 +65,28 @@ def test_a_plot_of_two_runs(horarun, build, tmp_path):
         [*perf, "-o", tmp_path / "x.svg", tmp_path / "plot.svg"], capture_output=True, text=True, timeout=60
     )
     assert wrong.returncode == 2 and "expected the output of hora-perf --csv or --json" in wrong.stderr, wrong
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_tensors_in_the_memory_of_a_gpu(horarun, build, operation):
+    """The GPU is the double of tests/support/gpu_double, whose memory is the host's; NCCL, too."""
+    doubles = os.path.join(build, "tests", "gpu_double")
+    if not os.path.exists(os.path.join(doubles, "libnccl.so.2")):
+        pytest.skip("built without the double of CUDA and NCCL")
+    environment = {"LD_LIBRARY_PATH": doubles, "HORA_BACKENDS": "nccl,shm"}
+    command = ["hora-perf", operation, "--device", "gpu", "--sizes", "4,100K", "--iterations", 3, "--json"]
+    done = horarun.run("-np", 3, *command, env=environment).expect(0)
+    assert json.loads("".join(done.ranks()[0]))["device"] == "gpu", done
+    rows = rows_of(done)
+    assert len(rows) == 2 and all(row["wrong"] == 0 and row["mean_us"] > 0 for row in rows), done
+
+
+def test_a_gpu_where_there_is_none(horarun):
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libcuda.so.1")
+        pytest.skip("this machine has a CUDA driver")
+    done = horarun.run("-np", 1, "hora-perf", "--device", "gpu", "--sizes", "4").expect(1)
+    assert "--device gpu: this host has no CUDA driver (libcuda.so.1: cannot open" in done.messages, done
 
 
 def test_hosts_have_it_from_the_bundle(horarun, hosts):

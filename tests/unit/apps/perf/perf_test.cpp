@@ -45,7 +45,7 @@ TEST_CASE("hora-perf's sizes: single ones, ranges, factors") {
 TEST_CASE("hora-perf's arguments: what is wrong is named, with what would be right") {
   const Options options =
       parsed({"alltoall", "--dtype", "bfloat16", "--op=max", "--iterations", "7", "--seconds=0.25",
-              "--in-place", "--prepared", "--no-check", "--json"});
+              "--in-place", "--prepared", "--no-check", "--json", "--device", "gpu"});
   CHECK(options.operation == HORA_ALLTOALL);
   CHECK(options.dtype == HORA_BFLOAT16);
   CHECK(options.op == HORA_MAX);
@@ -53,11 +53,13 @@ TEST_CASE("hora-perf's arguments: what is wrong is named, with what would be rig
   CHECK(options.seconds == 0.25);
   CHECK(options.in_place);
   CHECK(options.prepared);
+  CHECK(options.gpu);
   CHECK_FALSE(options.check);
   CHECK(options.format == Format::kJson);
   CHECK(has(problem_of({"allrdeuce"}), "'allrdeuce' is unknown; expected one of allreduce"));
   CHECK(has(problem_of({"--dtype", "float"}), "expected one of uint8"));
   CHECK(has(problem_of({"--op", "adasum"}), "expected one of sum"));
+  CHECK(has(problem_of({"--device", "tpu"}), "expected one of cpu, gpu"));
   CHECK(has(problem_of({"--sizes"}), "needs a value"));
   CHECK(has(problem_of({"--size", "4"}), "'--size' is unknown"));
   CHECK(has(problem_of({"--iterations", "0"}), "from 1"));
