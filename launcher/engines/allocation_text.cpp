@@ -16,7 +16,10 @@ std::string counted(std::int64_t count, const std::string& what) {
 
 std::string slots_on(const std::vector<Host>& hosts) {
   std::int64_t slots = 0;
-  for (const Host& host : hosts) slots += host.slots.value_or(0);
+  for (const Host& host : hosts) {
+    if (!host.slots) return counted(static_cast<std::int64_t>(hosts.size()), "host");
+    slots += *host.slots;
+  }
   return counted(slots, "slot") + " on " + counted(static_cast<std::int64_t>(hosts.size()), "host");
 }
 

@@ -36,6 +36,9 @@ struct Allocation {
   std::vector<std::string> question = {};
   // How elastic jobs learn which hosts the allocation has now. Nothing: it keeps those it has.
   std::optional<EngineWatch> watch = {};
+  // Nobody has asked the engine for slots: those that the user names win.
+  bool slots_are_free = false;
+  std::string unclear_slots = {};  // why the user has to; empty: those in `hosts` will do
 };
 
 // What the command of a question has said, on stdout and then on stderr.

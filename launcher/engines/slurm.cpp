@@ -76,8 +76,15 @@ EngineStep step(const EngineInputs& inputs, const Words& args) {
 // lost a host, and may go on without it.
 std::string last_word(std::string_view said) {
   std::string found;
+  std::string expired;
   for (std::string_view line : split(said, '\n')) {
     line = trim(line);
+    // Whoever asks afterwards, or has the variables of an earlier job, learns no more.
+    constexpr std::string_view kError = "srun: error: ";
+    if (line.starts_with(kError) && (line.ends_with(" has expired") ||
+                                     line.find(": Invalid job id") != std::string_view::npos)) {
+      expired = line.substr(kError.size());
+    }
     const std::size_t stars = line.find("*** ");
     const bool ended =
         stars != std::string_view::npos && (line.find(" CANCELLED AT ") != std::string_view::npos ||
@@ -88,7 +95,7 @@ std::string last_word(std::string_view said) {
     // The reason makes one line better than another.
     if (found.empty() || words.find(" DUE TO ") != std::string_view::npos) found = words;
   }
-  return found;
+  return found.empty() ? expired : found;
 }
 
 // Of all nodes that the job has by now: one that failed, or that `scontrol update` has taken from
@@ -138,11 +145,24 @@ int gpus_of(std::string_view text) {
   return std::min(sum, kMaxSlotsPerHost);
 }
 
+// GPUs that Slurm was asked for as a sum may be spread in any way.
+std::string unclear_gpus(const EngineInputs& inputs, const std::vector<Host>& hosts) {
+  const int total = gpus_of(inputs.variable("SLURM_GPUS").value_or(""));
+  int known = 0;
+  for (const Host& host : hosts) known += host.slots.value_or(0);
+  if (total == 0 || total == known) return "";
+  return "the job has " + std::to_string(total) + " GPUs on " + std::to_string(hosts.size()) +
+         " nodes, and nothing says which node has how many; ask for --gpus-per-node, or give "
+         "--slots-per-host";
+}
+
+bool asked_for_tasks(const EngineInputs& inputs) {
+  return inputs.variable("SLURM_NTASKS") || inputs.variable("SLURM_NTASKS_PER_NODE");
+}
+
 // As many as srun would start on each node; where no tasks were asked for, one for each GPU.
 Result<std::vector<int>> slots_of(const EngineInputs& inputs, std::size_t nodes) {
-  const bool has_tasks =
-      inputs.variable("SLURM_NTASKS") || inputs.variable("SLURM_NTASKS_PER_NODE");
-  if (has_tasks) {
+  if (asked_for_tasks(inputs)) {
     auto text = needed_variable(inputs, "SLURM_TASKS_PER_NODE");
     if (!text) return std::move(text).error();
     return expand_counts(*text, "$SLURM_TASKS_PER_NODE", nodes);
@@ -151,13 +171,17 @@ Result<std::vector<int>> slots_of(const EngineInputs& inputs, std::size_t nodes)
     const int gpus = gpus_of(inputs.variable(name).value_or(""));
     if (gpus > 0) return std::vector<int>(nodes, gpus);
   }
+  const int total = gpus_of(inputs.variable("SLURM_GPUS").value_or(""));
+  if (total > 0 && nodes == 1) return std::vector<int>{total};
   return std::vector<int>(nodes, 1);
 }
 
-// Each task of a step would start the whole job once more.
+// Each task of a step would start the whole job once more. In the shell of `srun --pty` somebody
+// types, once.
 Status check_step(const EngineInputs& inputs) {
   const auto tasks = parse_int<int>(inputs.variable("SLURM_STEP_NUM_TASKS").value_or("1"));
-  if (tasks.value_or(1) <= 1) return Ok{};
+  const bool is_typed = inputs.variable("SLURM_PTY_PORT") && inputs.variable("SLURM_PROCID") == "0";
+  if (tasks.value_or(1) <= 1 || is_typed) return Ok{};
   return make_error(ErrorCode::kUsage, "srun has started " + std::to_string(*tasks) +
                                            " of this horarun; start one, without srun, in the "
                                            "job's script or after salloc");
@@ -175,6 +199,15 @@ Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::strin
   if (!hosts) return std::move(hosts).error();
   auto slots = slots_of(inputs, hosts->size());
   if (!slots) return std::move(slots).error();
+  const auto step_nodes =
+      parse_int<std::size_t>(inputs.variable("SLURM_STEP_NUM_NODES").value_or(""));
+  if (slots->size() != hosts->size() && step_nodes == slots->size()) {
+    return make_error(ErrorCode::kUsage, "srun tells of its own step, which has " +
+                                             std::to_string(slots->size()) + " of the job's " +
+                                             std::to_string(hosts->size()) +
+                                             " nodes; start horarun without srun, in the job's "
+                                             "script or after salloc");
+  }
   if (slots->size() != hosts->size()) {
     return make_error(ErrorCode::kUsage,
                       "$SLURM_TASKS_PER_NODE counts " + std::to_string(slots->size()) +
@@ -184,6 +217,8 @@ Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::strin
   Allocation found;
   found.job = inputs.variable("SLURM_JOB_ID").value_or("");
   found.hosts = std::move(*hosts);
+  found.slots_are_free = !asked_for_tasks(inputs);
+  if (found.slots_are_free) found.unclear_slots = unclear_gpus(inputs, found.hosts);
   found.starter = starter(inputs, args);
   found.step = step(inputs, args);
   // It goes into a line of the shell.

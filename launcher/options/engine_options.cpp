@@ -7,6 +7,7 @@
 #include "launcher/engines/allocation_text.h"
 #include "launcher/engines/registry.h"
 #include "launcher/text/shell_words.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -60,6 +61,18 @@ bool follows(const OptionValues& values) {
          !values.has("--nnodes");
 }
 
+// Slots that the user names where the engine was asked for none. "auto" is settled when the hosts
+// have told how many GPUs they have.
+Status take_slots(const OptionValues& values, Allocation& allocation) {
+  if (!allocation.slots_are_free || names_hosts(values)) return Ok{};
+  for (const char* name : {"--slots-per-host", "--nproc-per-node"}) {
+    if (!values.has(name)) continue;
+    for (Host& host : allocation.hosts) host.slots = parse_int<int>(values.text(name));
+    return Ok{};
+  }
+  return allocation.unclear_slots.empty() ? Status(Ok{}) : usage(allocation.unclear_slots);
+}
+
 struct Found {
   const EngineDescriptor* engine = nullptr;  // nullptr: none is to be used
   Allocation allocation;
@@ -74,12 +87,13 @@ Result<Found> find_allocation(const OptionValues& values, const ProcessInputs& i
   if (*engine == nullptr) return Found{};
   auto args = split_shell_words(values.text("--engine-args"));
   if (!args) return std::move(args).error().with_context("--engine-args");
+  const std::string where = "the allocation of " + std::string((*engine)->title);
   auto allocation = (*engine)->find(of_engine, *args);
   if (!allocation) {
-    return std::move(allocation)
-        .error()
-        .with_context("the allocation of " + std::string((*engine)->title) +
-                      " (--engine none ignores it)");
+    return std::move(allocation).error().with_context(where + " (--engine none ignores it)");
+  }
+  if (auto taken = take_slots(values, *allocation); !taken) {
+    return std::move(taken).error().with_context(where);
   }
   return Found{*engine, std::move(*allocation)};
 }
@@ -102,6 +116,11 @@ Status read_engine_options(const OptionValues& values, const ProcessInputs& inpu
     job.start_timeout = kHostsCome;
   }
   if (starts_by_engine(values)) {
+    // An engine whose command may be missing has none then.
+    if (allocation.step && inputs.has_program && !inputs.has_program(allocation.step->name)) {
+      return usage("the allocation of " + std::string(found->engine->title) + ": $PATH has no " +
+                   allocation.step->name + "; --transport ssh reaches its hosts by ssh");
+    }
     job.rsh_command = allocation.starter;
     job.engine_step = allocation.step;
   }

@@ -3,6 +3,8 @@
 // one stream: a line that came whole is the most that can be told apart.
 #include "launcher/step/step_process.h"
 
+#include <signal.h>
+
 #include <utility>
 
 #include "launcher/protocol/exit_code.h"
@@ -18,7 +20,8 @@ constexpr std::size_t kLongestLine = 4096;
 constexpr std::size_t kMostWords = 4096;
 
 std::string how_it_ended(const std::string& program, int status) {
-  return status > kExitSignalBase
+  // 255 is no signal: programs end with it by exit(-1).
+  return status > kExitSignalBase && status <= kExitSignalBase + SIGRTMAX
              ? program + " was ended by signal " + std::to_string(status - kExitSignalBase)
              : program + " ended with status " + std::to_string(status);
 }

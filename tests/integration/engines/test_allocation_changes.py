@@ -50,7 +50,9 @@ def test_a_job_that_waits_for_nodes_ends_with_its_allocation(horarun, allocation
     jobs.wait_until(held.steps, "the step to begin")
     cluster.run("scancel", held.job)
     done = job.finish(timeout=60).expect(125)
-    assert f"Slurm has ended the job: JOB {held.job}" in done.messages or "CANCELLED [E_ENGINE]" in done.messages, done
+    # Whichever of srun's words and squeue's comes first.
+    ended = rf"Slurm has ended the job: (JOB|STEP|Slurm job|job) {held.job}\b.*\[E_ENGINE\]"
+    assert re.search(ended, done.messages), done
     expect_clean(job, held, since=time.monotonic())
 
 

@@ -336,3 +336,29 @@ def read(path):
     with contextlib.suppress(FileNotFoundError), open(path, errors="replace") as file:
         return file.read()
     return ""
+
+
+def test_slots_where_slurm_was_asked_for_no_tasks(horarun, allocation):
+    held = allocation("-w", "node1,node2", "--exclusive")
+    done = start(horarun, held, "--slots-per-host", 3, "hostname").finish().expect(0)
+    assert collections.Counter(line for lines in done.ranks().values() for line in lines) == {"node1": 3, "node2": 3}
+    assert "6 slots on 2 hosts (node1:3,node2:3)" in done.messages, done
+
+
+def test_mistakes_are_one_error(horarun, allocation, cluster):
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=2")
+    without = {**held.variables, "PATH": "/nowhere"}
+    done = horarun.start("true", env=without).finish().expect(2)
+    assert "the allocation of Slurm: $PATH has no srun; --transport ssh reaches" in done.messages, done
+    options = ["srun", "-N1", "-n1", "--ntasks-per-node=1"]
+    environment = {**cluster.environment, **held.variables}
+    # The step has a view of its own of the job.
+    seen = subprocess.run([*options, "env"], env=environment, capture_output=True, text=True, timeout=60).stdout
+    variables = dict(line.split("=", 1) for line in seen.splitlines() if line.startswith("SLURM_"))
+    done = horarun.start("true", env=variables).finish().expect(2)
+    assert "srun tells of its own step, which has 1 of the job's 2 nodes; start horarun without" in done.messages, done
+    done = start(horarun, held, "--engine-args", "--no-such-option", "true").finish().expect(125)
+    assert "srun ended with status 255" in done.messages and "unrecognized option" in done.messages, done
+    held.close()
+    done = start(horarun, held, "true").finish().expect(125)
+    assert re.search(rf"Slurm has ended the job: .*{held.job}.* \[E_ENGINE\]", done.messages), done

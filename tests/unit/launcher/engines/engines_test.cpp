@@ -113,6 +113,32 @@ TEST_CASE("engines: where Slurm was asked for no tasks") {
   CHECK(hosts_of(inputs(job)) == "n1:64,n2:64");
 }
 
+TEST_CASE("engines: GPUs that Slurm was asked for as a sum") {
+  Texts job{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n1"}, {"SLURM_GPUS", "a100:4"}};
+  CHECK(hosts_of(inputs(job)) == "n1:4");
+  job["SLURM_JOB_NODELIST"] = "n[1-2]";
+  auto found = find(inputs(job));
+  REQUIRE(found);
+  CHECK(found->slots_are_free);
+  CHECK(found->unclear_slots.find("the job has 4 GPUs on 2 nodes") == 0);
+  job["SLURM_GPUS_ON_NODE"] = "2";
+  found = find(inputs(job));
+  REQUIRE(found);
+  CHECK(found->unclear_slots.empty());
+  CHECK(format_host_list(found->hosts) == "n1:2,n2:2");
+  // One node has 3 of them, and this one 1.
+  job["SLURM_GPUS_ON_NODE"] = "1";
+  found = find(inputs(job));
+  REQUIRE(found);
+  CHECK_FALSE(found->unclear_slots.empty());
+  job["SLURM_NTASKS"] = "4";
+  job["SLURM_TASKS_PER_NODE"] = "3,1";
+  found = find(inputs(job));
+  REQUIRE(found);
+  CHECK(found->unclear_slots.empty());
+  CHECK_FALSE(found->slots_are_free);
+}
+
 TEST_CASE("engines: which hosts an allocation has now") {
   const std::vector<Host> start{{"n1", "", 4}, {"n2", "", 2}};
   const EngineDescriptor& slurm = *find_engine("slurm");
@@ -165,8 +191,21 @@ TEST_CASE("engines: what cannot be used in Slurm is an error") {
   job["SLURM_JOB_NODELIST"] = "n1";
   job["SLURM_STEP_NUM_TASKS"] = "8";
   CHECK(error_of(inputs(job)).find("srun has started 8 of this horarun") == 0);
+  // In the shell of `srun --pty` somebody types.
+  job["SLURM_PTY_PORT"] = "40000";
+  job["SLURM_PROCID"] = "0";
+  CHECK(hosts_of(inputs(job)) == "n1:1");
+  job["SLURM_PROCID"] = "1";
+  CHECK(error_of(inputs(job)).find("srun has started 8 of this horarun") == 0);
   job["SLURM_STEP_NUM_TASKS"] = "1";
   CHECK(hosts_of(inputs(job)) == "n1:1");
+  job["SLURM_JOB_NODELIST"] = "n[1-2]";
+  job["SLURM_NTASKS"] = "1";
+  job["SLURM_TASKS_PER_NODE"] = "1";
+  job["SLURM_STEP_NUM_NODES"] = "1";
+  CHECK(
+      error_of(inputs(job)).find("srun tells of its own step, which has 1 of the job's 2 nodes") ==
+      0);
   job["SLURM_HET_SIZE"] = "2";
   CHECK(error_of(inputs(job)).find("heterogeneous") != std::string::npos);
 }
@@ -273,6 +312,17 @@ TEST_CASE("engines: the words by which Slurm ends a job") {
   CHECK(last_word("srun: error: n2: task 1: Exited with exit code 7\n").empty());
   CHECK(last_word("CANCELLED AT the theatre\n").empty());
   CHECK(last_word("").empty());
+}
+
+TEST_CASE("engines: Slurm's word of a job that had ended before") {
+  const auto last_word = find_engine("slurm")->last_word;
+  const std::string expired = "srun: error: Slurm job 1 has expired\n";
+  const std::string cancelled =
+      "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2026-01-31T12:00:00 ***\n";
+  CHECK(last_word("srun: x\n" + expired) == "Slurm job 1 has expired");
+  CHECK(last_word(cancelled + expired).find("JOB 1 ON n1 CANCELLED AT") == 0);
+  const std::string unknown = "Unable to confirm allocation for job 9: Invalid job id specified";
+  CHECK(last_word("srun: error: " + unknown) == unknown);
 }
 
 TEST_CASE("engines: what they answer of a job") {

@@ -902,6 +902,24 @@ TEST_CASE("Inside of an engine's allocation") {
   CHECK(pbs.transport == "ssh");
 }
 
+TEST_CASE("Slots in an allocation that was asked for none") {
+  Variables slurm{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1-2]"}};
+  CHECK(format_host_list(job_of({"x"}, slurm).hosts) == "n1:1,n2:1");
+  const JobSpec four = job_of({"--slots-per-host", "4", "x"}, slurm);
+  CHECK(format_host_list(four.hosts) == "n1:4,n2:4");
+  CHECK(four.engine->text.find("8 slots on 2 hosts") != std::string::npos);
+  CHECK(format_host_list(job_of({"--nproc-per-node", "3", "x"}, slurm).hosts) == "n1:3,n2:3");
+  const JobSpec gpus = job_of({"--slots-per-host", "auto", "x"}, slurm);
+  CHECK(format_host_list(gpus.hosts) == "n1,n2");
+  CHECK(gpus.engine->text.find("Slurm job 1: 2 hosts (n1,n2)") == 0);
+  slurm["SLURM_GPUS"] = "6";
+  CHECK(error_of({"x"}, slurm).find("the allocation of Slurm: the job has 6 GPUs on 2 nodes") == 0);
+  CHECK(format_host_list(job_of({"--slots-per-host", "3", "x"}, slurm).hosts) == "n1:3,n2:3");
+  slurm["SLURM_NTASKS"] = "2";
+  slurm["SLURM_TASKS_PER_NODE"] = "1(x2)";
+  CHECK(format_host_list(job_of({"--slots-per-host", "4", "x"}, slurm).hosts) == "n1:1,n2:1");
+}
+
 TEST_CASE("An elastic job follows the engine unless somebody has chosen hosts") {
   const Variables pod{{"HYDRA_HOST_FILE", "/etc/mpi/hostfile"}};
   const JobSpec job = job_of({"--min-np", "2", "--max-np", "8", "x"}, pod);
