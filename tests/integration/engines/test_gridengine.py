@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 
@@ -142,6 +143,11 @@ def test_a_script_whose_job_is_deleted(cluster, installed):
     job = cluster.submit(f'{installed} sh -c "echo up; exec sleep 1000"', "-pe", "two", 8)
     jobs.wait_until(lambda: cluster.output(job).count("up") == 8, "the ranks to start", 60)
     cluster.run("qdel", job)
+    expect_no_agents(CLEAN_S)
+    cluster.wait_for_end(job)
+
+
+def expect_no_agents(seconds):
     left = []
 
     def is_clean():
@@ -149,6 +155,33 @@ def test_a_script_whose_job_is_deleted(cluster, installed):
         return not left
 
     with contextlib.suppress(AssertionError):
-        jobs.wait_until(is_clean, "every agent to end", CLEAN_S)
-    assert not left, f"left after {CLEAN_S} s: {left}"
+        jobs.wait_until(is_clean, "every agent to end", seconds)
+    assert not left, f"left after {seconds} s: {left}"
+
+
+def test_a_script_whose_time_is_up(cluster, installed):
+    job = cluster.submit(f'{installed} sh -c "echo up; exec sleep 1000"', "-pe", "two", 8, "-l", "h_rt=20")
+    jobs.wait_until(lambda: cluster.output(job).count("up") == 8, "the ranks to start", 60)
+    cluster.wait_for_end(job)
+    expect_no_agents(CLEAN_S)
+
+
+@pytest.mark.parametrize("lease, code", [("4s", 125), ("60s", 0)])
+def test_a_job_that_is_suspended_goes_on_within_the_lease(cluster, installed, lease, code):
+    """Grid Engine stops horarun, from which agents expect a word."""
+    go = f"{cluster.folder}/go"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(go)
+    program = f"echo up; while [ ! -e {go} ]; do sleep 0.2; done; echo done"
+    job = cluster.submit(f"{installed} --lease {lease} sh -c '{program}'; echo code $?", "-pe", "two", 4)
+    jobs.wait_until(lambda: cluster.output(job).count("up") == 4, "the ranks to start", 60)
+    cluster.run("qmod", "-sj", job)
+    jobs.wait_until(lambda: cluster.state(job) == "s", "the job to be suspended", 30)
+    time.sleep(12)  # the suspension is what is tested
+    cluster.run("qmod", "-usj", job)
+    with open(go, "w"):
+        pass
+    jobs.wait_until(lambda: "code" in cluster.output(job), "the script's last line", 60)
+    text = cluster.output(job)
+    assert f"code {code}" in text and (text.count("done") == 4) == (code == 0), text
     cluster.wait_for_end(job)

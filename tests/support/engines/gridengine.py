@@ -211,6 +211,14 @@ class Cluster:
         except FileNotFoundError:
             return ""
 
+    def state(self, job):
+        """In qstat's letters: "r" runs, "s" is suspended."""
+        for line in self.run("qstat").splitlines():
+            words = line.split()
+            if words and words[0] == job:
+                return words[4]
+        return ""
+
     def wait_for_end(self, job):
         self._wait_until(lambda: f" {job} " not in self.run("qstat", check=False), f"job {job} to end")
 
