@@ -169,10 +169,21 @@ int run_in_pods(JobSpec spec, const Installation& installation,
   if (!early) return complain(early.error());
   if (early->has_value()) return **early;
   hold_signals(kJobSignals);
-  const auto exit_code = run_attempts(std::move(spec), installation, environment);
-  if (!exit_code) return complain(exit_code.error());
-  (*pods)->tell_what_happened(*exit_code);
-  return *exit_code;
+  // A program that was told to end by SIGTERM may end with any code.
+  HostOwner owner;
+  owner.explain = [&pods = **pods](const Cause& cause,
+                                   Milliseconds patience) -> std::optional<Failure> {
+    if (patience.count() == 0 && cause.kind != Cause::Kind::kRank) return std::nullopt;
+    return pods.why_ended(patience.count() > 0);
+  };
+  if (spec.pods->dial) {
+    owner.transport = [&pods = **pods, &own = installation.own()](const JobSpec& attempt,
+                                                                  StageObserver observer) {
+      return pods.transport(attempt, {own.dial_path, own.machine}, std::move(observer));
+    };
+  }
+  const auto exit_code = run_attempts(std::move(spec), installation, environment, owner);
+  return exit_code ? *exit_code : complain(exit_code.error());
 }
 
 int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {

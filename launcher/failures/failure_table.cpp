@@ -144,10 +144,10 @@ constexpr FailureClass kClasses[] = {
      "disconnected, or its agent was killed. Its ranks end by themselves after the same time.",
      "Check the host's own log (power, out of memory, network). Raise --lease on a slow link.",
      "{ssh} {host} 'uptime; dmesg | tail'"},
-    {failure::kEngine, kExitLauncher, "the batch system has ended the job",
+    {failure::kEngine, kExitLauncher, "the batch system or Kubernetes has ended the job",
      "The job was cancelled (scancel, qdel, bkill) or preempted, its time limit passed, one of its "
-     "nodes failed, or the command that had started the agents was killed. The message has the "
-     "engine's own words.",
+     "nodes failed, or the command that had started the agents was killed. In Kubernetes, a pod was "
+     "evicted, deleted, preempted or killed for its memory. The message has the engine's own words.",
      "Ask for more time, or submit the job again. A training that saves checkpoints goes on from the "
      "last one."},
     {failure::kRsh, kExitLauncher, "the --rsh command failed",

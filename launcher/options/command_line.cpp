@@ -389,7 +389,8 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   HORA_TRY(read_program_sections(*sections, *spelled, inputs, job, warnings));
   HORA_TRY(read_rankfile(*values, inputs, job));
   HORA_TRY(check_host_filter(job));
-  if (verb == kVerbKubernetes) HORA_TRY(read_pod_options(*values, job));  // knows of all ranks
+  if (verb == kVerbKubernetes)
+    HORA_TRY(read_pod_options(*values, inputs, job));  // knows of all ranks
   for (std::string& warning : collect_warnings(*spelled, *values)) {
     warnings.push_back(std::move(warning));
   }

@@ -418,6 +418,10 @@ constexpr OptionRow kRows[] = {
     {.names = "--manifest", .kind = kText, .metavar = "FILE", .group = kPods,
      .help = "make this Job, which --dry-run has printed and you have edited",
      .traits = kCommon | kOurs, .verbs = kVerbKubernetes, .excludes = "pods"},
+    {.names = "--dial", .kind = kChoice, .metavar = "auto|yes|no", .group = kPods,
+     .help = "let pods connect to horarun, so that the job outlives connections through the API "
+             "server (default: if horarun itself is in a pod)",
+     .traits = kCommon | kOurs, .verbs = kVerbKubernetes},
     {.names = "--kubectl", .kind = kText, .metavar = "COMMAND", .group = kPods,
      .help = "the client: 'kubectl --context prod', oc, 'k3s kubectl'",
      .traits = kCommon | kOurs, .verbs = kVerbKubernetes},

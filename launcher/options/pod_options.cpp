@@ -82,7 +82,7 @@ Status read_workers(const OptionValues& values, int ranks, PodsSpec& pods) {
 
 // What has reached hosts until here (an engine around this process, a variable of an operator)
 // would reach others than the pods.
-Status read_pod_options(const OptionValues& values, JobSpec& job) {
+Status read_pod_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   PodsSpec pods;
   if (values.has("--kubectl")) {
     auto words = split_shell_words(values.text("--kubectl"));
@@ -94,6 +94,10 @@ Status read_pod_options(const OptionValues& values, JobSpec& job) {
   pods.image = values.text("--image");
   pods.manifest_file = values.text("--manifest");
   pods.patience = parse_duration(values.text("--start-timeout")).value_or(pods.patience);
+  // Pods reach each other; whether they reach another machine, only its user knows.
+  const std::string dial = values.text("--dial", "auto");
+  const bool in_a_pod = inputs.variable && inputs.variable("KUBERNETES_SERVICE_HOST").has_value();
+  pods.dial = dial == "yes" || (dial == "auto" && in_a_pod);
   if (!pods.manifest_file.empty()) {
     HORA_TRY(check_with_manifest(values));
   } else if (pods.image.empty()) {

@@ -103,6 +103,7 @@ struct PodsSpec {
   std::string cpus;                             // --cpus-per-worker
   std::string memory;                           // --memory-per-worker
   std::string shm;                              // --shm
+  bool dial = false;                            // --dial: agents' streams are not of kubectl exec
   std::chrono::milliseconds patience{600'000};  // until all pods run: --start-timeout
 };
 

@@ -18,6 +18,9 @@ inline constexpr std::string_view kWorkerContainer = "worker";
 inline constexpr std::chrono::seconds kIdleLimit{60};
 inline constexpr std::chrono::seconds kFinishedJobStays{60};
 
+// What a pod that ended for that says.
+inline constexpr std::string_view kNobodyWorks = "no horarun works in this pod any more";
+
 // For `kubectl create -f`, as YAML. With a name that the API server completes.
 std::string pod_manifest(const JobSpec& spec);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -51,13 +52,12 @@ Result<Json> parse(std::string_view text) {
                     "kubectl printed no JSON object: " + quote(text.substr(0, kLongestWords)));
 }
 
-// On one line: messages of nodes and registries have several.
+// Messages of nodes and registries have several lines, and what a program has left as its last
+// words is in them.
 std::string reason_and_message(const std::string& reason, const std::string& message) {
   std::string words = reason;
   if (!message.empty()) words += (words.empty() ? "" : ": ") + message;
-  std::replace(words.begin(), words.end(), '\n', ' ');
-  if (words.size() > kLongestWords) words = words.substr(0, kLongestWords) + " ...";
-  return words;
+  return shortened(visible_line(words), kLongestWords);
 }
 
 std::string words_of(const Json& state) {
@@ -148,14 +148,17 @@ PodState read_pod(const Json& json) {
   read_containers(at(json, {"status", "containerStatuses"}), pod, of_containers);
   const Json* unscheduled = condition(json, "PodScheduled", "False");
   const Json* disrupted = condition(json, "DisruptionTarget", "True");
-  pod.leaving = disrupted != nullptr || !text_at(json, {"metadata", "deletionTimestamp"}).empty();
+  pod.leaves_at = text_at(json, {"metadata", "deletionTimestamp"});
+  pod.leaving = disrupted != nullptr || !pod.leaves_at.empty();
   // The pod's own reason (Evicted, NodeLost, Preempting) comes before what it has led to.
   pod.words = words_of(at(json, {"status"}));
   if (pod.words.empty() && disrupted != nullptr) pod.words = words_of(*disrupted);
-  if (pod.words.empty()) pod.words = of_containers;
+  // How the containers of a deleted pod end tells nothing of why it was.
+  if (pod.words.empty() && !pod.leaving) pod.words = of_containers;
   if (pod.words.empty() && pod.phase == PodState::Phase::kPending && unscheduled != nullptr) {
     pod.words = words_of(*unscheduled);
   }
+  pod.words_are_ours = pod.words.empty();
   if (pod.words.empty() && pod.leaving) pod.words = "it is being deleted";
   if (pod.words.empty() && pod.phase == PodState::Phase::kEnded) pod.words = "it has ended";
   return pod;
@@ -242,6 +245,32 @@ PodsVerdict judge_pods(const std::vector<PodState>& pods, int workers) {
   return complete && all_run ? PodsVerdict::kReady : PodsVerdict::kStarting;
 }
 
+// A pod that is being deleted still runs, for its grace period, and its containers may have ended
+// by then for no other reason: whose deletion began first has ended the job. Pods of one Job have
+// the same grace.
+std::vector<PodState> lost_pods(const std::vector<PodState>& pods,
+                                const std::vector<std::string>& names) {
+  std::vector<PodState> lost;
+  for (const std::string& name : names) {
+    const auto found = std::find_if(pods.begin(), pods.end(),
+                                    [&](const PodState& pod) { return pod.name == name; });
+    if (found == pods.end()) {
+      PodState& gone = lost.emplace_back();
+      gone.name = name;
+      gone.phase = PodState::Phase::kEnded;
+      gone.words = "it was deleted";
+      gone.words_are_ours = true;
+    } else if ((found->phase != PodState::Phase::kRunning || found->leaving) &&
+               found->words.find(kNobodyWorks) == std::string::npos) {
+      lost.push_back(*found);
+    }
+  }
+  std::stable_sort(lost.begin(), lost.end(), [](const PodState& a, const PodState& b) {
+    return std::tie(a.words_are_ours, a.leaves_at) < std::tie(b.words_are_ours, b.leaves_at);
+  });
+  return lost;
+}
+
 // The count comes first; a message of a thousand pods that names each would say nothing.
 std::string pods_text(const std::vector<PodState>& pods, int workers, const std::string& of_job) {
   const auto running = std::count_if(pods.begin(), pods.end(), [](const PodState& pod) {
@@ -260,7 +289,7 @@ std::string pods_text(const std::vector<PodState>& pods, int workers, const std:
   }
   if (more > 0) text += "; and so on for " + std::to_string(more) + " more";
   if (!of_job.empty()) text += "; " + of_job;
-  return text;
+  return visible_line(text);
 }
 
 }  // namespace hora::launcher

@@ -18,8 +18,10 @@ struct PodState {
   std::string container;  // that agents start in
   Phase phase = Phase::kPending;
   bool leaving = false;   // somebody deletes it, or its node is given up
+  std::string leaves_at;  // RFC 3339: when its grace ends; empty: nobody deletes it
   std::string words;      // why it does not run, or will not for long; empty: nothing is wrong
-  bool hopeless = false;  // Kubernetes tries again, but that seldom helps: no such image
+  bool words_are_ours = false;  // Kubernetes has given no reason
+  bool hopeless = false;        // Kubernetes tries again, but that seldom helps: no such image
 };
 
 struct PodJob {
@@ -45,6 +47,11 @@ enum class PodsVerdict {
   kEnded,     // one of them runs no more
 };
 PodsVerdict judge_pods(const std::vector<PodState>& pods, int workers);
+
+// Which of those in `names` run no more, the one that ended the job first: the others may be
+// deleted because of it. None that ended because nobody worked in it.
+std::vector<PodState> lost_pods(const std::vector<PodState>& pods,
+                                const std::vector<std::string>& names);
 
 // "3 of 4 pods run; hora-x7k2p-abcde: Unschedulable: 0/3 nodes are available" - the words of at
 // most three pods. `of_job`: why pods are missing; may be empty.

@@ -12,7 +12,9 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/pods/pod_manifest.h"
+#include "launcher/pods/pod_starter.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/step/step_transport.h"
 #include "launcher/text/duration.h"
 #include "rendezvous/base/text.h"
 
@@ -57,10 +59,11 @@ std::vector<Host> hosts_of(const std::vector<PodState>& pods, int ranks) {
 }
 
 // In the words of an engine's allocation, in whose place it stands.
-std::string summary(const std::string& job, const std::vector<Host>& pods, int ranks) {
+std::string summary(const std::string& job, const std::vector<Host>& pods, int ranks, bool dial) {
   return "Kubernetes job " + job + ": " + std::to_string(ranks) +
          (ranks == 1 ? " slot in " : " slots in ") + std::to_string(pods.size()) +
-         (pods.size() == 1 ? " pod" : " pods") + "; agents start by kubectl exec";
+         (pods.size() == 1 ? " pod" : " pods") + "; agents start by kubectl exec" +
+         (dial ? ", and dial back" : "");
 }
 
 // For people who grep for classes, as all messages that end a job have one.
@@ -70,9 +73,6 @@ Error with_class(Error error) {
   }
   return error;
 }
-
-// A pod that is being deleted still runs, for its grace period.
-bool runs(const PodState& pod) { return pod.phase == PodState::Phase::kRunning && !pod.leaving; }
 
 }  // namespace
 
@@ -236,42 +236,49 @@ Result<std::optional<int>> Pods::wait(JobSpec& spec) {
   spec.hosts = hosts_of(pods, ranks);
   spec.num_proc = ranks;
   spec.rsh_command = kubectl_.exec_command(pods.front().container);
-  spec.engine = JobEngine{"k8s", job_.name, summary(job_.name, spec.hosts, ranks), {}};
+  spec.engine =
+      JobEngine{"k8s", job_.name, summary(job_.name, spec.hosts, ranks, spec.pods->dial), {}};
   return early;
 }
 
-// The ranks know that a process was killed or a connection broke, Kubernetes why. What it has to
-// say comes a moment later.
-void Pods::tell_what_happened(int exit_code) {
-  const bool may_be_pods = exit_code == kExitLauncher || exit_code >= kExitSignalBase;
-  if (names_.empty() || !may_be_pods) return;
-  const auto deadline = Clock::now() + kLastWords;
+std::unique_ptr<Transport> Pods::transport(const JobSpec& spec, const Helper& helper,
+                                           StageObserver observer) const {
+  DialWay way{"kubectl exec, to dial back",
+              "not all pods dial this machine",
+              "the others are reached by kubectl exec",
+              {}};
+  if (!helper.path.empty()) {
+    PodStarter::Request request;
+    request.exec_command = spec.rsh_command;
+    for (const Host& host : spec.hosts) request.pods.push_back(host.name);
+    request.helper_path = helper.path;
+    request.machine = helper.machine;
+    request.fan_out = spec.fan_out;
+    way.make_starter = [request](os::EventLoop& loop, std::string url, Starter::Handlers handlers) {
+      return std::make_unique<PodStarter>(loop, request, std::move(url), std::move(handlers));
+    };
+  }
+  return make_dial_transport(spec, std::move(way), spec.hosts, nullptr, std::move(observer));
+}
+
+// The ranks know that a process was killed or a connection broke, Kubernetes why.
+std::optional<Failure> Pods::why_ended(bool wait) const {
+  const auto deadline = Clock::now() + (wait ? kLastWords : Milliseconds(0));
   while (true) {
-    auto seen = look(false);
-    if (seen) {
-      std::vector<PodState> troubled;
-      for (const std::string& name : names_) {
-        const auto found = std::find_if(seen->pods.begin(), seen->pods.end(),
-                                        [&](const PodState& pod) { return pod.name == name; });
-        if (found != seen->pods.end() && runs(*found)) continue;
-        PodState pod = found != seen->pods.end() ? *found : PodState{};
-        pod.name = name;
-        if (pod.words.empty() || pod.leaving) {
-          const std::string event = last_event_of("Pod", name);
-          if (!event.empty()) pod.words = event;
-        }
-        if (pod.words.empty()) pod.words = "the pod is gone";
-        troubled.push_back(std::move(pod));
-      }
-      if (!troubled.empty()) {
-        std::fprintf(stderr, "horarun: Kubernetes: %s\n",
-                     pods_text(troubled, job_.workers, "").c_str());
-        return;
-      }
+    const auto seen = look(false);
+    auto lost = seen ? lost_pods(seen->pods, names_) : std::vector<PodState>();
+    for (PodState& pod : lost) {
+      if (!pod.words_are_ours) continue;
+      const std::string event = last_event_of("Pod", pod.name);
+      if (!event.empty()) pod.words += ": " + event;
     }
-    if (Clock::now() >= deadline) return;
+    if (!lost.empty()) {
+      return Failure{std::string(failure::kEngine),
+                     "Kubernetes has ended the job: " + pods_text(lost, job_.workers, ""), ""};
+    }
+    if (Clock::now() >= deadline) return std::nullopt;
     pollfd signal{signals_.get(), POLLIN, 0};
-    if (::poll(&signal, 1, static_cast<int>(kPause.count())) > 0) return;
+    if (::poll(&signal, 1, static_cast<int>(kPause.count())) > 0) return std::nullopt;
   }
 }
 

@@ -11,6 +11,8 @@
 #include "launcher/plan/job_spec.h"
 #include "launcher/pods/kubectl.h"
 #include "launcher/pods/pod_states.h"
+#include "launcher/protocol/messages.h"
+#include "launcher/transports/transport.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 
@@ -30,8 +32,19 @@ class Pods {
   // nothing; else the exit code of a job that has not begun, which it has explained.
   Result<std::optional<int>> wait(JobSpec& spec);
 
-  // When the job has failed: prints what Kubernetes has to say of the pods, if anything.
-  void tell_what_happened(int exit_code);
+  // Reaches the pods of an attempt by connections from them, and those from which none comes by
+  // kubectl exec. `spec` is that of wait(), or of a later attempt, and must outlive it. An empty
+  // path: this installation has no helper.
+  struct Helper {
+    std::string path;
+    std::string machine;
+  };
+  std::unique_ptr<Transport> transport(const JobSpec& spec, const Helper& helper,
+                                       StageObserver observer) const;
+
+  // E_ENGINE, with Kubernetes' words, if it has ended pods in which the job ran. It writes them
+  // down a moment after the end; whether to wait for that.
+  std::optional<Failure> why_ended(bool wait) const;
 
  private:
   Pods(const JobSpec& spec, os::Fd signals)

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/step/starter.h"
 #include "launcher/step/step_files.h"
 #include "launcher/step/step_words.h"
 #include "launcher/step/watched_child.h"
@@ -16,23 +17,17 @@
 
 namespace hora::launcher {
 
-class StepProcess {
+class StepProcess : public Starter {
  public:
-  struct Handlers {
-    std::function<void(const StepFailure&)> on_failure;  // that host will not dial
-    std::function<void(std::string_view said)> on_errors;
-    // The command has ended, as `how` says; once, and the last call.
-    std::function<void(const std::string& how)> on_end;
-  };
-
   // `secret` is the line for the tasks.
   StepProcess(os::EventLoop& loop, EngineStep engine, StepRequest request, std::string secret,
               Handlers handlers);
 
   // Errors: there is no such command.
-  Status begin();
-  void remove_files() { files_.remove(); }   // when no task is left to read them
-  void ask_to_end() { step_.ask_to_end(); }  // which the engine's command passes on to the tasks
+  Status begin() override;
+  void remove_files() override { files_.remove(); }
+  void ask_to_end() override { step_.ask_to_end(); }  // passed on to the tasks by the command
+  bool owns_helpers() const override { return true; }
 
  private:
   void on_output(std::string_view bytes);

@@ -28,7 +28,7 @@ constexpr auto kEndPatience = std::chrono::milliseconds(2'000);  // of the step,
 
 class StepTransport : public Transport {
  public:
-  StepTransport(const JobSpec& spec, StepSource source, std::vector<Host> hosts,
+  StepTransport(const JobSpec& spec, DialWay way, std::vector<Host> hosts,
                 std::shared_ptr<EngineWords> words, StageObserver observer);
   ~StepTransport() override;
 
@@ -45,7 +45,7 @@ class StepTransport : public Transport {
     Clock::time_point deadline;
   };
 
-  Status open(StepSource source, std::vector<Host> hosts);
+  Status open(const std::vector<Host>& hosts);
   void run_on_loop(const std::function<void()>& task);  // and waits for it
   void want(Wanted wanted);
   void serve(Wanted wanted);
@@ -56,7 +56,8 @@ class StepTransport : public Transport {
   void say(const std::string& text) const;
 
   const JobSpec& spec_;
-  const std::shared_ptr<EngineWords> words_;
+  const DialWay way_;
+  const std::shared_ptr<EngineWords> words_;  // nullptr: nobody wants them
   StageObserver observer_;
 
   std::mutex mutex_;
@@ -70,7 +71,7 @@ class StepTransport : public Transport {
   bool told_ = false;  // why there are commands for each host
   bool leaving_ = false;
   bool served_ = false;  // an agent has been started in the step
-  std::unique_ptr<StepProcess> step_;
+  std::unique_ptr<Starter> step_;
 
   // Their threads call this object, so they end before what is above.
   PayloadStore payloads_;
@@ -78,23 +79,24 @@ class StepTransport : public Transport {
   std::unique_ptr<DialServer> server_;  // nullptr: there is no step
 };
 
-StepTransport::StepTransport(const JobSpec& spec, StepSource source, std::vector<Host> hosts,
+StepTransport::StepTransport(const JobSpec& spec, DialWay way, std::vector<Host> hosts,
                              std::shared_ptr<EngineWords> words, StageObserver observer)
     : spec_(spec),
+      way_(std::move(way)),
       words_(std::move(words)),
       observer_(observer),
       commands_(spec.rsh_command, std::move(observer)) {
-  commands_.listen_to_errors([this](std::string_view said) { words_->hear(said); });
-  if (const auto opened = open(std::move(source), std::move(hosts)); !opened) {
+  if (words_) commands_.listen_to_errors([this](std::string_view said) { words_->hear(said); });
+  if (const auto opened = open(hosts); !opened) {
     server_.reset();
     say(opened.error().message);
   }
 }
 
 // The step begins at once: what the launcher does meanwhile takes no longer than the engine.
-Status StepTransport::open(StepSource source, std::vector<Host> hosts) {
+Status StepTransport::open(const std::vector<Host>& hosts) {
   if (hosts.empty()) return Ok{};
-  if (source.helper.path.empty()) {
+  if (!way_.make_starter) {
     return make_error(ErrorCode::kNotFound, "this installation has no hora-dial");
   }
   const auto observer = [this](const DialServer::Event& event) {
@@ -110,16 +112,13 @@ Status StepTransport::open(StepSource source, std::vector<Host> hosts) {
   Status begun = Ok{};
   run_on_loop([&] {
     for (const Host& host : hosts) awaited_.insert(host.name);
-    StepRequest request;
-    request.nonce = os::random_token().substr(0, 16);
-    request.machine = std::move(source.machine);
-    request.files = {std::move(source.helper), std::move(source.agent)};
-    request.hosts = std::move(hosts);
-    step_ = std::make_unique<StepProcess>(
-        server_->loop(), *spec_.engine_step, std::move(request), format_join_url(server_->url()),
-        StepProcess::Handlers{
+    step_ = way_.make_starter(
+        server_->loop(), format_join_url(server_->url()),
+        Starter::Handlers{
             [this](const StepFailure& failure) { give_up(failure.host, failure.why); },
-            [this](std::string_view said) { words_->hear(said); },
+            [this](std::string_view said) {
+              if (words_) words_->hear(said);
+            },
             [this](const std::string& how) { on_step_end(how); }});
     begun = step_->begin();
     if (!begun) return step_.reset();
@@ -169,7 +168,7 @@ Result<os::Fd> StepTransport::start(const Host& host, int host_index, const Agen
   if (!pair) return std::move(pair).error();
   auto wanted =
       std::make_shared<Wanted>(Wanted{pair->transport, host, host_index, image, deadline});
-  if (observer_) observer_(host_index, Stage::kConnect, spec_.engine_step->name);
+  if (observer_) observer_(host_index, Stage::kConnect, way_.way);
   server_->loop().post([this, wanted] { want(std::move(*wanted)); });
   return std::move(pair->supervisor);
 }
@@ -213,7 +212,8 @@ void StepTransport::by_command(Wanted wanted) {
 
 // From inside the server, which is not done with the machine: reaching it only posts and sends.
 void StepTransport::on_joined(const std::string& name) {
-  if (awaited_.erase(name) != 0 && awaited_.empty()) step_->remove_files();
+  if (awaited_.erase(name) != 0) step_->on_joined(name);
+  if (awaited_.empty()) step_->remove_files();
   auto waiting = wanted_.extract(name);
   if (waiting.empty()) return;
   for (Wanted& each : waiting.mapped()) serve(std::move(each));
@@ -231,7 +231,7 @@ void StepTransport::give_up(const std::string& name, const std::string& why) {
 
 // --- the step ------------------------------------------------------------------------------------
 
-// With the engine's command goes what it has started: nothing of the job may outlive it.
+// With an engine's command goes what it has started: nothing of the job may outlive it.
 void StepTransport::on_step_end(const std::string& how) {
   {
     const std::lock_guard lock(mutex_);
@@ -239,17 +239,16 @@ void StepTransport::on_step_end(const std::string& how) {
   }
   changed_.notify_all();
   if (leaving_) return;
-  if (served_) words_->command_ended(how);
+  if (served_ && words_) words_->command_ended(how);
   const auto left = awaited_;
   for (const std::string& each : left) give_up(each, how);
-  server_->drop_all(how);
+  if (step_->owns_helpers()) server_->drop_all(how);
 }
 
 void StepTransport::say(const std::string& text) const {
   if (!spec_.json) {
-    std::fprintf(stderr,
-                 "horarun: not all hosts are reached by one step (%s); the others by one each\n",
-                 text.c_str());
+    std::fprintf(stderr, "horarun: %s (%s); %s\n", way_.problem.c_str(), text.c_str(),
+                 way_.remedy.c_str());
   }
 }
 
@@ -259,8 +258,32 @@ std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource s
                                                std::vector<Host> hosts,
                                                std::shared_ptr<EngineWords> words,
                                                StageObserver observer) {
-  return std::make_unique<StepTransport>(spec, std::move(source), std::move(hosts),
-                                         std::move(words), std::move(observer));
+  DialWay way{spec.engine_step->name,
+              "not all hosts are reached by one step",
+              "the others by one each",
+              {}};
+  if (!source.helper.path.empty()) {
+    way.make_starter = [&spec, source = std::move(source), hosts](
+                           os::EventLoop& loop, std::string url, Starter::Handlers handlers) {
+      StepRequest request;
+      request.nonce = os::random_token().substr(0, 16);
+      request.machine = source.machine;
+      request.files = {source.helper, source.agent};
+      request.hosts = hosts;
+      return std::make_unique<StepProcess>(loop, *spec.engine_step, std::move(request),
+                                           std::move(url), std::move(handlers));
+    };
+  }
+  return make_dial_transport(spec, std::move(way), std::move(hosts), std::move(words),
+                             std::move(observer));
+}
+
+std::unique_ptr<Transport> make_dial_transport(const JobSpec& spec, DialWay way,
+                                               std::vector<Host> hosts,
+                                               std::shared_ptr<EngineWords> words,
+                                               StageObserver observer) {
+  return std::make_unique<StepTransport>(spec, std::move(way), std::move(hosts), std::move(words),
+                                         std::move(observer));
 }
 
 }  // namespace hora::launcher

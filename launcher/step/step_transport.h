@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reaches the hosts of an allocation by one command of its engine: a step with a task on every
-// host, whose helper dials the launcher (launcher/dial/). The agents run in the step. A host from
-// which nobody dials is reached by a command of its own, as a host of --rsh is.
+// Reaches hosts whose helpers dial the launcher (launcher/dial/): those of an allocation by one
+// command of its engine, a step with a task on every host in which the agents run, others by a
+// starter of their own. A host from which nobody dials is reached by a command of its own, as a
+// host of --rsh is.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "launcher/plan/job_spec.h"
 #include "launcher/step/engine_words.h"
+#include "launcher/step/starter.h"
 #include "launcher/step/step_words.h"
 #include "launcher/transports/transport.h"
 
@@ -24,6 +26,18 @@ struct StepSource {
 // `hosts` are those that the job will ask for. Never fails: without a step there are commands for
 // each host. `spec` must outlive the transport. `words` hears what the engine's commands say.
 std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource source,
+                                               std::vector<Host> hosts,
+                                               std::shared_ptr<EngineWords> words,
+                                               StageObserver observer);
+// `way`: how hosts are reached that dial, for people; "srun". `problem`: begins the line about the
+// first one that does not.
+struct DialWay {
+  std::string way;
+  std::string problem;
+  std::string remedy;  // what is done with those that do not; ends that line
+  MakeStarter make_starter;
+};
+std::unique_ptr<Transport> make_dial_transport(const JobSpec& spec, DialWay way,
                                                std::vector<Host> hosts,
                                                std::shared_ptr<EngineWords> words,
                                                StageObserver observer);

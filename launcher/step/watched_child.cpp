@@ -14,6 +14,7 @@
 namespace hora::launcher {
 
 WatchedChild::~WatchedChild() {
+  close_input();
   unwatch(child_.stdout_fd.get(), out_);
   unwatch(child_.stderr_fd.get(), err_);
   unwatch(child_.ended_fd(), end_);
@@ -58,6 +59,31 @@ void WatchedChild::write(std::string_view text) {
       child_.stdin_fd.reset();
     }
   }
+}
+
+void WatchedChild::close_input() {
+  unwatch(child_.stdin_fd.get(), in_);
+  child_.stdin_fd.reset();
+}
+
+Status WatchedChild::feed(std::shared_ptr<const std::string> bytes) {
+  if (!child_.stdin_fd.valid()) return Ok{};
+  input_ = std::move(bytes);
+  HORA_TRY(loop_.watch(child_.stdin_fd.get(), EPOLLOUT, [this](std::uint32_t) { write_input(); }));
+  in_ = true;
+  return Ok{};
+}
+
+void WatchedChild::write_input() {
+  while (fed_ < input_->size()) {
+    const ssize_t wrote =
+        ::write(child_.stdin_fd.get(), input_->data() + fed_, input_->size() - fed_);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0 && errno == EAGAIN) return;
+    if (wrote < 0) break;
+    fed_ += static_cast<std::size_t>(wrote);
+  }
+  close_input();
 }
 
 // False: the stream has ended.

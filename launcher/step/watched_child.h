@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,18 +32,23 @@ class WatchedChild {
   Status start(const std::vector<std::string>& argv);
   // A few bytes, which a pipe has room for.
   void write(std::string_view text);
-  void close_input() { child_.stdin_fd.reset(); }
+  // Any number of them, as fast as it reads; its input ends behind them. Once.
+  Status feed(std::shared_ptr<const std::string> bytes);
+  void close_input();
   void ask_to_end() { child_.ask_to_end(); }
 
  private:
   bool read_all(os::Fd& fd, bool& watched, const std::function<void(std::string_view)>& tell);
+  void write_input();
   void on_exit();
   void unwatch(int fd, bool& watched);
 
   os::EventLoop& loop_;
   Handlers handlers_;
   PipedChild child_;
-  bool out_ = false, err_ = false, end_ = false;  // watched
+  bool in_ = false, out_ = false, err_ = false, end_ = false;  // watched
+  std::shared_ptr<const std::string> input_;                   // of feed()
+  std::size_t fed_ = 0;
 };
 
 }  // namespace hora::launcher

@@ -20,7 +20,6 @@
 #include "launcher/plan/plan.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/step/step_transport.h"
-#include "launcher/supervisor/supervisor.h"
 #include "launcher/text/signal_name.h"
 #include "rendezvous/os/random.h"
 
@@ -65,14 +64,21 @@ std::vector<Host> first_hosts(const JobSpec& spec) {
   return hosts;
 }
 
-// `spec` and `installation` must outlive the supervisor.
-void choose_transport(Supervisor& supervisor, const JobSpec& spec,
-                      const Installation& installation) {
+// All of them must outlive the supervisor.
+void choose_transport(Supervisor& supervisor, const JobSpec& spec, const Installation& installation,
+                      const HostOwner& owner) {
+  if (owner.explain) supervisor.explain_ends_by(owner.explain);
+  if (owner.transport) {
+    supervisor.reach_hosts_by([&spec, &owner](StageObserver observer) {
+      return owner.transport(spec, std::move(observer));
+    });
+  }
   // Machines that join, and pods, are of no engine that could be asked.
   const EngineDescriptor* const engine = spec.engine ? find_engine(spec.engine->name) : nullptr;
   if (engine == nullptr) return;
   const auto words = std::make_shared<EngineWords>(*engine, *spec.engine);
-  supervisor.explain_ends_by([words](Milliseconds patience) { return words->why_ended(patience); });
+  supervisor.explain_ends_by(
+      [words](const Cause&, Milliseconds patience) { return words->why_ended(patience); });
   if (!spec.engine_step) return;
   const Build& own = installation.own();
   StepSource source;
@@ -89,10 +95,10 @@ void choose_transport(Supervisor& supervisor, const JobSpec& spec,
 }  // namespace
 
 Result<int> run_attempts(JobSpec spec, const Installation& installation,
-                         const EnvironmentList& environment) {
+                         const EnvironmentList& environment, const HostOwner& owner) {
   if (!spec.restart) {
     Supervisor supervisor(spec, installation, environment);
-    choose_transport(supervisor, spec, installation);
+    choose_transport(supervisor, spec, installation, owner);
     return supervisor.run();
   }
   // No secret: only a name by which programs know that they are the same run.
@@ -105,7 +111,7 @@ Result<int> run_attempts(JobSpec spec, const Installation& installation,
     // the next one begins.
     {
       Supervisor supervisor(spec, installation, environment);
-      choose_transport(supervisor, spec, installation);
+      choose_transport(supervisor, spec, installation, owner);
       supervisor.use_restarts(policy);
       const auto exit_code = supervisor.run();
       next = supervisor.next_attempt();

@@ -3,16 +3,27 @@
 // restart policy decides.
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "launcher/build/bundle.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
+#include "launcher/supervisor/supervisor.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
+// Of hosts that are of no engine in launcher/engines; each may be unset.
+struct HostOwner {
+  Supervisor::Explain explain;
+  // Reaches the hosts of an attempt; nullptr: as `spec.transport` does.
+  std::function<std::unique_ptr<Transport>(const JobSpec& spec, StageObserver observer)> transport;
+};
+
 // Blocks until the job is over. SIGINT, SIGTERM and SIGHUP must be blocked: between two attempts
 // they are taken here. Returns the exit code; the Error is as of Supervisor::run().
 Result<int> run_attempts(JobSpec spec, const Installation& installation,
-                         const EnvironmentList& environment);
+                         const EnvironmentList& environment, const HostOwner& owner = {});
 
 }  // namespace hora::launcher

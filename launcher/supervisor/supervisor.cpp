@@ -436,9 +436,10 @@ void Supervisor::leave() {
 // A batch system ends a job by signals, to whichever process they come first; its words come
 // another way, and as late as a moment after.
 void Supervisor::explain_end() {
-  if (!owner_.explain || !state_->outcome().cause) return;
+  const auto& cause = state_->outcome().cause;
+  if (!owner_.explain || !cause) return;
   const auto patience = state_->may_be_ended_from_outside() ? kEngineWords : Milliseconds(0);
-  if (auto failure = owner_.explain(patience)) state_->blame(std::move(*failure));
+  if (auto failure = owner_.explain(*cause, patience)) state_->blame(std::move(*failure));
 }
 
 void Supervisor::decide_restart(EndedJob& ended) {

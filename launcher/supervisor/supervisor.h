@@ -46,8 +46,8 @@ class Supervisor {
   // Before run(): what reaches the hosts, in place of `spec.transport`.
   void reach_hosts_by(MakeTransport make_remote) { owner_.make_remote = std::move(make_remote); }
   // Before run(): who knows whether the owner of the hosts has ended a job, and may wait a moment
-  // for the answer.
-  using Explain = std::function<std::optional<Failure>(std::chrono::milliseconds patience)>;
+  // for the answer. Without patience, nothing suggests that he has.
+  using Explain = std::function<std::optional<Failure>(const Cause& cause, Milliseconds patience)>;
   void explain_ends_by(Explain explain) { owner_.explain = std::move(explain); }
 
   // Blocks until the job is over. Prints rank output, and at the end why it failed if it did.

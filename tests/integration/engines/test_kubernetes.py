@@ -5,13 +5,17 @@ of their own, to which this machine has no way."""
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 
 import pytest
+
+import jobs
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "support", "engines"))
 import kubernetes
@@ -208,19 +212,62 @@ def test_a_pod_that_is_deleted(k8s, cluster):
     job.read_until("up", times=2)
     victim = pods_of(cluster)[0]
     cluster.kubectl("delete", "pod", victim, "--wait=false")
-    done = job.finish(timeout=90)
-    assert done.code in (125, 143), done
+    done = job.finish(timeout=90).expect(125)
     assert b"told" in done.out, done  # ranks hear of it
-    assert f"Kubernetes: 1 of 2 pods run; {victim}" in done.messages or "Kubernetes:" in done.messages, done
+    expect_engine_failure(done, victim, "it (is being|was) deleted")
     expect_nothing_left(cluster, 90)
+
+
+def expect_engine_failure(done, pod, words):
+    """E_ENGINE, which names the pod before all others, and has Kubernetes' words."""
+    told = rf"Kubernetes has ended the job: \d of 2 pods run; {pod}( on node\d)?: {words}.*\[E_ENGINE\]"
+    assert re.search(told, done.messages), done
+
+
+def test_a_pod_whose_program_ends_when_it_is_told(k8s, cluster):
+    """By a code of its own, as one does that has saved a checkpoint."""
+    script = "trap 'exit 3' TERM; echo up; while :; do sleep 1000 & wait; done"
+    job = k8s.start("--workers", 2, "-np", 2, "--grace", "2s", "sh", "-c", script)
+    job.read_until("up", times=2)
+    victim = pods_of(cluster)[1]
+    cluster.kubectl("delete", "pod", victim, "--wait=false")
+    done = job.finish(timeout=90).expect(125)
+    expect_engine_failure(done, victim, "it (is being|was) deleted")
+
+
+def test_a_pod_that_is_evicted_through_the_api(k8s, cluster):
+    """What `kubectl drain` does."""
+    job = k8s.start("--workers", 2, "-np", 2, "sh", "-c", "echo up; exec sleep 1000")
+    job.read_until("up", times=2)
+    victim = pods_of(cluster)[0]
+    cluster.evict(victim)
+    done = job.finish(timeout=90).expect(125)
+    expect_engine_failure(done, victim, "it (is being|was) deleted")
+    expect_nothing_left(cluster, 90)
+
+
+def test_a_job_that_is_deleted(k8s, cluster):
+    job = k8s.start("--workers", 2, "-np", 2, "sh", "-c", "echo up; exec sleep 1000")
+    job.read_until("up", times=2)
+    cluster.kubectl("delete", *jobs_of(cluster), "--wait=false")
+    done = job.finish(timeout=90).expect(125)
+    expect_engine_failure(done, "hora-[-a-z0-9]+", "it (is being|was) deleted")
+    expect_nothing_left(cluster, 90)
+
+
+def test_ranks_that_fail_by_themselves_are_not_blamed_on_kubernetes(k8s, cluster):
+    """One that is killed while its pod goes on, and one whose code looks like a signal's."""
+    done = k8s.run("--workers", 2, "-np", 2, "sh", "-c", "kill -KILL $$").expect(137)
+    assert "E_ENGINE" not in done.messages, done
+    done = k8s.run("--workers", 2, "-np", 2, "sh", "-c", "exit 143").expect(143)
+    assert "E_ENGINE" not in done.messages, done
 
 
 def test_a_pod_that_is_evicted(k8s, cluster):
     """For more in /dev/shm than --shm allows: what a kubelet evicts for by itself."""
     script = "echo up; [ $HOROVOD_RANK = 1 ] || head -c 30000000 /dev/zero >/dev/shm/x; exec sleep 1000"
-    done = k8s.run("--workers", 2, "-np", 2, "--shm", "10Mi", "sh", "-c", script, timeout=150)
-    assert done.code not in (0, 2), done
-    assert "Evicted: Usage of EmptyDir volume" in done.messages, done
+    done = k8s.run("--workers", 2, "-np", 2, "--shm", "10Mi", "sh", "-c", script, timeout=150).expect(125)
+    expect_engine_failure(done, "hora-[-a-z0-9]+", "Evicted: Usage of EmptyDir volume")
     expect_nothing_left(cluster, 90)
 
 
@@ -243,6 +290,91 @@ def test_what_a_report_says(k8s, tmp_path):
     report = tmp_path / "report.json"
     k8s.run("--workers", 2, "-np", 2, "--report", report, "true").expect(0)
     assert "Kubernetes job hora-" in json.dumps(json.loads(report.read_text()))
+
+
+@pytest.fixture
+def a_way_here(cluster):
+    """Pods reach this machine, as they do one another."""
+    with cluster.way_for_pods():
+        yield
+
+
+def test_pods_that_dial(k8s, cluster, a_way_here):
+    """No kubectl runs for them any more, and 32 MiB in and 20 MB out arrive whole."""
+    data = os.urandom(32 << 20)
+    script = (
+        "[ $HOROVOD_RANK = 0 ] || exec sleep 1; sha256sum >&2; "
+        "head -c 20000000 /dev/urandom >/tmp/o; echo >>/tmp/o; cat /tmp/o; sha256sum /tmp/o >&2"
+    )
+    words = ("--workers", 2, "-np", 2, "--dial", "yes", "--no-prefix-output", "sh", "-c", script)
+    done = k8s.run(*words, input=data).expect(0)
+    assert "2 slots in 2 pods; agents start by kubectl exec, and dial back" in done.messages, done.messages
+    assert "not all pods dial" not in done.messages, done.messages
+    assert hashlib.sha256(data).hexdigest() in done.messages, done.messages
+    assert len(done.out) == 20_000_001
+    assert hashlib.sha256(done.out).hexdigest() in done.messages
+    expect_nothing_left(cluster)
+
+
+def test_the_collectives_of_pods_that_dial(k8s, cluster, a_way_here):
+    done = k8s.run("--workers", 4, "-np", 6, "--dial", "yes", "--smoke").expect(0)
+    assert "all ok" in done.text and "not all pods dial" not in done.messages, done
+
+
+def test_pods_that_dial_outlive_the_api_server(k8s, cluster, a_way_here):
+    script = "echo up; while [ ! -e /tmp/end ]; do sleep 1; done; echo done"
+    job = k8s.start("--workers", 2, "-np", 2, "--dial", "yes", "sh", "-c", script)
+    job.read_until("up", times=2)
+    cluster.stop("kube-apiserver")
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.process.wait(20)
+    finally:
+        cluster.start_again("kube-apiserver")
+    for pod in pods_of(cluster):
+        cluster.wait_until(
+            lambda pod=pod: "ok" in cluster.kubectl("exec", pod, "--", "sh", "-c", ">/tmp/end; echo ok", check=False),
+            "a command in a pod",
+        )
+    done = job.finish(timeout=90).expect(0)
+    assert done.out.count(b"done") == 2, done
+    expect_nothing_left(cluster)
+
+
+def test_streams_through_the_api_server_end_with_it(k8s, cluster):
+    """At once and by name, and the ranks with them."""
+    job = k8s.start("--workers", 2, "-np", 2, "sh", "-c", "echo up; exec sleep 1000")
+    job.read_until("up", times=2)
+    cluster.stop("kube-apiserver")
+    try:
+        jobs.wait_until(lambda: not ranks_of(job), "the ranks to end", 90)
+    finally:
+        cluster.start_again("kube-apiserver")
+    done = job.finish(timeout=90).expect(125)
+    assert "[E_HOST_LOST]" in done.messages, done
+    expect_nothing_left(cluster, 200)
+
+
+def ranks_of(job):
+    return [process for process in job.survivors() if "sleep" in process.command]
+
+
+def test_pods_that_have_no_way_here_are_reached_through_the_api_server(k8s, cluster):
+    done = k8s.run("--workers", 2, "-np", 2, "--dial", "yes", "sh", "-c", "echo $HOROVOD_RANK").expect(0)
+    told = (
+        r"not all pods dial this machine \(host hora-.*: no launcher answers: .*\); the others are reached by kubectl"
+    )
+    assert re.search(told, done.messages), done
+    assert done.ranks() == {0: ["0"], 1: ["1"]}, done
+
+
+def test_pods_end_with_a_launcher_that_they_have_dialled(k8s, cluster, a_way_here):
+    job = k8s.start("--workers", 2, "-np", 2, "--dial", "yes", "sh", "-c", "echo up; exec sleep 1000")
+    job.read_until("up", times=2)
+    job.process.kill()
+    jobs.wait_until(lambda: not ranks_of(job), "the ranks to end", 30)
+    job.finish()
+    expect_nothing_left(cluster, 200)
 
 
 def test_a_node_that_is_lost(k8s, cluster, hosts):

@@ -8,6 +8,7 @@ kubelet on each host, and a network of the pods' own that this machine has no wa
 
 The servers are those of tests/support/engines/build-kubernetes. The keys are the test's own, and so are the hosts."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -133,7 +134,7 @@ def make_image(path):
 class Cluster:
     def __init__(self, hosts, folder):
         self.hosts, self.folder = hosts, folder
-        self.processes = []
+        self.processes, self.commands = [], {}
         self.lost = set()  # the numbers of nodes that a test has crashed
         self.head = hosts.address(250)
         self.url = f"https://{self.head}:26443"
@@ -170,12 +171,27 @@ class Cluster:
 
     # --- life -------------------------------------------------------------------------------------
     def _spawn(self, name, *command):
-        log = open(self.path(f"{name}.log"), "wb")
+        log = open(self.path(f"{name}.log"), "ab")
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
         )
         log.close()
         self.processes.append((name, process))
+        self.commands[name] = command
+
+    def stop(self, name):
+        """One of the servers, as if its machine were lost."""
+        (process,) = (process for server, process in self.processes if server == name)
+        self.processes.remove((name, process))
+        process.kill()
+        process.wait()
+
+    def start_again(self, name):
+        self._spawn(name, *self.commands[name])
+        self.wait_until(self.answers, "the API server to answer")
+
+    def answers(self):
+        return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
 
     def _start(self):
         store = "http://127.0.0.1:22379"
@@ -198,9 +214,7 @@ class Cluster:
             *(f"--service-account-signing-key-file={self.path('sa.key')}", "--feature-gates=TTLAfterFinished=true"),
             *("--kubelet-preferred-address-types=InternalIP", "--allow-privileged"),
         )
-        self.wait_until(
-            lambda: self.kubectl("get", "--raw", "/readyz", check=False) == "ok", "the API server to answer"
-        )
+        self.wait_until(self.answers, "the API server to answer")
         for name, options in {
             "kube-controller-manager": [
                 "--controllers=job,ttl-after-finished,garbagecollector,nodelifecycle,resourcequota,podgc,namespace",
@@ -250,6 +264,18 @@ class Cluster:
             *(self.hosts.address(k), self.hosts.names[k - 1], "; ".join(routes)),
         )
 
+    @contextlib.contextmanager
+    def way_for_pods(self):
+        """Between this machine and the network of the pods."""
+        routes = [(f"10.80.{k}.0/24", "via", self.hosts.address(k)) for k in range(1, len(self.hosts.names) + 1)]
+        try:
+            for route in routes:
+                subprocess.run(["ip", "route", "replace", *route], check=True)
+            yield
+        finally:
+            for route in routes:
+                subprocess.run(["ip", "route", "del", *route], check=False)
+
     def ready_nodes(self):
         listed = json.loads(self.kubectl("get", "nodes", "-o", "json", check=False) or '{"items": []}')
         return [
@@ -294,6 +320,17 @@ class Cluster:
 
     def get(self, *what):
         return json.loads(self.kubectl("get", *what, "-o", "json"))["items"]
+
+    def evict(self, pod):
+        """As `kubectl drain` does."""
+        namespace = "default"
+        body = {
+            "apiVersion": "policy/v1beta1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+        self.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body))
 
     def left(self):
         """Jobs and pods that are there."""

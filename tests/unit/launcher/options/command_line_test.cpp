@@ -1011,6 +1011,18 @@ TEST_CASE("Jobs in pods of their own") {
                 "b"})
             .pods->workers == 3);
 
+  // Pods reach a launcher that is in one, too.
+  const auto dials = [](const std::string& choice, const Variables& variables) {
+    return job_of({"k8s", "--image", "i", "--workers", "1", "--dial", choice, "x"}, variables)
+        .pods->dial;
+  };
+  const Variables in_a_pod{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
+  CHECK_FALSE(job.pods->dial);
+  CHECK_FALSE(dials("auto", {}));
+  CHECK(dials("auto", in_a_pod));
+  CHECK(dials("yes", {}));
+  CHECK_FALSE(dials("no", in_a_pod));
+
   const Words image{"k8s", "--image", "i"};
   const auto wrong = [&](Words more) {
     more.insert(more.begin(), image.begin(), image.end());

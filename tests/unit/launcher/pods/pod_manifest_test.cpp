@@ -39,6 +39,7 @@ TEST_CASE("A manifest has what was asked for, and an end of its own") {
   }
   INFO(text);
   CHECK(contains(text, "- |\n              # horarun reaches this pod"));
+  CHECK(contains(text, "echo '" + std::string(kNobodyWorks) + "' >/dev/termination-log"));
 }
 
 TEST_CASE("A manifest says nothing of what was not asked for") {

@@ -89,6 +89,56 @@ TEST_CASE("The pods are ready when all of them run") {
   CHECK(pods_text(ended, 2, "") == "1 of 2 pods run; a on node1: Evicted");
 }
 
+TEST_CASE("The pod that ended the job comes before those that are deleted because of it") {
+  const auto deleted = [](const std::string& name, const std::string& when) {
+    return pod(name, kRuns, R"(,"deletionTimestamp":"2026-01-01T00:00:)" + when + R"(Z")");
+  };
+  const std::string evicted =
+      pod("d", R"({"phase":"Failed","reason":"Evicted","message":"low on memory"})");
+  const auto names_of = [](const std::vector<PodState>& pods) {
+    std::string names;
+    for (const PodState& each : pods) names += each.name;
+    return names;
+  };
+  auto pods = read_pod_states(
+      list(deleted("a", "32") + "," + deleted("b", "31") + "," + pod("c", kRuns) + "," + evicted));
+  REQUIRE(pods);
+  const auto lost = lost_pods(*pods, {"a", "b", "c", "d"});
+  CHECK(names_of(lost) == "dba");
+  CHECK(pods_text(lost, 4, "").find("; d on node1: Evicted: low on memory;") != std::string::npos);
+  CHECK(lost[1].words_are_ours);
+  // One that is gone altogether was deleted before the others; pods of other jobs do not count.
+  CHECK(names_of(lost_pods(*pods, {"a", "e"})) == "ea");
+  CHECK(lost_pods(*pods, {"c"}).empty());
+}
+
+TEST_CASE("How the containers of a deleted pod end is no reason") {
+  const std::string status =
+      R"({"phase":"Running","containerStatuses":[{"name":"worker","state":{"terminated":
+         {"reason":"Error","exitCode":137}}}]})";
+  const PodState leaving = the_pod(status, R"(,"deletionTimestamp":"2026-01-01T00:00:00Z")");
+  CHECK(leaving.words == "it is being deleted");
+  CHECK(leaving.words_are_ours);
+  CHECK(the_pod(status).words == "Error (exit code 137)");
+}
+
+TEST_CASE("A pod that ended for want of work has not ended the job") {
+  const PodState idle = the_pod(
+      R"({"phase":"Failed","containerStatuses":[{"name":"worker","state":{"terminated":
+         {"reason":"Error","exitCode":1,"message":"no horarun works in this pod any more\n"}}}]})");
+  CHECK(idle.phase == Phase::kEnded);
+  CHECK(lost_pods({idle}, {idle.name}).empty());
+}
+
+TEST_CASE("What a program has left as its last words steers no terminal, and has an end") {
+  const PodState pod =
+      the_pod(R"({"phase":"Failed","reason":"Error","message":"\u001b[31mred\nline)" +
+              std::string(1000, 'x') + "\"}");
+  CHECK(pod.words.starts_with("Error: ?[31mred line"));
+  CHECK(pod.words.size() <= 400);
+  CHECK(pods_text({pod}, 1, "of \x1b[1m").ends_with("; of ?[1m"));
+}
+
 TEST_CASE("A Job tells its name, its pods and their GPUs") {
   const auto job = read_pod_job(
       R"({"kind":"Job","metadata":{"name":"hora-x"},"spec":{"parallelism":3,"template":{"spec":
@@ -103,6 +153,7 @@ TEST_CASE("A Job tells its name, its pods and their GPUs") {
   CHECK(read_pod_job(R"({"kind":"Pod","metadata":{"name":"p"}})").error().message ==
         "expected one Job of batch/v1, found a Pod");
   CHECK_FALSE(read_pod_job("Error from server"));
+  CHECK_FALSE(read_pod_job(R"({"kind":"Job","metadata":{"name":"j"},"spec":{"parallelism":0}})"));
 }
 
 TEST_CASE("The latest event that tells something counts") {
