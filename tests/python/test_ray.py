@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from support import engines, job
-from support.processes import is_alive, wait_until
+from support.processes import PATIENCE_S, is_alive, wait_until
 
 pytest.importorskip("ray", reason="Ray is not installed: scripts/test-frameworks ray")
 pytest.importorskip("numpy")
@@ -32,7 +32,8 @@ def cluster():
 
 @contextlib.contextmanager
 def started(*arguments, **options):
-    executor = RayExecutor(RayExecutor.create_settings(), *arguments, **options)
+    settings = RayExecutor.create_settings(timeout_s=PATIENCE_S, placement_group_timeout_s=PATIENCE_S)
+    executor = RayExecutor(settings, *arguments, **options)
     executor.start()
     try:
         yield executor
@@ -110,7 +111,7 @@ def test_a_rank_that_fails_before_it_joins(cluster):
             raise LookupError("no data")
         return place()
 
-    settings = RayExecutor.create_settings(timeout_s=5)
+    settings = RayExecutor.create_settings(timeout_s=20)
     executor = RayExecutor(settings, num_workers=2)
     executor.start()
     try:
@@ -176,7 +177,7 @@ def test_the_callers_placement_group_is_used_and_kept(cluster):
 
     group = placement_group([{"CPU": 1}] * 3)
     strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-    outer, *found = ray.get(trial.options(scheduling_strategy=strategy).remote(group), timeout=120)
+    outer, *found = ray.get(trial.options(scheduling_strategy=strategy).remote(group), timeout=PATIENCE_S)
     assert outer == group.id.hex() and found[:2] == [outer, outer]
     assert [each[5] for each in found[2:]] == [2.0, 2.0]
     remove_placement_group(group)
@@ -208,7 +209,7 @@ DRIVER = """
 import os, sys, time, ray
 from horovod.ray import RayExecutor
 ray.init(address=sys.argv[1], log_to_driver=False)
-executor = RayExecutor(RayExecutor.create_settings(), num_workers=2)
+executor = RayExecutor(RayExecutor.create_settings(timeout_s=300, placement_group_timeout_s=300), num_workers=2)
 executor.start()
 print(*executor.run(os.getpid), executor._meeting._process.pid, flush=True)
 executor.run(lambda: time.sleep(600))

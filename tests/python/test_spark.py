@@ -4,7 +4,6 @@
 import contextlib
 import io
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import time
 import pytest
 
 from support import engines, job
-from support.processes import is_alive, marked, wait_until
+from support.processes import PATIENCE_S, is_alive, marked, processes_with, wait_until
 
 pytest.importorskip("pyspark", reason="Spark is not installed: scripts/test-frameworks spark")
 pytest.importorskip("numpy")
@@ -225,7 +224,7 @@ def test_nothing_is_left_of_a_driver_that_ends(tmp_path, number):
         assert {driver.stdout.readline(), driver.stdout.readline()} == {"[0]<stdout>:runs\n", "[1]<stdout>:runs\n"}
         assert len(marked(tmp_path)) == 2
         driver.send_signal(number)
-        driver.wait(60)
+        driver.wait(PATIENCE_S)
         wait_until(lambda: not marked(tmp_path), "all ranks end")
         wait_until(lambda: not servers_of(driver.pid), "the rendezvous server ends")
     finally:
@@ -236,13 +235,7 @@ def test_nothing_is_left_of_a_driver_that_ends(tmp_path, number):
 
 
 def servers_of(pid):
-    words = f"\0--end-with\0{pid}\0".encode()
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if words in path.read_bytes():
-                found.append(path.parent.name)
-    return found
+    return processes_with("cmdline", f"\0--end-with\0{pid}\0".encode())
 
 
 @pytest.mark.parametrize("module, name", [("torch", "TorchEstimator"), ("keras", "KerasEstimator")])

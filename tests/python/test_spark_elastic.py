@@ -96,7 +96,7 @@ def test_reset_limit(spark, tmp_path):
 
 
 def test_too_few_slots(spark):
-    with pytest.raises(TimeoutError, match=r"4 of 5 processes .* within 5 s: Spark runs 4 tasks at the same time"):
+    with pytest.raises(TimeoutError, match=r"[0-4] of 5 processes .* within 5 s: Spark runs 4 tasks at the same time"):
         horovod.spark.run_elastic(place, num_proc=5, start_timeout=5)
     # Nothing waits for a slot any more.
     assert len(horovod.spark.run(os.getpid, num_proc=4)) == 4
@@ -116,7 +116,7 @@ def test_nothing_is_left_of_a_killed_driver(tmp_path):
     environment = job.environment(HORA_TEST_MARK=tmp_path, **engines.spark_variables())
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)], env=environment)
     try:
-        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, "both ranks run", 120)
+        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, "both ranks run")
     finally:
         driver.kill()
         driver.wait()

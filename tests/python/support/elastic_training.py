@@ -5,6 +5,8 @@ import os
 import signal
 import time
 
+from support.processes import PATIENCE_S
+
 
 def place():
     import hora
@@ -40,7 +42,7 @@ def train(folder, sizes, what):
         return hora.rank(), state.seen
 
     hora.init()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     return loop(elastic.SimpleState(epoch=0, seen=[]))
 
 
