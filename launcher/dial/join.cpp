@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -221,12 +222,24 @@ void Joiner::on_signal(int signal) {
 
 // --- the command ---------------------------------------------------------------------------------
 
+// For the script that starts agents, which would have to start a program for it.
+std::string machine_words() {
+  struct utsname names {};
+  if (::uname(&names) != 0) return "";
+  const std::string machine(static_cast<const char*>(names.machine));
+  const bool is_word =
+      !machine.empty() &&
+      machine.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos;
+  return is_word ? "_m=" + machine + "; " : "_m=; ";
+}
+
 // A second command replaces the first, which the launcher has given up.
 void Joiner::run(std::uint32_t number, std::string_view line) {
   drop_command();
   number_ = number;
   running_ = true;
-  auto child = PipedChild::start({"/bin/sh", "-c", std::string(line)});
+  auto child = PipedChild::start({"/bin/sh", "-c", machine_words() + std::string(line)});
   if (!child) {
     stream_.send(DialFrameType::kErrors, number_text(), child.error().message);
     exited_ = true;

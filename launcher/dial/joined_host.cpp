@@ -54,7 +54,7 @@ void JoinedHost::begin() {
 
 // There is nothing to wait for: the machine queues what comes before its command has started.
 void JoinedHost::run() {
-  auto line = link_.command_line();
+  auto line = link_.command_line(/*for_sh=*/true);
   if (!line) return link_.fail({std::string(failure::kAgent), line.error().message, ""});
   link_.report(Stage::kShell);
   stream_->send(DialFrameType::kRun, head_of(number_), *line);

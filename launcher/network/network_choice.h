@@ -42,7 +42,7 @@ Status check_interface_selector(std::string_view text);
 // probes[i] goes to hosts[i]; without targets there is nothing to try. The address lists are in the
 // order of preference. With more than kAllPairsHosts hosts every host tries only those at
 // distances 1, 2, 4, ... in the list, so that the cost grows as n log n.
-inline constexpr int kAllPairsHosts = 16;
+inline constexpr int kAllPairsHosts = 8;
 std::vector<Probe> candidate_probes(const std::vector<HostNetwork>& hosts,
                                     const std::vector<std::string>& wanted);
 

@@ -55,8 +55,9 @@ Status AgentLink::open() {
   return supervisor_.open([this](std::uint32_t events) { on_supervisor(events); });
 }
 
-Result<std::string> AgentLink::command_line() const {
+Result<std::string> AgentLink::command_line(bool for_sh) const {
   BootstrapRequest request;
+  request.for_sh = for_sh;
   for (std::size_t i = 0; i < options_.image.builds.size(); ++i) {
     const AgentBuild& build = options_.image.builds[i];
     request.builds.push_back(

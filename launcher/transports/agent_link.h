@@ -64,7 +64,7 @@ class AgentLink {
   const std::string& host() const { return options_.host; }
 
   // The line that starts the agent. Another one after link_restarts().
-  Result<std::string> command_line() const;
+  Result<std::string> command_line(bool for_sh = false) const;
 
   // --- from the remote command ---
   // How many bytes of its stdout are welcome now; more would be kept all the same.

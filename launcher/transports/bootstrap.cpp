@@ -24,7 +24,7 @@ constexpr std::string_view kScript =
     // An account may have no useful PATH; then only the shell's own commands would run.
     "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
     // The first build that is for this machine; the very first where there is no uname.
-    "_m=$(uname -m 2>/dev/null); until [ \"$1\" = - ]; do "
+    "_m=${_m:-$(uname -m 2>/dev/null)}; until [ \"$1\" = - ]; do "
     "[ -z \"$_h\" ] && [ \"${_m:-$1}\" = \"$1\" ] && _h=$2 _n=$3 _b=$4; shift 4; done; shift; "
     "[ -n \"$_h\" ] || { echo \"HORA-$_k machine $_m\"; exit 1; }; "
     "[ $_b = - ] || set -- --parts $_b \"$@\"; "
@@ -129,13 +129,15 @@ std::string take_word(std::string_view& line) {
 
 }  // namespace
 
-// `exec` leaves no login shell behind between sshd and the agent.
+// `exec` leaves no login shell behind between sshd and the agent. Where sh reads the line, a second
+// one would only take its time.
 Result<std::string> bootstrap_line(const BootstrapRequest& request) {
   if (!is_word(request.nonce)) {
     return make_error(ErrorCode::kUsage, "the nonce is letters and digits");
   }
-  std::string line = "exec /bin/sh -c '" + std::string(kScript) + "' hora " + request.nonce +
-                     (request.force ? " 1" : " 0");
+  const std::string script(kScript);
+  std::string line = request.for_sh ? "set -- " : "exec /bin/sh -c '_m=; " + script + "' hora ";
+  line += request.nonce + (request.force ? " 1" : " 0");
   for (const BootstrapRequest::Build& build : request.builds) {
     auto words = build_words(build);
     if (!words) return std::move(words).error();
@@ -148,6 +150,7 @@ Result<std::string> bootstrap_line(const BootstrapRequest& request) {
     line += ' ';
     line += *quoted;
   }
+  if (request.for_sh) line += "; " + script;
   return line;
 }
 

@@ -35,6 +35,8 @@ struct BootstrapRequest {
   std::string nonce;          // letters and digits: tells our marker from whatever a shell prints
   bool force = false;         // do not use a cached agent: it proved to be broken
   std::vector<std::string> arguments;  // appended to the agent's argv
+  // `sh -c` gets the line, not a login shell, and has set $_m to the name of its processor.
+  bool for_sh = false;
 };
 
 // The line for the user's login shell, whichever it is. Needs /bin/sh, head, mkdir, chmod, mv,

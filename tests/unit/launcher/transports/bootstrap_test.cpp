@@ -142,6 +142,29 @@ TEST_CASE("a host without uname takes the first build") {
   CHECK(run.err.empty());
 }
 
+TEST_CASE("a line for sh starts no shell and asks no uname") {
+  TemporaryDirectory home;
+  BootstrapRequest request = request_for_agent();
+  request.for_sh = true;
+  const std::string machine = request.builds[1].machine;
+  const std::string tools = home.path() + "/bin";
+  fs::create_directory(tools);
+  for (const std::string tool : {"cat", "chmod", "head", "id", "ln", "mkdir", "mv", "rm", "wc"}) {
+    fs::create_symlink("/bin/busybox", tools + "/" + tool);
+  }
+  const auto line = bootstrap_line(request);
+  REQUIRE(line);
+  CHECK(line->find("exec /bin/sh") == std::string::npos);
+  const std::vector<std::string> variables = {"PATH=" + tools, "HOME=" + home.path(),
+                                              "TMPDIR=" + home.path()};
+  const auto run = run_program({"/bin/sh", "-c", "_m=" + machine + "; " + *line},
+                               transfer_header(false, kAgent.size()) + kAgent, variables);
+  const std::string cache = home.path() + "/.cache/hora";
+  CHECK(run.out == "HORA-n0nce need raw " + machine + " " + cache + "\n" + magic() +
+                       expected_arguments(cache, true));
+  CHECK(run.err.empty());
+}
+
 TEST_CASE("a gzipped agent is unpacked") {
   TemporaryDirectory home;
   std::ofstream(home.path() + "/a") << kAgent;
