@@ -66,8 +66,18 @@ std::vector<char*> environment_without_questions() {
 
 }  // namespace
 
-// Resolving the program here, in the parent, gives an error that names the search path.
+// A client on a dead link would outlive a launcher that was killed.
 Result<PipedChild> PipedChild::start(const std::vector<std::string>& argv, bool one_socket) {
+  return start_as(argv, one_socket, /*die_with_parent=*/true);
+}
+
+Result<PipedChild> PipedChild::start_unbound(const std::vector<std::string>& argv) {
+  return start_as(argv, /*one_socket=*/false, /*die_with_parent=*/false);
+}
+
+// Resolving the program here, in the parent, gives an error that names the search path.
+Result<PipedChild> PipedChild::start_as(const std::vector<std::string>& argv, bool one_socket,
+                                        bool die_with_parent) {
   const char* path = ::getenv("PATH");
   auto program = find_program(argv.at(0), path != nullptr ? path : "/usr/bin:/bin", AT_FDCWD);
   if (!program) return std::move(program).error();
@@ -94,8 +104,7 @@ Result<PipedChild> PipedChild::start(const std::vector<std::string>& argv, bool 
   request.stdin_fd = in->theirs.get();
   request.stdout_fd = one_socket ? in->theirs.get() : out.theirs.get();
   request.stderr_fd = err->theirs.get();
-  // A client on a dead link would outlive a launcher that was killed.
-  request.die_with_parent = true;
+  request.die_with_parent = die_with_parent;
   request.want_pidfd = true;
   SpawnOutcome outcome = spawn(request);
   if (!outcome.ok()) {

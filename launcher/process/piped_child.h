@@ -19,6 +19,8 @@ class PipedChild {
  public:
   // One socket for both stdin and stdout, when `one_socket` (a proxy); pipes otherwise.
   static Result<PipedChild> start(const std::vector<std::string>& argv, bool one_socket = false);
+  // One that outlives a launcher that is killed by force, for somebody else to end.
+  static Result<PipedChild> start_unbound(const std::vector<std::string>& argv);
   PipedChild() = default;
   PipedChild(PipedChild&& other) noexcept;
   PipedChild& operator=(PipedChild&& other) noexcept;
@@ -28,6 +30,7 @@ class PipedChild {
   os::Fd stdout_fd;
   os::Fd stderr_fd;
 
+  pid_t pid() const { return pid_; }  // and its process group
   // Readable once the process has ended; -1 on a kernel without pidfds.
   int ended_fd() const { return pidfd_.get(); }
   // How it ended, when it has: 0..255, or 128 + signal. Reaps it.
@@ -37,6 +40,8 @@ class PipedChild {
   void ask_to_end();  // SIGTERM to its process group
 
  private:
+  static Result<PipedChild> start_as(const std::vector<std::string>& argv, bool one_socket,
+                                     bool die_with_parent);
   void end();
   pid_t pid_ = -1;
   std::optional<int> status_;

@@ -29,21 +29,39 @@ std::string how_it_ended(const std::string& program, int status) {
 }  // namespace
 
 StepProcess::StepProcess(os::EventLoop& loop, EngineStep engine, StepRequest request,
-                         std::string secret, Handlers handlers)
+                         std::string secret, std::optional<PipedChild> early, Handlers handlers)
     : loop_(loop),
       engine_(std::move(engine)),
       request_(std::move(request)),
       secret_(std::move(secret)),
+      early_(std::move(early)),
       handlers_(std::move(handlers)),
       step_(loop, {[this](std::string_view bytes) { on_output(bytes); }, handlers_.on_errors,
                    [this](int status) { handlers_.on_end(how_it_ended(engine_.name, status)); }}) {}
 
+Result<std::optional<PipedChild>> StepProcess::begin_early(const EngineStep& engine,
+                                                           const StepRequest& request) {
+  if (!engine.folder.empty()) return std::optional<PipedChild>();
+  auto command = step_command(engine, request);
+  if (!command) return std::move(command).error();
+  auto child = PipedChild::start_unbound(*command);
+  if (!child) return std::move(child).error();
+  return std::optional<PipedChild>(*std::move(child));
+}
+
 // The tasks read their line when they run; until then the pipe keeps it.
 Status StepProcess::begin() {
-  auto command = step_command(engine_, request_);
-  if (!command) return std::move(command).error();
-  if (!engine_.folder.empty()) HORA_TRY(files_.write(engine_, request_, secret_));
-  HORA_TRY(step_.start(*command));
+  if (early_) {
+    auto guard = PipedChild::start_unbound(guard_command(request_, early_->pid()));
+    if (!guard) return std::move(guard).error();
+    guard_ = *std::move(guard);
+    HORA_TRY(step_.watch(*std::exchange(early_, {})));
+  } else {
+    auto command = step_command(engine_, request_);
+    if (!command) return std::move(command).error();
+    if (!engine_.folder.empty()) HORA_TRY(files_.write(engine_, request_, secret_));
+    HORA_TRY(step_.start(*command));
+  }
   if (engine_.folder.empty()) {
     step_.write(secret_ + "\n");
   } else {

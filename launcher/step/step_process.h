@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,10 +20,13 @@ namespace hora::launcher {
 
 class StepProcess : public Starter {
  public:
-  // `secret` is the line for the tasks.
+  // `secret` is the line for the tasks, `early` what begin_early() has started.
   StepProcess(os::EventLoop& loop, EngineStep engine, StepRequest request, std::string secret,
-              Handlers handlers);
+              std::optional<PipedChild> early, Handlers handlers);
 
+  // What the tasks find by stdin can come after the command has begun: the engine takes its time.
+  static Result<std::optional<PipedChild>> begin_early(const EngineStep& engine,
+                                                       const StepRequest& request);
   // Errors: there is no such command.
   Status begin() override;
   void remove_files() override { files_.remove(); }
@@ -39,9 +43,11 @@ class StepProcess : public Starter {
   EngineStep engine_;
   StepRequest request_;
   std::string secret_;
+  std::optional<PipedChild> early_;
   Handlers handlers_;
   StepFiles files_;
   WatchedChild step_;
+  PipedChild guard_;  // of the step's command, should this process be killed
   std::string line_;  // of its output, not whole yet
   std::vector<std::unique_ptr<WatchedChild>> copies_;
   std::size_t under_way_ = 0;  // of those

@@ -9,6 +9,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -56,7 +57,7 @@ class StepTransport : public Transport {
   void say(const std::string& text) const;
 
   const JobSpec& spec_;
-  const DialWay way_;
+  DialWay way_;
   const std::shared_ptr<EngineWords> words_;  // nullptr: nobody wants them
   StageObserver observer_;
 
@@ -89,16 +90,21 @@ StepTransport::StepTransport(const JobSpec& spec, DialWay way, std::vector<Host>
   if (words_) commands_.listen_to_errors([this](std::string_view said) { words_->hear(said); });
   if (const auto opened = open(hosts); !opened) {
     server_.reset();
+    // With what has begun early.
+    way_.make_starter = nullptr;
+    way_.begin_early = nullptr;
     say(opened.error().message);
   }
 }
 
-// The step begins at once: what the launcher does meanwhile takes no longer than the engine.
+// The step begins first: what the launcher does meanwhile, a certificate among it, takes no longer
+// than the engine.
 Status StepTransport::open(const std::vector<Host>& hosts) {
   if (hosts.empty()) return Ok{};
   if (!way_.make_starter) {
     return make_error(ErrorCode::kNotFound, "this installation has no hora-dial");
   }
+  if (way_.begin_early) HORA_TRY(way_.begin_early());
   const auto observer = [this](const DialServer::Event& event) {
     if (!event.joined.empty()) on_joined(event.joined);
   };
@@ -261,17 +267,26 @@ std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource s
   DialWay way{spec.engine_step->name,
               "not all hosts are reached by one step",
               "the others by one each",
+              {},
               {}};
   if (!source.helper.path.empty()) {
-    way.make_starter = [&spec, source = std::move(source), hosts](
-                           os::EventLoop& loop, std::string url, Starter::Handlers handlers) {
-      StepRequest request;
-      request.nonce = os::random_token().substr(0, 16);
-      request.machine = source.machine;
-      request.files = {source.helper, source.agent};
-      request.hosts = hosts;
-      return std::make_unique<StepProcess>(loop, *spec.engine_step, std::move(request),
-                                           std::move(url), std::move(handlers));
+    StepRequest request;
+    request.nonce = os::random_token().substr(0, 16);
+    request.machine = std::move(source.machine);
+    request.files = {std::move(source.helper), std::move(source.agent)};
+    request.hosts = hosts;
+    request.grace = spec.grace;
+    auto early = std::make_shared<std::optional<PipedChild>>();
+    way.begin_early = [&spec, request, early]() -> Status {
+      auto begun = StepProcess::begin_early(*spec.engine_step, request);
+      if (!begun) return std::move(begun).error();
+      *early = *std::move(begun);
+      return Ok{};
+    };
+    way.make_starter = [&spec, request, early](os::EventLoop& loop, std::string url,
+                                               Starter::Handlers handlers) {
+      return std::make_unique<StepProcess>(loop, *spec.engine_step, request, std::move(url),
+                                           std::exchange(*early, {}), std::move(handlers));
     };
   }
   return make_dial_transport(spec, std::move(way), std::move(hosts), std::move(words),

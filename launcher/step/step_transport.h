@@ -5,6 +5,7 @@
 // host of --rsh is.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "launcher/step/starter.h"
 #include "launcher/step/step_words.h"
 #include "launcher/transports/transport.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -36,6 +38,8 @@ struct DialWay {
   std::string problem;
   std::string remedy;  // what is done with those that do not; ends that line
   MakeStarter make_starter;
+  // What can begin before there is anything to dial to. Empty: nothing can.
+  std::function<Status()> begin_early;
 };
 std::unique_ptr<Transport> make_dial_transport(const JobSpec& spec, DialWay way,
                                                std::vector<Host> hosts,

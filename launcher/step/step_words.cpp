@@ -24,7 +24,9 @@ constexpr std::string_view kScript =
     "_w() { echo \"HORA-$_k failed $_n $1\"; _y; exit 1; }; "
     "[ -z \"$_v\" ] || { [ -r \"$_s$_v\" ] && [ -O \"$_s$_v\" ] || "
     "_w \"it does not see the folder ${_s%/*} of the machine of horarun\"; exec <\"$_s$_v\"; }; "
-    "[ \"$(uname -m)\" = \"$_m\" ] || _w \"its processor is not this machine's\"; "
+    // A file of the kernel's (since 6.1) costs less than a program.
+    "{ read -r _a </proc/sys/kernel/arch; } 2>/dev/null || _a=$(uname -m); "
+    "[ \"$_a\" = \"$_m\" ] || _w \"its processor is not this machine's\"; "
     "_c=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}; _u=; "
     "_p() { [ -O \"$_d/..\" ] || [ -k \"$_d/..\" ] || { [ -w \"$_d/..\" ] && return 1; :; }; }; "
     "_o() { [ ! -L \"$_d\" ] && [ -O \"$_d\" ] && _p; }; "
@@ -50,6 +52,12 @@ constexpr std::string_view kScript =
     // A host that needed no copy may get one nevertheless, since another did: hora-dial removes it.
     "[ -z \"$_v\" ] || _s=; "
     "exec \"$_a\" $_k \"$_n\" \"$_l\" \"$_s\"";
+
+// Parameters: a process group, and how many tenths of a second it gets to end by itself.
+constexpr std::string_view kGuard =
+    "read -r _x; _w() { _i=0; while [ $_i -lt $2 ]; do kill -0 -$1 2>/dev/null || exit 0; "
+    "sleep 0.1; _i=$((_i+1)); done; }; "
+    "_w $1 $2; kill -TERM -$1; _w $1 80; kill -KILL -$1";
 
 // All placeholders of one word in a single pass, so that no value is searched for another one.
 std::string fill(std::string_view word,
@@ -108,6 +116,18 @@ Result<std::vector<std::string>> step_command(const EngineStep& engine,
     words.push_back(std::to_string(file.size_bytes));
   }
   return words;
+}
+
+// When the launcher is gone, the tasks end, and with them the engine's command. It is not killed:
+// Slurm would keep the step for seconds, because nobody takes the word that its tasks have ended.
+std::vector<std::string> guard_command(const StepRequest& request, std::int64_t group) {
+  const auto patience = request.grace + std::chrono::seconds(5);
+  return {"/bin/sh",
+          "-c",
+          std::string(kGuard),
+          "hora",
+          std::to_string(group),
+          std::to_string(patience / std::chrono::milliseconds(100))};
 }
 
 // In a directory that every host has, under a name that nobody can foresee.

@@ -20,11 +20,15 @@ WatchedChild::~WatchedChild() {
   unwatch(child_.ended_fd(), end_);
 }
 
-// Without a pidfd (Linux before 5.3) the end of the output tells of the end.
 Status WatchedChild::start(const std::vector<std::string>& argv) {
   auto child = PipedChild::start(argv);
   if (!child) return std::move(child).error();
-  child_ = *std::move(child);
+  return watch(*std::move(child));
+}
+
+// Without a pidfd (Linux before 5.3) the end of the output tells of the end.
+Status WatchedChild::watch(PipedChild child) {
+  child_ = std::move(child);
   const auto read_output = [this](std::uint32_t) {
     const bool open = read_all(child_.stdout_fd, out_, handlers_.on_output);
     if (!open && child_.ended_fd() < 0) on_exit();

@@ -30,6 +30,7 @@ class WatchedChild {
   WatchedChild& operator=(const WatchedChild&) = delete;
 
   Status start(const std::vector<std::string>& argv);
+  Status watch(PipedChild child);  // one that has been started
   // A few bytes, which a pipe has room for.
   void write(std::string_view text);
   // Any number of them, as fast as it reads; its input ends behind them. Once.

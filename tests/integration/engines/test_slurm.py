@@ -144,6 +144,18 @@ def test_killed_by_force(horarun, allocation, cluster, who):
     expect_clean(job, held, since=killed)
 
 
+def test_an_srun_that_hangs_does_not_outlive_a_killed_launcher(horarun, allocation):
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
+    job = start(horarun, held, "--grace", "1s", "sh", "-c", "echo up; exec sleep 1000")
+    job.read_until("up", 2)
+    srun = min(p.pid for p in job.survivors() if re.match(r"srun\b.*--unbuffered", p.command))
+    os.kill(srun, signal.SIGSTOP)
+    killed = time.monotonic()
+    job.send_signal(signal.SIGKILL)
+    job.process.wait(timeout=20)
+    expect_clean(job, held, since=killed)
+
+
 def test_a_job_outlives_the_daemon_of_a_node(horarun, allocation, cluster):
     held = allocation("-N2", "--ntasks-per-node=1")
     program = "echo up; [ $HOROVOD_RANK = 1 ] || read line; exit $((7 - 7 * HOROVOD_RANK))"
