@@ -118,7 +118,10 @@ class Systems:
 
     def run(self, slots, *arguments, **options):
         spec = ",".join(f"{self.hosts[name]}:{slots}" for name in self.names)
-        return self.horarun.run("--rsh", str(self.enter), "--wdir", "/", "-H", spec, *arguments, **options)
+        # An emulated Python may import PyTorch for a minute, while the other ranks wait for it.
+        patience = ["--gloo-timeout-seconds", EMULATED_S] if "arm64" in self.names else []
+        command = ["--rsh", str(self.enter), "--wdir", "/", "-H", spec, *patience, *arguments]
+        return self.horarun.run(*command, **options)
 
     def launch_from(self, system, build, *arguments, timeout=120):
         """Runs horarun in the root of this system; its hosts are as they are."""
