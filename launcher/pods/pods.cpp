@@ -246,6 +246,7 @@ std::unique_ptr<Transport> Pods::transport(const JobSpec& spec, const Helper& he
   DialWay way{"kubectl exec, to dial back",
               "not all pods dial this machine",
               "the others are reached by kubectl exec",
+              {},
               {}};
   if (!helper.path.empty()) {
     PodStarter::Request request;
