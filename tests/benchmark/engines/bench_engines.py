@@ -91,26 +91,44 @@ def launches(options, cluster, environment):
     return compare(contestants, options.rounds, before)
 
 
-def streams(options, environment):
+def stream_in(command, environment):
+    """What does not arrive unchanged is no contestant."""
     data = os.urandom(BYTES_IN)
     answer = hashlib.sha256(data).hexdigest().encode() + b"  -\n"
+    return lambda: timed([*command, "sha256sum"], environment, data, answer)
+
+
+def stream_out(command, environment):
     zeros = f"head -c {BYTES_OUT} /dev/zero; echo"
-    ours = [os.path.join(options.build, "bin", "horarun"), "--no-prefix-output", "-np", "1"]
+    return lambda: timed([*command, "sh", "-c", zeros], environment, b"", bytes(BYTES_OUT) + b"\n")
+
+
+def both_streams(name, command, environment):
+    return {f"{name} in": stream_in(command, environment), f"{name} out": stream_out(command, environment)}
+
+
+def own_streams(build, environment, options=()):
+    """Through one rank of horarun."""
+    ours = [os.path.join(build, "bin", "horarun"), *options, "--no-prefix-output", "-np", "1"]
+    return both_streams("horarun", ours, environment)
+
+
+def streams(options, environment):
     peer = ["srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--unbuffered", "--quiet"]
-    contestants = {}
-    for name, command in (("horarun", ours), ("srun", peer)):
-        contestants[f"{name} in"] = lambda words=command: timed([*words, "sha256sum"], environment, data, answer)
-        contestants[f"{name} out"] = lambda words=command: timed(
-            [*words, "sh", "-c", zeros], environment, b"", bytes(BYTES_OUT) + b"\n"
-        )
+    contestants = {**own_streams(options.build, environment), **both_streams("srun", peer, environment)}
     return compare(contestants, options.rounds, lambda name: None)
+
+
+def show_medians(title, times, options):
+    print(f"\n{title}, {options.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    for name, values in times.items():
+        median = statistics.median(values)
+        print(f"  {name:<12} {median * 1e3:8.1f} ms   (best {min(values) * 1e3:.1f})", flush=True)
 
 
 def show(count, times, options):
     median = {name: statistics.median(values) for name, values in times.items()}
-    print(f"\n{count} nodes, {options.rounds} rounds, load {os.getloadavg()[0]:.1f}")
-    for name, values in times.items():
-        print(f"  {name:<12} {median[name] * 1e3:8.1f} ms   (best {min(values) * 1e3:.1f})", flush=True)
+    show_medians(f"{count} nodes", times, options)
     if "horarun in" in times:
         for way, size in (("in", BYTES_IN), ("out", BYTES_OUT)):
             ratio = median[f"srun {way}"] / median[f"horarun {way}"]
@@ -147,10 +165,21 @@ def measure(options, factory, count):
     return results
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def write(options, name, results):
+    os.makedirs(os.path.join(options.build, "benchmark"), exist_ok=True)
+    with open(os.path.join(options.build, "benchmark", name), "w") as file:
+        json.dump({"unit": "seconds", "rounds": options.rounds, "times": results}, file, indent=1)
+
+
+def parser_of(about):
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True)
     parser.add_argument("--rounds", type=int, default=11, help="of launches and streams; 0: neither")
+    return parser
+
+
+def main():
+    parser = parser_of(__doc__)
     parser.add_argument("--nodes", default="4,16")
     parser.add_argument("--leaving", type=int, default=5, metavar="ROUNDS", help="0: not")
     parser.add_argument("--no-streams", dest="streams", action="store_false")
@@ -162,9 +191,7 @@ def main():
         results = {count: measure(options, factory, count) for count in map(int, options.nodes.split(","))}
     finally:
         factory.down()
-    os.makedirs(os.path.join(options.build, "benchmark"), exist_ok=True)
-    with open(os.path.join(options.build, "benchmark", "engines.json"), "w") as file:
-        json.dump({"unit": "seconds", "rounds": options.rounds, "nodes": results}, file, indent=1)
+    write(options, "engines.json", results)
 
 
 if __name__ == "__main__":
