@@ -25,7 +25,9 @@ Result<JoinUrl::Address> parse_address(std::string_view text) {
   if (!port) return wrong("the port of " + quote(text) + " is not one");
   std::string_view host = text.substr(0, colon);
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  if (host.empty()) return wrong("expected ADDRESS:PORT behind the '@', found " + quote(text));
+  if (host.empty() || host.find_first_of("[]") != std::string_view::npos) {
+    return wrong("expected ADDRESS:PORT behind the '@', found " + quote(text));
+  }
   return JoinUrl::Address{std::string(host), *port};
 }
 

@@ -34,6 +34,13 @@ const Json& at(const Json& value, std::initializer_list<const char*> path) {
   return *found;
 }
 
+// A loop over a number would see it as its only element.
+const Json& list_at(const Json& value, std::initializer_list<const char*> path) {
+  static const Json none;
+  const Json& found = at(value, path);
+  return found.is_array() ? found : none;
+}
+
 std::string text_at(const Json& value, std::initializer_list<const char*> path) {
   const Json& found = at(value, path);
   return found.is_string() ? found.get<std::string>() : std::string();
@@ -91,8 +98,7 @@ std::string exit_words(const Json& terminated) {
 
 // "True": Kubernetes takes the pod away, and says why (1.26 and later).
 const Json* condition(const Json& pod, std::string_view type, std::string_view status) {
-  const Json& all = at(pod, {"status", "conditions"});
-  for (const Json& each : all) {
+  for (const Json& each : list_at(pod, {"status", "conditions"})) {
     if (text_at(each, {"type"}) == type && text_at(each, {"status"}) == status) return &each;
   }
   return nullptr;
@@ -129,12 +135,12 @@ PodState read_pod(const Json& json) {
   PodState pod;
   pod.name = text_at(json, {"metadata", "name"});
   pod.node = text_at(json, {"spec", "nodeName"});
-  if (const Json* worker = worker_of(at(json, {"spec", "containers"}))) {
+  if (const Json* worker = worker_of(list_at(json, {"spec", "containers"}))) {
     pod.container = text_at(*worker, {"name"});
   }
   const std::string phase = text_at(json, {"status", "phase"});
   bool started = phase == "Running";
-  for (const Json& each : at(json, {"status", "containerStatuses"})) {
+  for (const Json& each : list_at(json, {"status", "containerStatuses"})) {
     const bool is_worker = text_at(each, {"name"}) == pod.container;
     if (is_worker && !at(each, {"state", "running"}).is_object()) started = false;
     if (is_worker && at(each, {"state", "terminated"}).is_object())
@@ -144,8 +150,8 @@ PodState read_pod(const Json& json) {
   if (started) pod.phase = PodState::Phase::kRunning;
 
   std::string of_containers;
-  read_containers(at(json, {"status", "initContainerStatuses"}), pod, of_containers);
-  read_containers(at(json, {"status", "containerStatuses"}), pod, of_containers);
+  read_containers(list_at(json, {"status", "initContainerStatuses"}), pod, of_containers);
+  read_containers(list_at(json, {"status", "containerStatuses"}), pod, of_containers);
   const Json* unscheduled = condition(json, "PodScheduled", "False");
   const Json* disrupted = condition(json, "DisruptionTarget", "True");
   pod.leaves_at = text_at(json, {"metadata", "deletionTimestamp"});
@@ -166,7 +172,7 @@ PodState read_pod(const Json& json) {
 
 // By any vendor's name: nvidia.com/gpu, amd.com/gpu. The API server prints numbers as strings.
 int gpus_of(const Json& pod) {
-  const Json* worker = worker_of(at(pod, {"containers"}));
+  const Json* worker = worker_of(list_at(pod, {"containers"}));
   if (worker == nullptr) return 0;
   for (const auto& [name, value] : at(*worker, {"resources", "limits"}).items()) {
     if (!name.ends_with("/gpu")) continue;
@@ -204,7 +210,7 @@ Result<std::vector<PodState>> read_pod_states(std::string_view text) {
   auto json = parse(text);
   if (!json) return std::move(json).error();
   std::vector<PodState> pods;
-  for (const Json& each : at(*json, {"items"})) pods.push_back(read_pod(each));
+  for (const Json& each : list_at(*json, {"items"})) pods.push_back(read_pod(each));
   std::sort(pods.begin(), pods.end(),
             [](const PodState& a, const PodState& b) { return a.name < b.name; });
   return pods;
@@ -215,7 +221,7 @@ Result<std::string> read_last_event(std::string_view text) {
   auto json = parse(text);
   if (!json) return std::move(json).error();
   std::string latest, words;
-  for (const Json& each : at(*json, {"items"})) {
+  for (const Json& each : list_at(*json, {"items"})) {
     const std::string reason = text_at(each, {"reason"});
     const bool tells = text_at(each, {"type"}) == "Warning" || reason == "TaintManagerEviction" ||
                        reason == "Preempted" || reason == "Killing";
@@ -262,7 +268,8 @@ std::vector<PodState> lost_pods(const std::vector<PodState>& pods,
       gone.words_are_ours = true;
     } else if ((found->phase != PodState::Phase::kRunning || found->leaving) &&
                found->words.find(kNobodyWorks) == std::string::npos) {
-      lost.push_back(*found);
+      PodState& pod = lost.emplace_back(*found);
+      if (pod.words.empty()) pod.words = "it does not run";
     }
   }
   std::stable_sort(lost.begin(), lost.end(), [](const PodState& a, const PodState& b) {

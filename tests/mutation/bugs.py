@@ -29,6 +29,12 @@ TALK, LIMITS, END = (
     "launcher/report/final_exit_code.cpp",
 )
 LOST = "integration/test_lost_records.py"
+DIAL, DIALLED, ROSTER = (
+    "launcher/dial/dial_frame.cpp",
+    "launcher/dial/dial_server.cpp",
+    "launcher/dial/dial_roster.cpp",
+)
+STEP, PODS = "launcher/step/step_words.cpp", "launcher/pods/pod_states.cpp"
 TABLE, STRAYS, KEEPER = "launcher/process/process_table.cpp", "launcher/process/strays.cpp", "launcher/agent/shim.cpp"
 
 # fmt: off
@@ -122,6 +128,26 @@ BUGS = [
     ("strangers may take the last descriptor", DOOR, "if (turn_one_away()) continue;", "", "collectives_test"),
     ("any token opens the store", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "if (!token.empty()) return true;", "rendezvous_server_test"),
     ("any address opens the store", ACCESS, "[&](const Cidr& network) { return network.contains(peer); }", "[&](const Cidr&) { return true; }", "rendezvous_server_test"),
+    # --- machines that dial, steps of engines, pods
+    ("a machine that dials may announce a long message", DIAL, "if (length && *length > largest_) {", "if (false) {", "dial_test"),
+    ("the name of a machine may be any text", DIAL, "std::all_of(name.begin(), name.end(), fits)", "fits('a')", "dial_test"),
+    ("the name of a machine may be an option", DIAL, "name.front() != '-' &&", "", "dial_test"),
+    ("a machine joins twice", ROSTER, 'if (twin != nullptr) return {"", known_as + " has joined already"};', "", "dial_test"),
+    ("a machine joins that was not asked for", ROSTER, "if (wanted == nullptr) {", "if (false) {", "dial_test"),
+    ("a text for --join may be cut", "launcher/dial/join_url.cpp", "secret.size() != kFingerprintDigits + kTokenDigits ||", "", "dial_test"),
+    ("the token of --listen is not looked at", DIALLED, "if (!equals_in_constant_time(request->token, url_.token)) {", "if (false) {", "integration/test_join.py::test_the_wrong_secret_is_refused_at_once"),
+    ("a host's word goes into a command as it is", STEP, 'if (word == "need" && is_step(rest))', 'if (word == "need")', "step_test"),
+    ("what a host says of its failure steers the terminal", STEP, "visible_line(trim(rest.substr(end)))", "std::string(trim(rest.substr(end)))", "step_test"),
+    ("a failure is two hosts' lines", STEP, 'std::string(host) + " " + visible_line(why) +', 'std::string(host) + " " + std::string(why) +', "step_test"),
+    ("a name is two nodes of a step", STEP, 'host.name.find_first_of(", []") != std::string::npos', "false", "step_test"),
+    ("a pod that is being deleted goes on", PODS, "pod.leaving = disrupted != nullptr || !pod.leaves_at.empty();", "pod.leaving = false;", "pods_test"),
+    ("the first pod by name has ended the job", PODS, "std::tie(a.words_are_ours, a.leaves_at) < std::tie(b.words_are_ours, b.leaves_at)", "a.name < b.name", "pods_test"),
+    ("a pod that ended for want of work has ended the job", PODS, "found->words.find(kNobodyWorks) == std::string::npos", "true", "pods_test"),
+    ("how a deleted pod's containers end is the reason", PODS, "if (pod.words.empty() && !pod.leaving) pod.words", "if (pod.words.empty()) pod.words", "pods_test"),
+    ("the last words of a pod steer the terminal", PODS, "return shortened(visible_line(words), kLongestWords);", "return shortened(words, kLongestWords);", "pods_test"),
+    ("a pod runs whose container does not", PODS, 'if (is_worker && !at(each, {"state", "running"}).is_object()) started = false;', "", "pods_test"),
+    ("a Job without pods is waited for", PODS, "if (job.workers < 1) {", "if (false) {", "pods_test"),
+    ("Kubernetes replaces a pod that was lost", "launcher/pods/pod_manifest.cpp", '{"backoffLimit", 0},', "", "pods_test"),
     # --- what is said and stored
     ("a carriage return is lost", LINE, "after_return_ = true;", "", "launch_core_test"),
     ("an unfinished line is lost", LINE, "if (!held_.empty()) emit({}, true, timestamp, out);", "held_.clear();", "launch_core_test"),

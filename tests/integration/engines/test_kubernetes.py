@@ -345,6 +345,7 @@ def test_streams_through_the_api_server_end_with_it(k8s, cluster):
     """At once and by name, and the ranks with them."""
     job = k8s.start("--workers", 2, "-np", 2, "sh", "-c", "echo up; exec sleep 1000")
     job.read_until("up", times=2)
+    assert len(ranks_of(job)) == 2
     cluster.stop("kube-apiserver")
     try:
         jobs.wait_until(lambda: not ranks_of(job), "the ranks to end", 90)
@@ -371,6 +372,7 @@ def test_pods_that_have_no_way_here_are_reached_through_the_api_server(k8s, clus
 def test_pods_end_with_a_launcher_that_they_have_dialled(k8s, cluster, a_way_here):
     job = k8s.start("--workers", 2, "-np", 2, "--dial", "yes", "sh", "-c", "echo up; exec sleep 1000")
     job.read_until("up", times=2)
+    assert len(ranks_of(job)) == 2
     job.process.kill()
     jobs.wait_until(lambda: not ranks_of(job), "the ranks to end", 30)
     job.finish()

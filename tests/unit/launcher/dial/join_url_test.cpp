@@ -21,11 +21,12 @@ TEST_CASE("A URL to join says where the launcher is and how to know it") {
 TEST_CASE("What is no URL to join is refused, and the secret is not repeated") {
   for (const std::string& text :
        {std::string(), std::string("hora://"), std::string("http://a"), "hora://" + kSecret,
-        "hora://" + kSecret.substr(1) + "@a:1", "hora://" + kSecret + "0@a:1",
-        "hora://" + std::string(96, 'g') + "@a:1", "hora://" + kSecret + "@",
-        "hora://" + kSecret + "@a", "hora://" + kSecret + "@:1", "hora://" + kSecret + "@a:0",
-        "hora://" + kSecret + "@a:65536", "hora://" + kSecret + "@a:1,",
-        "hora://" + kSecret + "@[]:1"}) {
+        "hora://" + kSecret.substr(1) + "@a:1", "hora://" + kSecret.substr(2) + "@a:1",
+        "hora://" + kSecret + "0@a:1", "hora://" + std::string(96, 'g') + "@a:1",
+        "hora://" + kSecret + "@", "hora://" + kSecret + "@a", "hora://" + kSecret + "@:1",
+        "hora://" + kSecret + "@a:0", "hora://" + kSecret + "@a:65536",
+        "hora://" + kSecret + "@a:1,", "hora://" + kSecret + "@[]:1",
+        "hora://" + kSecret + "@[[a]]:1", "hora://" + kSecret + "@[a:1"}) {
     const auto parsed = parse_join_url(text);
     INFO(text);
     REQUIRE_FALSE(parsed);

@@ -120,6 +120,7 @@ TEST_CASE("How the containers of a deleted pod end is no reason") {
   CHECK(leaving.words == "it is being deleted");
   CHECK(leaving.words_are_ours);
   CHECK(the_pod(status).words == "Error (exit code 137)");
+  CHECK(the_pod(status).phase == Phase::kEnded);
 }
 
 TEST_CASE("A pod that ended for want of work has not ended the job") {
@@ -128,6 +129,11 @@ TEST_CASE("A pod that ended for want of work has not ended the job") {
          {"reason":"Error","exitCode":1,"message":"no horarun works in this pod any more\n"}}}]})");
   CHECK(idle.phase == Phase::kEnded);
   CHECK(lost_pods({idle}, {idle.name}).empty());
+}
+
+TEST_CASE("What should be a list and is none is empty") {
+  CHECK(read_pod_states(R"({"items":7})")->empty());
+  CHECK(the_pod(R"({"phase":"Running","conditions":"x","containerStatuses":1})").words.empty());
 }
 
 TEST_CASE("What a program has left as its last words steers no terminal, and has an end") {
