@@ -440,6 +440,17 @@ bool has_program(std::string_view name) {
   return !search_program(name, variable("PATH").value_or(""), AT_FDCWD).path.empty();
 }
 
+bool has_file(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+std::vector<std::string> variable_names() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  return names;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -451,8 +462,9 @@ int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);
   os::give_threads_stacks();
   os::exit_when_out_of_resources("horarun", kExitLauncher);
-  const auto command =
-      parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file, has_program});
+  const auto command = parse_command_line(
+      argc, argv,
+      {variable, read_text_file, read_own_text_file, has_program, has_file, variable_names});
   if (!command) return complain(command.error());
   if (std::holds_alternative<Join>(*command)) hide_join_url(argc, argv);
   return std::visit([](const auto& chosen) { return execute(chosen); }, *command);

@@ -12,6 +12,7 @@
 #include "launcher/options/completion.h"
 #include "launcher/options/elastic_options.h"
 #include "launcher/options/engine_options.h"
+#include "launcher/options/first_word.h"
 #include "launcher/options/host_filter_options.h"
 #include "launcher/options/job_options.h"
 #include "launcher/options/option_check.h"
@@ -22,7 +23,9 @@
 #include "launcher/options/rankfile_options.h"
 #include "launcher/options/settings.h"
 #include "launcher/options/usage_text.h"
+#include "launcher/text/did_you_mean.h"
 #include "launcher/text/duration.h"
+#include "launcher/text/verbs.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
 
@@ -45,9 +48,11 @@ std::optional<ShowText> asks_for_help(const Spelled& spelled, Verb verb) {
   return std::nullopt;
 }
 
-Status expect_no_arguments(const Spelled& spelled) {
+Status expect_no_arguments(const Spelled& spelled, Verb verb) {
   if (spelled.command.empty()) return Ok{};
-  return usage("unexpected argument " + quote(spelled.command.front()));
+  const bool takes_hosts = find_option("-H", verb) != nullptr;
+  return usage("unexpected argument " + quote(spelled.command.front()) +
+               (takes_hosts ? "; name hosts with -H a,b" : ""));
 }
 
 Result<Command> parse_cache(Arguments arguments, const ProcessInputs& inputs) {
@@ -61,8 +66,13 @@ Result<Command> parse_cache(Arguments arguments, const ProcessInputs& inputs) {
   auto spelled = read_spelling(arguments, kVerbCache);
   if (!spelled) return std::move(spelled).error();
   if (auto help = asks_for_help(*spelled, kVerbCache)) return Command(std::move(*help));
-  if (!has_action) return usage("expected: horarun cache ls|clean [options]");
-  HORA_TRY(expect_no_arguments(*spelled));
+  if (!has_action) {
+    const auto& words = spelled->command;
+    return usage(
+        "expected: horarun cache ls|clean [options]" +
+        (words.empty() ? "" : ", found " + quote(words[0]) + did_you_mean_action(words[0])));
+  }
+  HORA_TRY(expect_no_arguments(*spelled, kVerbCache));
   auto settled = settle_options(*spelled, kVerbCache, inputs);
   if (!settled) return std::move(settled).error();
   auto values = check_options(settled->spelled, kVerbCache);
@@ -86,7 +96,7 @@ Result<Command> parse_doctor(const Arguments& arguments, const ProcessInputs& in
   auto spelled = read_spelling(arguments, kVerbDoctor);
   if (!spelled) return std::move(spelled).error();
   if (auto help = asks_for_help(*spelled, kVerbDoctor)) return Command(std::move(*help));
-  HORA_TRY(expect_no_arguments(*spelled));
+  HORA_TRY(expect_no_arguments(*spelled, kVerbDoctor));
   auto settled = settle_options(*spelled, kVerbDoctor, inputs);
   if (!settled) return std::move(settled).error();
   auto values = check_options(settled->spelled, kVerbDoctor);
@@ -120,7 +130,7 @@ Result<Command> parse_rendezvous(const Arguments& arguments) {
   auto spelled = read_spelling(arguments, kVerbRendezvous);
   if (!spelled) return std::move(spelled).error();
   if (auto help = asks_for_help(*spelled, kVerbRendezvous)) return Command(std::move(*help));
-  HORA_TRY(expect_no_arguments(*spelled));
+  HORA_TRY(expect_no_arguments(*spelled, kVerbRendezvous));
   auto values = check_options(*spelled, kVerbRendezvous);
   if (!values) return std::move(values).error();
 
@@ -338,14 +348,21 @@ bool is_named_horovodrun(std::string_view program) {
   return program.substr(program.rfind('/') + 1) == "horovodrun";
 }
 
+// What a file or a variable says in vain may be the reason of an error, so that has it behind it.
+Error with_notes(Error error, const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) error.message += "\n  " + note;
+  return error;
+}
+
 // --show-config comes after all checks of values, and needs no program.
-Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,
-                             bool as_horovodrun) {
+Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,
+                          bool as_horovodrun, std::vector<std::string>& warnings) {
   auto spelled = read_spelling(arguments, verb);
   if (!spelled) return std::move(spelled).error();
   if (auto help = asks_for_help(*spelled, verb)) {
-    if (as_horovodrun && help->text == std::string(HORA_VERSION) + "\n") {
-      help->text = std::string(kHorovodVersion) + "\n";
+    if (as_horovodrun) {
+      const bool is_version = help->text == std::string(HORA_VERSION) + "\n";
+      help->text = is_version ? std::string(kHorovodVersion) + "\n" : horovodrun_help(help->text);
     }
     return Command(std::move(*help));
   }
@@ -353,6 +370,7 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   if (!sections) return std::move(sections).error();
   auto settled = settle_options(*spelled, verb, inputs);
   if (!settled) return std::move(settled).error();
+  warnings = settled->warnings;
   *spelled = std::move(settled->spelled);
   auto values = check_options(*spelled, verb);
   if (!values) return std::move(values).error();
@@ -369,7 +387,7 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   HORA_TRY(check_command(*values, *spelled));
   if (!sections->empty()) HORA_TRY(check_colon(*values));
   JobSpec job;
-  std::vector<std::string> warnings = settled->warnings;
+  job.command = spelled->command;
   if (auto warning = colon_warning(*spelled, *sections)) warnings.push_back(std::move(*warning));
   HORA_TRY(read_job_options(*values, inputs, job, warnings));
   // Its users start it in loops that read the terminal's or a script's lines themselves. mpirun
@@ -399,6 +417,29 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   return Command(Launch{std::move(job), dry_run, std::move(warnings)});
 }
 
+Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,
+                             bool as_horovodrun) {
+  std::vector<std::string> warnings;
+  auto command = parse_job(arguments, inputs, verb, as_horovodrun, warnings);
+  if (command) return command;
+  return with_notes(std::move(command).error(), warnings);
+}
+
+// "horarun help doctor" is "horarun doctor --help".
+Result<Arguments> read_help(const Arguments& verb) {
+  if (verb.empty()) return Arguments{"--help"};
+  if (verb.size() > 1) return usage("expected: horarun help [verb]");
+  if (verb[0] == "help" || verb[0] == "version" || verb[0].starts_with("-")) {
+    return Arguments{"--help"};
+  }
+  if (is_verb(verb[0])) return Arguments{verb[0], "--help"};
+  // All of them where nothing comes close: the list is short.
+  const auto close = did_you_mean(verb[0], verb_names());
+  return usage("help: there is no verb " + quote(verb[0]) + "; " +
+               (close.empty() ? "there are " + join(verb_names(), ", ")
+                              : "did you mean " + close.front() + "?"));
+}
+
 }  // namespace
 
 Result<Command> parse_command_line(int argc, const char* const* argv, const ProcessInputs& inputs) {
@@ -407,6 +448,15 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
     return usage("no program to run; expected: horarun [options] program [arguments], or --help");
   }
   // A program whose name is a verb can still be run as ./doctor or after "--".
+  // These two came later than programs of their names, which win.
+  const bool is_program = inputs.has_program && inputs.has_program(arguments.front());
+  if (arguments.front() == "help" && !is_program) {
+    auto asked = read_help({arguments.begin() + 1, arguments.end()});
+    if (!asked) return std::move(asked).error();
+    arguments = std::move(*asked);
+  } else if (arguments == Arguments{"version"} && !is_program) {
+    arguments = {"--version"};
+  }
   const std::string first = arguments.front();
   const Arguments rest(arguments.begin() + 1, arguments.end());
   if (first == "bundle-report") return parse_bundle_report(rest, inputs);

@@ -7,6 +7,7 @@
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/options/option_table.h"
+#include "launcher/text/verbs.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -62,6 +63,24 @@ std::string failure_codes() {
   return out;
 }
 
+// What may follow a verb; empty: options and files.
+std::string words_behind(const VerbRow& verb) {
+  if (verb.name == "explain") return failure_codes();
+  if (verb.name == "help") return join(verb_names(), " ");
+  return std::string(verb.words);
+}
+
+std::string bash_words_behind_verbs() {
+  std::string out;
+  for (const VerbRow& verb : verbs()) {
+    const std::string words = words_behind(verb);
+    if (words.empty()) continue;
+    out += "      " + std::string(verb.name) + ") COMPREPLY=($(compgen -W '" + words +
+           "' -- \"$cur\")); return ;;\n";
+  }
+  return out;
+}
+
 // Prints known host names, one per line. POSIX sh, so that every shell can run it. Patterns and
 // hashed names are left out.
 constexpr std::string_view kHostLister =
@@ -84,12 +103,8 @@ std::string bash_script() {
       "  COMPREPLY=()\n"
       "  if [ \"$COMP_CWORD\" -eq 2 ]; then\n"
       // The word after a verb has its own candidates.
-      "    case $prev in\n"
-      "      cache) COMPREPLY=($(compgen -W 'ls clean' -- \"$cur\")); return ;;\n"
-      "      completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$cur\")); return ;;\n"
-      "      explain) COMPREPLY=($(compgen -W '" +
-      failure_codes() +
-      "' -- \"$cur\")); return ;;\n"
+      "    case $prev in\n" +
+      bash_words_behind_verbs() +
       "    esac\n"
       "  fi\n"
       "  case $prev in\n"
@@ -120,10 +135,9 @@ std::string bash_script() {
          "    *)\n"
          "      COMPREPLY=($(compgen -c -- \"$cur\"))\n"
          // Verbs only count as the first word.
-         "      [ \"$COMP_CWORD\" -ne 1 ] || COMPREPLY+=($(compgen -W 'bundle-report cache "
-         "completion doctor "
-         "explain "
-         "rendezvous timeline' -- \"$cur\")) ;;\n"
+         "      [ \"$COMP_CWORD\" -ne 1 ] || COMPREPLY+=($(compgen -W '" +
+         join(verb_names(), " ") +
+         "' -- \"$cur\")) ;;\n"
          "  esac\n"
          "}\n"
          "complete -o default -F _horarun horarun\n";
@@ -178,7 +192,9 @@ std::string zsh_script() {
       "}\n"
       "_horarun() {\n"
       "  local -a verbs\n"
-      "  verbs=(bundle-report cache completion doctor explain k8s rendezvous timeline)\n"
+      "  verbs=(" +
+      join(verb_names(), " ") +
+      ")\n"
       // -S: no options after "--"; -s: single letters may be combined.
       "  _arguments -S -s \\\n";
   for (const OptionRow& row : option_table()) {
@@ -213,13 +229,14 @@ std::string fish_script() {
       "function __horarun_hosts\n  sh -c '" +
       fish_text(kHostLister) +
       "'\nend\n"
-      "complete -c horarun -n '__fish_is_first_arg' -a 'bundle-report cache completion doctor "
-      "explain rendezvous "
-      "timeline'\n"
-      "complete -c horarun -n '__fish_seen_subcommand_from completion' -xa 'bash zsh fish'\n"
-      "complete -c horarun -n '__fish_seen_subcommand_from cache' -xa 'ls clean'\n"
-      "complete -c horarun -n '__fish_seen_subcommand_from explain' -xa '" +
-      failure_codes() + "'\n";
+      "complete -c horarun -n '__fish_is_first_arg' -a '" +
+      join(verb_names(), " ") + "'\n";
+  for (const VerbRow& verb : verbs()) {
+    const std::string words = words_behind(verb);
+    if (words.empty()) continue;
+    out += "complete -c horarun -n '__fish_seen_subcommand_from " + std::string(verb.name) +
+           "' -xa '" + words + "'\n";
+  }
   for (const OptionRow& row : option_table()) {
     if (row.has(kHidden)) continue;
     out += "complete -c horarun";

@@ -93,6 +93,12 @@ class Reader {
 
   Status unknown(const YAML::Node& key, const std::string& where,
                  const std::vector<std::string>& known) {
+    const std::string name = with_dashes(key.Scalar());
+    if (where.empty() && find_option("--" + name, kVerbLaunch) != nullptr) {
+      warnings_.push_back(place(key) + ": " + quote(key.Scalar()) + " belongs under '" +
+                          std::string(kOwnSection) + ":'; it is ignored here");
+      return Ok{};
+    }
     const std::string what = "unknown key " + quote(key.Scalar()) + where;
     const auto close = did_you_mean(key.Scalar(), known);
     if (!close.empty()) return wrong(key, what + "; did you mean " + close[0] + "?");

@@ -87,13 +87,15 @@ Result<Found> find_allocation(const OptionValues& values, const ProcessInputs& i
   if (*engine == nullptr) return Found{};
   auto args = split_shell_words(values.text("--engine-args"));
   if (!args) return std::move(args).error().with_context("--engine-args");
-  const std::string where = "the allocation of " + std::string((*engine)->title);
   auto allocation = (*engine)->find(of_engine, *args);
   if (!allocation) {
-    return std::move(allocation).error().with_context(where + " (--engine none ignores it)");
+    return std::move(allocation)
+        .error()
+        .with_context(std::string((*engine)->title) + " (--engine none ignores the allocation)");
   }
   if (auto taken = take_slots(values, *allocation); !taken) {
-    return std::move(taken).error().with_context(where);
+    return std::move(taken).error().with_context("the allocation of " +
+                                                 std::string((*engine)->title));
   }
   return Found{*engine, std::move(*allocation)};
 }

@@ -65,7 +65,7 @@ class Reader {
     const std::string name(name_of(text));
     if (name.size() < text.size()) return set(name, std::string(text.substr(name.size() + 1)));
     if (const auto value = inputs_.variable(name)) return set(name, *value);
-    warnings_.push_back(origin + ": " + name + " is not set here, so no rank gets it from here");
+    warnings_.push_back(origin + ": " + name + " is not set here, so it is not passed on");
   }
 
   void set(const std::string& name, std::string value) {

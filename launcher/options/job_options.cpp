@@ -319,7 +319,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   HORA_TRY(read_reach_options(values, inputs, job));
   HORA_TRY(read_host_filter(values, job));
   HORA_TRY(read_listen_options(values, job));
-  HORA_TRY(read_slot_options(values, job));
+  HORA_TRY(read_slot_options(values, inputs, job));
   HORA_TRY(read_elastic_options(values, inputs, job));
   HORA_TRY(read_network_interfaces(values, job));
   job.grace = duration_of(values, "--grace", job.grace);

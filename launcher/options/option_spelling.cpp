@@ -9,6 +9,7 @@
 
 #include "launcher/options/peer_options.h"
 #include "launcher/text/did_you_mean.h"
+#include "launcher/text/verbs.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -21,28 +22,68 @@ bool starts_with(std::string_view text, std::string_view start) {
 
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
-// Returns the verb that alone has an option of exactly this name.
-std::string_view verb_of(std::string_view name) {
-  for (const auto& [verb, word] : {std::pair<Verb, std::string_view>{kVerbDoctor, "doctor"},
-                                   {kVerbRendezvous, "rendezvous"},
-                                   {kVerbKubernetes, "k8s"}}) {
+// Jobs come first: what they have in common with a verb is theirs.
+constexpr std::pair<Verb, std::string_view> kVerbWords[] = {
+    {kVerbLaunch, ""},           {kVerbDoctor, "doctor"},
+    {kVerbCache, "cache clean"}, {kVerbRendezvous, "rendezvous"},
+    {kVerbKubernetes, "k8s"},
+};
+
+// An option of exactly this name, whoever has it.
+const OptionRow* find_elsewhere(std::string_view name, std::string_view& home) {
+  for (const auto& [verb, word] : kVerbWords) {
+    home = word;
     const OptionRow* row = find_option(name, verb);
-    if (row != nullptr && row->verbs == verb && !row->has(kHidden)) return word;
+    if (row != nullptr && !row->has(kHidden)) return row;
   }
-  return {};
+  return nullptr;
+}
+
+bool is_elsewhere(std::string_view name) {
+  std::string_view home;
+  return find_elsewhere(name, home) != nullptr;
+}
+
+// A valid option of another verb needs another hint than a typo. Empty: there is none.
+std::string misplaced_option(std::string_view name, Verb verb) {
+  std::string_view home;
+  const OptionRow* row = find_elsewhere(name, home);
+  if (row == nullptr) return {};
+  if (!home.empty()) {
+    return "unknown option " + quote(name) + " here; it belongs to 'horarun " + std::string(home) +
+           "'";
+  }
+  const std::string what = "unknown option " + quote(name) + "; it is an option of jobs";
+  switch (verb) {
+    case kVerbDoctor:
+      return what + ", and horarun doctor takes the hosts alone";
+    case kVerbCache:
+      return what + ", and horarun cache takes the hosts alone";
+    case kVerbKubernetes:
+      return what + " on hosts, and horarun k8s makes pods for the job: --workers N";
+    default:
+      return what + ", not of horarun rendezvous";
+  }
+}
+
+// A verb with dashes, and how other programs ask for help. Empty: neither.
+std::string verb_answer(std::string_view name) {
+  if (name == "-?") return "; did you mean --help?";
+  name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
+  return is_verb(name) ? "; did you mean 'horarun " + std::string(name) + "'?" : "";
 }
 
 Error unknown_option(std::string_view name, Verb verb) {
+  if (std::string misplaced = misplaced_option(name, verb); !misplaced.empty()) {
+    return usage(std::move(misplaced));
+  }
   std::vector<std::string> known;
   for (const OptionRow& row : option_table()) {
     if ((row.verbs & verb) == 0 || row.has(kHidden)) continue;
     for (const std::string_view candidate : names_of(row)) known.emplace_back(candidate);
   }
   std::string message = "unknown option " + quote(name);
-  // A valid option of another verb needs another hint than a typo.
-  if (const std::string_view home = verb_of(name); !home.empty()) {
-    return usage(message + " here; it belongs to 'horarun " + std::string(home) + "'");
-  }
+  if (const std::string answer = verb_answer(name); !answer.empty()) return usage(message + answer);
   const auto close = did_you_mean(name, known);
   if (!close.empty()) message += "; did you mean " + close.front() + "?";
   return usage(std::move(message));
@@ -79,7 +120,13 @@ struct Word {
   const OptionRow* row = nullptr;
   std::string typed;
   std::optional<std::string> value;  // behind '=' or glued to a short name
+  bool is_abbreviated = false;
 };
+
+std::string needs_a_value(const Word& word) {
+  const std::string name = word.is_abbreviated ? std::string(long_name(*word.row)) : word.typed;
+  return word.typed + " needs a value: " + name + " " + std::string(word.row->metavar);
+}
 
 // Short options may be glued to their values: "-p2222", "-Ha:4", "-np4".
 std::optional<Word> read_glued(const std::string& word, Verb verb) {
@@ -111,7 +158,8 @@ const OptionRow* find_with_one_dash(const std::string& name, Verb verb) {
 }
 
 // An exact name wins over an abbreviation, one of horovodrun's over another launcher's option, and
-// that one over an abbreviation of ours: who types a whole name means that one.
+// that one over an abbreviation of ours: who types a whole name means that one, also where it is
+// another verb's.
 Result<Word> read_word(const std::string& word, Verb verb) {
   Word out;
   const std::size_t equals = word.find('=');
@@ -122,7 +170,8 @@ Result<Word> read_word(const std::string& word, Verb verb) {
   if (out.row == nullptr) out.row = find_with_one_dash(name, verb);
   if (out.row != nullptr) return out;
   const bool is_long = starts_with(word, "--");
-  const auto rows = is_long ? find_abbreviated(name, verb) : std::vector<const OptionRow*>{};
+  const bool may_be_short = is_long && !is_elsewhere(name);
+  const auto rows = may_be_short ? find_abbreviated(name, verb) : std::vector<const OptionRow*>{};
   const bool is_certain = rows.size() == 1 && !rows.front()->has(kOurs);
   const PeerOption* const peer =
       verb == kVerbLaunch && !is_certain ? find_peer_option(name) : nullptr;
@@ -130,7 +179,11 @@ Result<Word> read_word(const std::string& word, Verb verb) {
     return usage("unknown option " + quote(out.typed) + "; " + peer_answer_text(*peer));
   }
   if (rows.size() > 1) return ambiguous_option(out.typed, rows);
-  if (rows.size() == 1) out.row = rows.front();
+  if (rows.size() == 1) {
+    out.row = rows.front();
+    out.typed += " (short for " + std::string(long_name(*out.row)) + ")";
+    out.is_abbreviated = true;
+  }
   if (!is_long) {
     if (auto glued = read_glued(word, verb)) return *glued;
   }
@@ -147,7 +200,7 @@ Status check_value_presence(const Word& word) {
     return usage(word.typed + " takes no value, found " + quote(*word.value) + habit);
   }
   if (row.takes_value() && word.value && word.value->empty()) {
-    return usage(word.typed + " needs a value: " + word.typed + " " + std::string(row.metavar));
+    return usage(needs_a_value(word));
   }
   return Ok{};
 }
@@ -176,8 +229,7 @@ Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb ve
       const bool has_next = at < arguments.size() && !arguments[at].empty() &&
                             arguments[at] != "--" && find_option(arguments[at], verb) == nullptr;
       if (!has_next) {
-        return usage(word->typed + " needs a value: " + word->typed + " " +
-                     std::string(word->row->metavar));
+        return usage(needs_a_value(*word));
       }
       word->value = arguments[at++];
       // A pair may be two words, or one word with a blank ("1 60").

@@ -44,7 +44,7 @@ constexpr unsigned kAll = kVerbLaunch | kVerbCache | kVerbDoctor;
 // clang-format off
 constexpr OptionRow kRows[] = {
     // --- Job -------------------------------------------------------------------------------------
-    {.names = "-np,--num-proc,--np,-n", .kind = kCount, .metavar = "N", .group = kJob,
+    {.names = "-np,--num-proc,--np,-n,--ntasks", .kind = kCount, .metavar = "N", .group = kJob,
      .help = "number of ranks (default: every slot of the given hosts)", .traits = kCommon,
      .least = 1, .most = 1'000'000},
     {.names = "-N,-ppn,--nproc-per-node", .kind = kText, .metavar = "N", .group = kJob,
@@ -124,10 +124,10 @@ constexpr OptionRow kRows[] = {
      .help = "ignore hora.yaml and the user's and system's configuration", .traits = kOurs,
      .verbs = kAll | kVerbKubernetes},
     // --- Hosts -----------------------------------------------------------------------------------
-    {.names = "-H,--hosts", .kind = kText, .metavar = "LIST", .group = kHosts,
+    {.names = "-H,--hosts,--host", .kind = kText, .metavar = "LIST", .group = kHosts,
      .help = "hosts and slots: a:4,user@b:4,[fe80::1]:2,n[01-64]:8", .traits = kCommon,
      .verbs = kAll, .excludes = "hosts"},
-    {.names = "-hostfile,--hostfile", .kind = kText, .metavar = "FILE", .group = kHosts,
+    {.names = "-hostfile,--hostfile,--machinefile", .kind = kText, .metavar = "FILE", .group = kHosts,
      .help = "one host per line: NAME slots=N, or NAME:N; # starts a comment", .traits = kCommon,
      .verbs = kAll, .excludes = "hosts"},
     {.names = "--include", .kind = kText, .metavar = "LIST", .group = kHosts,
@@ -441,7 +441,33 @@ constexpr OptionRow kRows[] = {
 };
 // clang-format on
 
+// Where a verb does less than a job, or has another default.
+struct VerbHelp {
+  std::string_view option;
+  unsigned verbs;
+  std::string_view help;
+};
+constexpr VerbHelp kVerbHelps[] = {
+    {"--start-timeout", kVerbDoctor, "limit for connecting to the hosts (default: 5s)"},
+    {"--start-timeout", kVerbCache, "limit until all hosts have answered (default: 30s)"},
+    {"--start-timeout", kVerbKubernetes,
+     "limit for the pods to run (default: 600s), and for the ranks (120s)"},
+    {"--num-proc", kVerbKubernetes, "number of ranks (default: one for each pod, or for each GPU)"},
+    {"--verbose", kVerbDoctor, "also print notes, and what is done"},
+    {"--dry-run", kVerbCache, "clean: print what would go and exit"},
+    {"--dry-run", kVerbKubernetes, "print the Job that would be made and exit"},
+    {"--json", kVerbDoctor, "print the report as JSON"},
+};
+
 }  // namespace
+
+// Few options differ, so the table of options has one text for each.
+std::string_view help_of(const OptionRow& row, Verb verb) {
+  for (const VerbHelp& text : kVerbHelps) {
+    if ((text.verbs & verb) != 0 && text.option == long_name(row)) return text.help;
+  }
+  return row.help;
+}
 
 std::span<const OptionRow> option_table() { return kRows; }
 

@@ -69,6 +69,8 @@ std::vector<std::string_view> names_of(const OptionRow& row);
 // The first name, for messages; the first name with two dashes.
 std::string_view shown_name(const OptionRow& row);
 std::string_view long_name(const OptionRow& row);
+// What the option does for this verb.
+std::string_view help_of(const OptionRow& row, Verb verb);
 // The row with this exact name ("-np", "--num-proc"), among those of the verb; nullptr when none.
 const OptionRow* find_option(std::string_view name, Verb verb);
 

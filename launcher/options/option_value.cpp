@@ -169,8 +169,11 @@ std::string check_option_value(const OptionRow& row, std::string_view value) {
       break;
   }
   if (is_good) return "";
+  const bool is_partition =
+      long_name(row) == "--ssh-port" && !value.empty() && value.find_first_of("0123456789-") != 0;
   return "expected " + expected + ", found " + quote(value) +
-         peer_value_answer(long_name(row), value);
+         peer_value_answer(long_name(row), value) +
+         (is_partition ? " (-p is the SSH port; a partition goes to sbatch or salloc)" : "");
 }
 
 }  // namespace hora::launcher

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/base/result.h"
 
@@ -20,6 +21,10 @@ struct ProcessInputs {
   std::function<Result<std::string>(const std::string& path)> read_own_file;
   // Whether $PATH has such a program. Unset: it has none.
   std::function<bool(std::string_view name)> has_program;
+  // Whether there is a file of that name. Unset: there is none.
+  std::function<bool(const std::string& path)> has_file = {};
+  // The names of all variables. Unset: none are known.
+  std::function<std::vector<std::string>()> variable_names = {};
 };
 
 }  // namespace hora::launcher

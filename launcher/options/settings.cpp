@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/options/config_file.h"
+#include "launcher/text/did_you_mean.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -60,6 +61,28 @@ Result<Layer> environment_layer(const ProcessInputs& inputs) {
         {&row, row.takes_value() ? *knob : "", "$" + std::string(row.variable), false, true});
   }
   return layer;
+}
+
+// A variable that names no option does nothing, as a misspelt option would without its error.
+std::vector<std::string> misspelt_variables(const ProcessInputs& inputs) {
+  constexpr std::string_view kOurs = "HORARUN_";
+  std::vector<std::string> out;
+  if (!inputs.variable_names) return out;
+  std::vector<std::string> known;
+  for (const OptionRow& row : option_table()) {
+    // The edit distance counts in what is not common to all.
+    if (is_configurable(row)) known.push_back(variable_of(row).substr(kOurs.size()));
+  }
+  for (const std::string& name : inputs.variable_names()) {
+    if (!name.starts_with(kOurs)) continue;
+    const std::string rest = name.substr(kOurs.size());
+    if (std::find(known.begin(), known.end(), rest) != known.end()) continue;
+    const auto close = did_you_mean(rest, known);
+    out.push_back("$" + name + " names no option" +
+                  (close.empty() ? "; it is ignored"
+                                 : "; did you mean " + std::string(kOurs) + close.front() + "?"));
+  }
+  return out;
 }
 
 std::string user_file(const ProcessInputs& inputs) {
@@ -164,6 +187,8 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
   auto environment = environment_layer(inputs);
   if (!environment) return std::move(environment).error();
   layers.push_back(std::move(*environment));
+  // Whatever the verb: the environment is that of all of them.
+  for (std::string& text : misspelt_variables(inputs)) settled.warnings.push_back(std::move(text));
   // Some callers have no files of their own.
   if (inputs.read_own_file && !was_typed(typed, "--no-config")) {
     HORA_TRY(add_own_files(inputs, layers, settled.files, settled.warnings));
@@ -205,6 +230,8 @@ std::string show_config_text(const Settled& settled, const std::string& allocati
   if (!allocation.empty()) out += "Hosts and slots: " + allocation + "\n";
   if (!settled.files.empty()) out += "Files, the first counts most:\n";
   for (const std::string& file : settled.files) out += "  " + file + "\n";
+  if (!settled.warnings.empty()) out += "Warnings:\n";
+  for (const std::string& warning : settled.warnings) out += "  " + warning + "\n";
   return out;
 }
 
@@ -228,6 +255,7 @@ std::string show_config_json(const Settled& settled, const std::string& allocati
   }
   if (!allocation.empty()) document["allocation"] = allocation;
   document["files"] = settled.files;
+  if (!settled.warnings.empty()) document["warnings"] = settled.warnings;
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

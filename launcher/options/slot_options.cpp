@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
 #include "launcher/options/elastic_options.h"
+#include "launcher/options/first_word.h"
 #include "launcher/options/rankfile_options.h"
 #include "rendezvous/base/text.h"
 
@@ -57,6 +59,18 @@ Status read_host_count(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
+// "srun -N 2 -n 4" are 4 ranks on 2 hosts.
+Status check_nodes_of_srun(const OptionValues& values, const std::string& text,
+                           const JobSpec& job) {
+  std::int64_t offered = 0;
+  for (const Host& host : job.hosts) offered += host.slots.value_or(0);
+  if (job.num_proc <= offered || is_elastic(values) || job.hosts.empty()) return Ok{};
+  return usage("-np " + std::to_string(job.num_proc) +
+               " asks for more ranks than --nproc-per-node " + text + " gives " +
+               std::to_string(job.hosts.size()) + (job.hosts.size() == 1 ? " host" : " hosts") +
+               " (-N is ranks per host; srun's -N is --nnodes)");
+}
+
 // --nproc-per-node: each host gets so many ranks, and has to have as many slots if it has a number.
 Status read_ranks_per_host(const OptionValues& values, JobSpec& job) {
   if (!values.has("--nproc-per-node")) return Ok{};
@@ -84,26 +98,33 @@ Status read_ranks_per_host(const OptionValues& values, JobSpec& job) {
     }
     host.slots = *count;
   }
-  return Ok{};
+  return check_nodes_of_srun(values, text, job);
 }
 
 // Pods that are to be made have ranks without a word.
-Status check_there_are_ranks(const OptionValues& values, const JobSpec& job) {
+Status check_there_are_ranks(const OptionValues& values, const ProcessInputs& inputs,
+                             const JobSpec& job) {
   if (values.verb() == kVerbKubernetes) return Ok{};
   // A rankfile has both, and a file of programs has its number.
   const bool has_ranks = has_rankfile(values) || is_elastic(values) || values.has("--programs") ||
                          values.has("--multi-prog");
   if (job.num_proc > 0 || !job.hosts.empty() || has_ranks) return Ok{};
-  return usage("-np is missing; give the number of ranks, or hosts with slots, such as -H a:2,b:2");
+  const bool is_program = !values.has("--module") && !values.has("--smoke");
+  const std::string answer = is_program ? answer_to_first_word(job.command, inputs) : "";
+  if (!answer.empty()) return usage(answer);
+  return usage(
+      std::string(
+          "-np is missing; give the number of ranks, or hosts with slots, such as -H a:2,b:2") +
+      (is_program ? note_on_absence(job.command, inputs) : ""));
 }
 
 }  // namespace
 
-Status read_slot_options(const OptionValues& values, JobSpec& job) {
+Status read_slot_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   read_slots(values, job);
   HORA_TRY(read_host_count(values, job));
   HORA_TRY(read_ranks_per_host(values, job));
-  return check_there_are_ranks(values, job);
+  return check_there_are_ranks(values, inputs, job);
 }
 
 }  // namespace hora::launcher

@@ -4,13 +4,14 @@
 #pragma once
 
 #include "launcher/options/option_check.h"
+#include "launcher/options/process_inputs.h"
 #include "launcher/plan/job_spec.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
 // job.hosts are those of -H, a hostfile or an allocation. Errors (kUsage): not as many hosts or
-// slots as asked for; no number of ranks at all.
-Status read_slot_options(const OptionValues& values, JobSpec& job);
+// slots as asked for; no number of ranks at all, which job.command may be the reason of.
+Status read_slot_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
 }  // namespace hora::launcher

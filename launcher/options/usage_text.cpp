@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
+#include "launcher/text/verbs.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -15,7 +18,7 @@ constexpr std::size_t kNameColumn = 34;  // where the help text begins
 
 constexpr std::string_view kUsageLaunch =
     "usage: horarun [options] program [arguments] [: -np N program [arguments]]...\n"
-    "       horarun [options] --smoke\n"
+    "       horarun [options] --smoke   |   horarun --join FILE|-\n"
     "       horarun doctor [-H hosts]   |   horarun cache ls|clean [-H hosts]\n"
     "       horarun rendezvous --port N   |   horarun explain [code]   |   horarun completion "
     "SHELL\n"
@@ -81,7 +84,7 @@ std::string name_and_value(const OptionRow& row, std::size_t most_names = 2) {
 
 // A name that does not fit into the column is shortened to one spelling, then set on a line of its
 // own.
-std::string help_line(const OptionRow& row) {
+std::string help_line(const OptionRow& row, Verb verb) {
   std::string line = "  " + name_and_value(row);
   if (line.size() + 2 > kNameColumn) line = "  " + name_and_value(row, 1);
   if (line.size() + 2 > kNameColumn) {
@@ -89,7 +92,7 @@ std::string help_line(const OptionRow& row) {
   } else {
     line.resize(kNameColumn, ' ');
   }
-  return line + std::string(row.help) + "\n";
+  return line + std::string(help_of(row, verb)) + "\n";
 }
 
 // Visits the groups in the order of their first row.
@@ -159,11 +162,25 @@ std::string help_text(Verb verb, bool all) {
       if (row.group != group || !is_shown(row, verb, all)) continue;
       if (is_first) out += "\n" + std::string(group) + ":\n";
       is_first = false;
-      out += help_line(row);
+      out += help_line(row, verb);
     }
   });
   if (verb == kVerbLaunch) out += kExamples;
   return out;
+}
+
+// The longer text first: the shorter one is a part of it.
+std::string horovodrun_help(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kChanges[] = {
+      {"horarun's standard input (default: 0)", "horovodrun's standard input (default: none)"},
+      {"horarun", "horovodrun"}};
+  for (const auto& [ours, theirs] : kChanges) {
+    for (std::size_t at = text.find(ours); at != text.npos; at = text.find(ours, at)) {
+      text.replace(at, ours.size(), theirs);
+      at += theirs.size();
+    }
+  }
+  return text;
 }
 
 // No date: the page must not differ between two builds of one version.
@@ -174,14 +191,11 @@ std::string manual_page(const std::string& version) {
       ".SH SYNOPSIS\n"
       ".B horarun\n[\\fIoptions\\fR] \\fIprogram\\fR [\\fIarguments\\fR]\n.br\n"
       ".B horarun\n[\\fIoptions\\fR] \\fB\\-\\-smoke\\fR\n.br\n"
-      ".B horarun k8s\n[\\fIoptions\\fR] \\fIprogram\\fR [\\fIarguments\\fR]\n.br\n"
-      ".B horarun doctor\n[\\fIoptions\\fR]\n.br\n"
-      ".B horarun cache\n\\fBls\\fR|\\fBclean\\fR [\\fIoptions\\fR]\n.br\n"
-      ".B horarun rendezvous\n[\\fIoptions\\fR]\n.br\n"
-      ".B horarun explain\n[\\fIcode\\fR]\n.br\n"
-      ".B horarun completion\n\\fBbash\\fR|\\fBzsh\\fR|\\fBfish\\fR\n.br\n"
-      ".B horarun timeline merge\n\\fIfile\\fR... \\fB\\-o\\fR \\fIout\\fR\n.br\n"
-      ".B horarun bundle\\-report\n\\fIrecord\\fR \\fB\\-o\\fR \\fIout\\fR [\\fIoptions\\fR]\n";
+      ".B horarun\n\\fB\\-\\-join\\fR \\fIfile\\fR|\\-\n";
+  for (const VerbRow& verb : verbs()) {
+    out += ".br\n.B horarun " + roff(verb.name) + "\n";
+    if (!verb.arguments.empty()) out += roff(verb.arguments) + "\n";
+  }
   out +=
       ".SH DESCRIPTION\n"
       "Starts \\fIprogram\\fR once per rank on this machine or on other hosts, where nothing needs "
@@ -207,6 +221,30 @@ std::string manual_page(const std::string& version) {
       "of horarun itself; 126 and 127 when the program cannot be executed or does not exist.\n"
       ".SH SEE ALSO\n.BR ssh (1),\n.BR ssh_config (5)\n";
   return out;
+}
+
+std::string verb_reference() {
+  // Of jobs there is no verb.
+  const std::vector<std::pair<std::string, std::string_view>> jobs = {
+      {"horarun [options] program [arguments]", "start the ranks of a job"},
+      {"horarun [options] --smoke", "check every collective on the given hosts"},
+      {"horarun [options] --dry-run program ...", "print what would run"},
+      {"horarun --join FILE|-", "lend this machine to a job of --listen"},
+      {"horarun --check-build [--verbose]", "print what this build can do"}};
+  auto lines = jobs;
+  for (const VerbRow& verb : verbs()) {
+    std::string synopsis = "horarun " + std::string(verb.name);
+    if (!verb.arguments.empty()) synopsis += " " + std::string(verb.arguments);
+    lines.emplace_back(std::move(synopsis), verb.purpose);
+  }
+  std::size_t width = 0;
+  for (const auto& line : lines) width = std::max(width, line.first.size() + 2);
+  std::string out = "```\n";
+  for (auto& [synopsis, purpose] : lines) {
+    synopsis.resize(width, ' ');
+    out += synopsis + std::string(purpose) + "\n";
+  }
+  return out + "```\n";
 }
 
 std::string option_reference() {

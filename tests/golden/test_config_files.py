@@ -48,7 +48,7 @@ def test_a_folder_in_its_place(tmp_path):
 
 
 def test_keys_that_are_not_ours_are_told_and_ignored(tmp_path):
-    (tmp_path / "c.yaml").write_text("verbose: 1\nparams:\n  zeta: 3\n  cycle_time_ms: 2\n")
+    (tmp_path / "c.yaml").write_text("odd_key: 1\nparams:\n  zeta: 3\n  cycle_time_ms: 2\nverbose: 1\n")
     done = subprocess.run(
         [HORARUN, "--config-file", "c.yaml", "-np", "1", "--dry-run", "true"],
         cwd=tmp_path,
@@ -57,5 +57,6 @@ def test_keys_that_are_not_ours_are_told_and_ignored(tmp_path):
         timeout=60,
     )
     assert done.returncode == 0, done
-    assert "c.yaml:1:1: unknown key 'verbose' is ignored" in done.stderr, done
+    assert "c.yaml:1:1: unknown key 'odd_key' is ignored" in done.stderr, done
+    assert "c.yaml:5:1: 'verbose' belongs under 'horarun:'; it is ignored here" in done.stderr, done
     assert "c.yaml:3:3: unknown key 'zeta' in section 'params' is ignored" in done.stderr, done

@@ -140,7 +140,7 @@ def test_a_file_of_programs(horarun, hosts, tmp_path):
     file.write_text("-np 1 true\n-np 1 no-such-program\n")
     assert "E_PROGRAM_NOT_FOUND" in horarun.run("--app", file).expect(127).messages
     file.write_text("-np 1 true\n-np 1 -host node2 true\n")
-    assert f"{file}:2: unknown option '-host'" in horarun.run("--app", file).expect(2).messages
+    assert f"{file}:2: -host is for the whole job" in horarun.run("--app", file).expect(2).messages
 
 
 def test_a_program_for_each_rank(horarun, hosts, tmp_path):

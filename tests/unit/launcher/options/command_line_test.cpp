@@ -36,6 +36,8 @@ Result<Command> parse(const Words& words, const Variables& variables = {},
     if (path == "/etc/mpi/discover_hosts.sh") return std::string("#!/bin/sh\n");
     return errno_error(ENOENT, "opening " + path);
   };
+  inputs.has_program = [](std::string_view name) { return name == "true" || name == "mpirun"; };
+  inputs.has_file = [](const std::string& path) { return path == "train.py"; };
   return parse_command_line(static_cast<int>(argv.size()), argv.data(), inputs);
 }
 
@@ -282,6 +284,9 @@ TEST_CASE("Under the name horovodrun it behaves as users of that name expect") {
   for (const char* name : {"horovodrun", "/usr/bin/horovodrun", "./horovodrun"}) {
     INFO(name);
     CHECK(std::get<ShowText>(*parse({"--version"}, {}, name)).text == "0.28.1\n");
+    const std::string help = std::get<ShowText>(*parse({"--help"}, {}, name)).text;
+    CHECK(help.find("horovodrun's standard input (default: none)") != std::string::npos);
+    CHECK(help.find("horarun") == std::string::npos);
     CHECK(std::get<CheckBuild>(*parse({"-cb"}, {}, name)).as_horovodrun);
     const auto job = [&](const Words& words) {
       return std::get<Launch>(*parse(words, {}, name)).job;
@@ -510,8 +515,8 @@ TEST_CASE("Variables for the ranks") {
   CHECK(variable(both, "B") == " 'x' ");
 
   const auto warned = parsed<Launch>({"-np", "1", "-x", "ABSENT", "--env-file", "variables", "x"});
-  CHECK(warned.warnings == Words{"variables:4: HERE is not set here, so no rank gets it from here",
-                                 "-x: ABSENT is not set here, so no rank gets it from here"});
+  CHECK(warned.warnings == Words{"variables:4: HERE is not set here, so it is not passed on",
+                                 "-x: ABSENT is not set here, so it is not passed on"});
   CHECK(error_of({"-np", "1", "-x", "=1", "x"}) == "-x: expected VAR or VAR=VALUE");
   CHECK(error_of({"-np", "1", "-x", "RANK=1", "x"}).find("-x: RANK cannot be set") == 0);
   CHECK(error_of({"-np", "1", "--env", "A B", "x"}).find("a blank in the name 'A B'") !=
@@ -666,7 +671,8 @@ TEST_CASE("What is wrong with a file of programs") {
   CHECK(after_path("./a") == ":1: -np is missing; each program needs its number of ranks");
   CHECK(after_path("#\n-np 2 ./a : ./b") ==
         ":2: -np is missing; each program needs its number of ranks");
-  CHECK(after_path("-np 1 ./a\n\n-np 2 -host b ./b").find(":3: unknown option '-host'") == 0);
+  CHECK(after_path("-np 1 ./a\n\n-np 2 -host b ./b") ==
+        ":3: -host is for the whole job; put it on the command line");
   CHECK(after_path("-np 1 ./a\n-np 2 -H b ./b") ==
         ":2: -H is for the whole job; put it on the command line");
   CHECK(after_path("-np 1 ./a\n-np x ./b") ==
@@ -896,7 +902,7 @@ TEST_CASE("Inside of an engine's allocation") {
   CHECK(std::count(with_args.rsh_command.begin(), with_args.rsh_command.end(), "--mem=0") == 1);
 
   CHECK(error_of({"x"}, {{"SLURM_JOB_ID", "1"}})
-            .find("the allocation of Slurm (--engine none ignores it): $SLURM_JOB_NODELIST") == 0);
+            .find("Slurm (--engine none ignores the allocation): $SLURM_JOB_NODELIST") == 0);
   const JobSpec pbs = job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}});
   CHECK(format_host_list(pbs.hosts) == "a:2,b:1");
   CHECK(pbs.transport == "ssh");
@@ -972,6 +978,101 @@ TEST_CASE("Odd values pass unharmed through the parser") {
     CHECK(job_of({"-np", "1", "--output-filename=" + value, "x"}).output_directory == value);
   }
   CHECK(job_of({"-np", "1", "x", "{}", "", "a\nb"}).command == Words{"x", "{}", "", "a\nb"});
+}
+
+TEST_CASE("A first word that is no program is answered with what was meant") {
+  for (const auto& [words, answer] : std::vector<std::pair<Words, std::string>>{
+           {{"doctr", "-H", "localhost"}, "did you mean 'horarun doctor'?"},
+           {{"cahce", "ls"}, "did you mean 'horarun cache'?"},
+           {{"explian", "E_USAGE"}, "did you mean 'horarun explain'?"},
+           {{"timelin", "merge"}, "did you mean 'horarun timeline'?"},
+           {{"smoke"}, "did you mean --smoke?"},
+           {{"status"},
+            "-np is missing; give the number of ranks, or hosts with slots, such as -H "
+            "a:2,b:2 (there is no verb or program 'status' here)"},
+           {{"--verbose", "doctor"}, "'doctor' is a verb only as the first word: horarun doctor"},
+           {{"run", "true"}, "takes the place of 'run': horarun -np N true"},
+           {{"launch", "train.py"}, "of 'launch': horarun -np N python3 train.py"},
+           {{"accelerate", "launch", "a.py"}, "of 'accelerate': horarun -np N python3 a.py"},
+           {{"mpirun", "-x", "A", "b"}, "of 'mpirun': horarun -np N python3 train.py"},
+           {{"--doctor"}, "did you mean 'horarun doctor'?"},
+           {{"--explain", "E_CWD"}, "did you mean 'horarun explain'?"},
+           {{"-?"}, "did you mean --help?"},
+           {{"help", "doctr"}, "did you mean doctor?"},
+           {{"help", "doctor", "x"}, "expected: horarun help [verb]"},
+           {{"cache", "list"}, "found 'list'; did you mean 'horarun cache ls'?"},
+           {{"cache", "rm"}, "found 'rm'; did you mean 'horarun cache clean'?"},
+           {{"doctor", "a", "b"}, "unexpected argument 'a'; name hosts with -H a,b"}}) {
+    INFO(words.front());
+    CHECK(error_of(words).find(answer) != std::string::npos);
+  }
+  for (const Words& words : {Words{"true"}, {"train.py"}, {"./x"}, {"-m", "doctr"}}) {
+    CHECK(error_of(words).find("-np is missing") == 0);
+  }
+}
+
+TEST_CASE("Where ranks are asked for, every word is a program") {
+  for (const char* word : {"doctor", "version", "help", "doctr", "torchrun", "status"}) {
+    CHECK(job_of({"-np", "1", word}).command == Words{word});
+    CHECK(job_of({"-H", "a:1", word}).command == Words{word});
+  }
+  // Also without an option, where the environment has the number and PATH the program.
+  CHECK(parsed<ShowText>({"version"}, {{"HORARUN_NUM_PROC", "1"}}).text == HORA_VERSION "\n");
+  CHECK(job_of({"version", "x"}, {{"HORARUN_NUM_PROC", "1"}}).command == Words{"version", "x"});
+}
+
+TEST_CASE("help and version are verbs") {
+  CHECK(parsed<ShowText>({"help"}).text == help_text(kVerbLaunch, false));
+  CHECK(parsed<ShowText>({"help", "doctor"}).text == help_text(kVerbDoctor, false));
+  CHECK(parsed<ShowText>({"help", "version"}).text == help_text(kVerbLaunch, false));
+  CHECK(parsed<ShowText>({"version"}).text == HORA_VERSION "\n");
+}
+
+TEST_CASE("Help says what an option does for its verb") {
+  CHECK(help_text(kVerbDoctor, false).find("(default: 5s)") != std::string::npos);
+  CHECK(help_text(kVerbKubernetes, false).find("(default: 600s)") != std::string::npos);
+  CHECK(help_text(kVerbKubernetes, true).find("every slot of the given") == std::string::npos);
+  CHECK(help_text(kVerbLaunch, false).find("HOROVOD_START_TIMEOUT or 30s") != std::string::npos);
+}
+
+TEST_CASE("An abbreviation is named with its option") {
+  CHECK(error_of({"--cache"}) ==
+        "--cache (short for --cache-capacity) needs a value: --cache-capacity N");
+  CHECK(error_of({"--cycle", "x", "true"}).find("--cycle (short for --cycle-time-ms): ") == 0);
+  // What is an option of jobs is no abbreviation of one of doctor's.
+  CHECK(
+      error_of({"doctor", "--ship", "x"}) ==
+      "unknown option '--ship'; it is an option of jobs, and horarun doctor takes the hosts alone");
+}
+
+TEST_CASE("An option of another verb is told from a typo") {
+  CHECK(error_of({"doctor", "-np", "8"}) ==
+        "unknown option '-np'; it is an option of jobs, and horarun doctor takes the hosts alone");
+  CHECK(error_of({"cache", "ls", "--smoke"}).find("'--smoke'; it is an option of jobs") !=
+        std::string::npos);
+  CHECK(error_of({"rendezvous", "-np", "8"}).find("'-np'; it is an option of jobs") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--older-than", "3d", "true"}) ==
+        "unknown option '--older-than' here; it belongs to 'horarun cache clean'");
+  CHECK(error_of({"k8s", "-H", "a:2", "true"}).find("pods for the job: --workers N") !=
+        std::string::npos);
+}
+
+TEST_CASE("Habits of srun are told from mistakes") {
+  CHECK(error_of({"-N", "2", "-n", "4", "x"}).find("srun's -N is --nnodes") != std::string::npos);
+  CHECK(error_of({"-N", "2", "-H", "a,b", "-n", "5", "x"}).find("gives 2 hosts") !=
+        std::string::npos);
+  CHECK(job_of({"-N", "2", "-H", "a,b", "-n", "4", "x"}).num_proc == 4);
+  CHECK(error_of({"-p", "debug", "x"}).find("a partition goes to sbatch") != std::string::npos);
+  CHECK(error_of({"-p", "0", "x"}).find("partition") == std::string::npos);
+}
+
+TEST_CASE("Other launchers' names for the same are taken") {
+  CHECK(format_host_list(job_of({"--host", "a:2,b", "x"}).hosts) == "a:2,b");
+  CHECK(format_host_list(job_of({"-host", "a:2", "x"}).hosts) == "a:2");
+  CHECK(format_host_list(job_of({"-machinefile", "hosts", "x"}).hosts) == "a:2,b:2");
+  CHECK(job_of({"--ntasks", "3", "x"}).num_proc == 3);
+  CHECK(job_of({"--ntasks=3", "x"}).num_proc == 3);
 }
 
 TEST_CASE("Any words give a command or a message") {

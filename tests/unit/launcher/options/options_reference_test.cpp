@@ -29,11 +29,12 @@ void expect_page(const std::string& page, const std::string& text) {
   CHECK(read(page) == text);
 }
 
-// `page` with `text` between its two marks.
-std::string with_generated(const std::string& page, const std::string& text) {
+// `page` with `text` between its two marks. A page that is made from several sources names one.
+std::string with_generated(const std::string& page, const std::string& text,
+                           const std::string& source = "") {
   const std::string old = read(page);
-  const std::size_t begin = old.find(": begin -->\n");
-  const std::size_t end = old.find("<!-- end -->");
+  const std::size_t begin = old.find(": begin -->\n", old.find(source));
+  const std::size_t end = old.find("<!-- end -->", begin);
   INFO(page);
   REQUIRE(begin != std::string::npos);
   REQUIRE(end != std::string::npos);
@@ -45,7 +46,13 @@ TEST_CASE("The manual page is that of the option table", "[accept]") {
 }
 
 TEST_CASE("The reference of the command line is that of the option table", "[accept]") {
-  expect_page("reference/cli.md", with_generated("reference/cli.md", option_reference()));
+  expect_page("reference/cli.md", with_generated("reference/cli.md", option_reference(),
+                                                 "launcher/options/option_table.cpp"));
+}
+
+TEST_CASE("The synopsis of the command line is that of the list of verbs", "[accept]") {
+  expect_page("reference/cli.md",
+              with_generated("reference/cli.md", verb_reference(), "launcher/text/verbs.cpp"));
 }
 
 TEST_CASE("The reference of other launchers' options is that of their table", "[accept]") {

@@ -11,6 +11,7 @@
 #include "launcher/options/completion.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/usage_text.h"
+#include "launcher/text/verbs.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {
@@ -35,6 +36,11 @@ struct World {
       return found->second;
     };
     out.read_own_file = out.read_file;
+    out.variable_names = [this] {
+      std::vector<std::string> names;
+      for (const auto& [name, value] : variables) names.push_back(name);
+      return names;
+    };
     return out;
   }
 
@@ -231,6 +237,21 @@ TEST_CASE("A mistake in a file has a place and a suggestion") {
   CHECK(world.error({"--config-file", "none.yaml", "true"}).find("none.yaml") != std::string::npos);
 }
 
+TEST_CASE("What a file or a variable says in vain is told, and beside an error, too") {
+  World world{{{"hora.yaml", "np: 2\n"}}, {{"HORARUN_TIMEOT", "1"}, {"HORARUN_ODD", "1"}}};
+  const std::string in_file = "hora.yaml:1:1: 'np' belongs under 'horarun:'; it is ignored here";
+  const std::string in_name = "$HORARUN_TIMEOT names no option; did you mean HORARUN_TIMEOUT?";
+  const auto command = world.run({"-np", "1", "true"});
+  REQUIRE(command);
+  CHECK(std::get<Launch>(*command).warnings ==
+        std::vector<std::string>{"$HORARUN_ODD names no option; it is ignored", in_name, in_file});
+  for (const std::string& text : {world.error({"./true"}), world.shown({})}) {
+    CHECK(text.find("\n  " + in_file) != std::string::npos);
+    CHECK(text.find("\n  " + in_name) != std::string::npos);
+  }
+  CHECK(world.shown({"--json"}).find("\"warnings\"") != std::string::npos);
+}
+
 TEST_CASE("An empty file sets nothing") {
   World world;
   for (const char* text : {"", "# nothing\n", "---\n", "params:\n", "params: {}\n"}) {
@@ -254,6 +275,20 @@ TEST_CASE("--show-config tells where each value comes from") {
         "  /etc/hora/config.yaml (not there)\n");
   CHECK(world.shown({"--json", "-np", "2", "true"}).find("\"origin\": \"$HORARUN_GRACE\"") !=
         std::string::npos);
+}
+
+TEST_CASE("Completions and help know every verb") {
+  for (const VerbRow& verb : verbs()) {
+    INFO(verb.name);
+    for (const char* shell : {"bash", "zsh", "fish"}) {
+      const auto script = completion_script(shell);
+      REQUIRE(script);
+      CHECK(script->find(std::string(verb.name)) != std::string::npos);
+    }
+    const bool is_option = verb.name == "help" || verb.name == "version";
+    CHECK((is_option || help_text(kVerbLaunch, false).find("horarun " + std::string(verb.name)) !=
+                            std::string::npos));
+  }
 }
 
 TEST_CASE("Completions know every option, and help stays short") {
