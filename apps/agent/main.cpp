@@ -34,8 +34,9 @@ int usage(const char* problem) {
       "usage: hora-agent agent [--parts LIST] [--cache DIR] [--local-bundle DIR]\n"
       "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID]\n"
       "                        [--cache-max-age SECONDS] [--cache-max-size BYTES]\n"
-      "       hora-agent list-cache\n"
-      "       hora-agent clean-cache [--max-age SECONDS] [--max-size BYTES] [--dry-run]\n"
+      "       hora-agent list-cache [--host NAME]\n"
+      "       hora-agent clean-cache [--host NAME] [--max-age SECONDS] [--max-size BYTES] "
+      "[--dry-run]\n"
       "       hora-agent --version\n"
       "horarun starts it on each host. Do not run it by hand.\n",
       problem);
@@ -89,7 +90,7 @@ void settle_signals() {
 
 // Prints the lines about each directory; goes on when one is not fit.
 template <typename Action>
-int for_each_cache(Action action) {
+int for_each_cache(const std::string& head, Action action) {
   int exit_code = kExitOk;
   for (const std::string& place : cache_places()) {
     const auto lines = action(place);
@@ -98,18 +99,32 @@ int for_each_cache(Action action) {
       exit_code = kExitFailed;
       continue;
     }
-    for (const std::string& line : *lines) std::printf("%s\n", line.c_str());
+    for (const std::string& line : *lines) std::printf("%s%s\n", head.c_str(), line.c_str());
   }
   return exit_code;
 }
 
+// "--host NAME" before the other words: what each line begins with.
+std::string take_head(std::span<const char* const>& words) {
+  if (words.size() < 2 || std::string_view(words[0]) != "--host") return {};
+  std::string head = std::string(words[1]) + ": ";
+  words = words.subspan(2);
+  return head;
+}
+
+int list_caches(std::span<const char* const> words) {
+  const std::string head = take_head(words);
+  return words.empty() ? for_each_cache(head, list_cache) : usage("list-cache takes --host alone");
+}
+
 int clean_caches(std::span<const char* const> words) {
+  const std::string head = take_head(words);
   const auto options = parse_clean_options(words);
   if (!options) return usage(options.error().message.c_str());
   const CleanRequest request{cache_limits(options->max_age_s, options->max_bytes), options->dry_run,
                              false, std::nullopt};
   return for_each_cache(
-      [&request](const std::string& place) { return clean_cache(place, request); });
+      head, [&request](const std::string& place) { return clean_cache(place, request); });
 }
 
 }  // namespace
@@ -120,8 +135,8 @@ int main(int argc, char** argv) {
     std::printf("hora-agent %s\n", HORA_VERSION);
     return kExitOk;
   }
-  if (argc == 2 && std::string_view(argv[1]) == "list-cache") return for_each_cache(list_cache);
   const auto words = std::span<char*>(argv, static_cast<std::size_t>(argc));
+  if (argc >= 2 && std::string_view(argv[1]) == "list-cache") return list_caches(words.subspan(2));
   if (argc >= 2 && std::string_view(argv[1]) == "clean-cache") {
     return clean_caches(words.subspan(2));
   }

@@ -20,6 +20,7 @@
 #include "launcher/dial/join.h"
 #include "launcher/dial/muster.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/doctor/finding_classes.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/doctor/report.h"
 #include "launcher/failures/exit_code.h"
@@ -186,6 +187,19 @@ int run_in_pods(JobSpec spec, const Installation& installation,
   return exit_code ? *exit_code : complain(exit_code.error());
 }
 
+bool has_file(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+// Found before any host is asked for anything.
+Status check_shipped(const JobSpec& spec) {
+  for (const std::string& path : spec.ship_files) {
+    if (has_file(path)) continue;
+    return make_error(ErrorCode::kUsage, errno_error(errno, "--ship: opening " + path).message);
+  }
+  const std::string& folder = spec.ship_environment;
+  if (folder.empty() || has_file(folder)) return Ok{};
+  return make_error(ErrorCode::kUsage, "--ship-env: " + folder + ": no such folder");
+}
+
 int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) {
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
@@ -213,6 +227,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
       return complain(make_error(ErrorCode::kUsage, "--report: " + good.error().message));
     }
   }
+  if (const auto good = check_shipped(spec); !good) return complain(good.error());
   auto installation = find_installation();
   if (installation) {
     installation = with_parts_for_job(std::move(*installation), spec, environment);
@@ -301,9 +316,12 @@ int execute(const ManageCache& command) {
   JobSpec spec = command.job;
   spec.manages_cache = true;
   spec.cache_limits = {};
-  std::string script = "exec /proc/$PPID/exe list-cache";
+  // Of several hosts each line has the name, of one none.
+  spec.prefix_output = false;
+  const std::string name = spec.hosts.size() > 1 ? " --host \"$HOROVOD_HOSTNAME\"" : "";
+  std::string script = "exec /proc/$PPID/exe list-cache" + name;
   if (command.action == ManageCache::Action::kClean) {
-    script = "exec /proc/$PPID/exe clean-cache";
+    script = "exec /proc/$PPID/exe clean-cache" + name;
     if (const auto& age = command.limits.max_age) {
       script += " --max-age " + std::to_string(age->count());
     }
@@ -377,7 +395,10 @@ Result<std::string> read_join_source(const std::string& source) {
   os::Fd opened;
   if (source != "-") {
     opened = os::Fd(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!opened.valid()) return errno_error(errno, "--join: opening " + source);
+    if (!opened.valid()) {
+      const Error why = errno_error(errno, "--join: opening " + source);
+      return make_error(ErrorCode::kUsage, why.message);
+    }
     struct stat info {};
     if (::fstat(opened.get(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) != 0) {
       return make_error(ErrorCode::kUsage,
@@ -424,7 +445,8 @@ void hide_join_url(int argc, char** argv) {
 
 int execute(const Explain& command) {
   if (command.code == "events") return print(std::string(kEventSchema));
-  const auto text = explain(command.code);
+  const bool is_of_doctor = doctor::is_finding_code(command.code);
+  const auto text = is_of_doctor ? doctor::explain_finding(command.code) : explain(command.code);
   return text ? print(*text) : complain(text.error());
 }
 
@@ -439,8 +461,6 @@ void hold_standard_streams() {
 bool has_program(std::string_view name) {
   return !search_program(name, variable("PATH").value_or(""), AT_FDCWD).path.empty();
 }
-
-bool has_file(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names;

@@ -259,7 +259,7 @@ Result<std::vector<std::string>> list_cache(const std::string& path) {
         directory->entry_path(item.name));
   }
   // Less than the sum, where entries share parts.
-  if (!entries->empty()) add(total_bytes(items_of(*entries)), "together", path);
+  if (!entries->empty()) add(total_bytes(items_of(*entries)), "total", path);
   return lines;
 }
 

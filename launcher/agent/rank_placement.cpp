@@ -42,9 +42,12 @@ void limit_threads(HostOrder& order, const char* const* machine, std::size_t cpu
     return;
   const std::string threads = std::to_string(placement.binding.threads);
   order.environment.emplace_back(kThreads, threads);
-  placement.notes.push_back(std::string(kThreads) + "=" + threads + " for each of " +
-                            std::to_string(order.ranks.size()) + " ranks on " +
-                            std::to_string(cpus) + " CPUs; set it yourself for another number");
+  placement.notes.push_back(std::string(kThreads) + "=" + threads + " for " +
+                            (order.ranks.size() == 1
+                                 ? "1 rank"
+                                 : "each of " + std::to_string(order.ranks.size()) + " ranks") +
+                            " on " + std::to_string(cpus) + (cpus == 1 ? " CPU" : " CPUs") +
+                            "; set it yourself for another number");
 }
 
 // A container or batch system may have given only some GPUs to this job; share those out.
@@ -90,9 +93,10 @@ Result<RankPlacement> place_ranks(HostOrder& order, const char* const* machine_e
   for (const RankOrder& rank : order.ranks) {
     const auto local = static_cast<std::size_t>(rank.local_rank);
     if (local >= placement.binding.cpus.size() || placement.binding.cpus[local].empty()) continue;
-    placement.notes.push_back("rank " + std::to_string(rank.rank) + ": CPUs " +
-                              format_cpu_list(placement.binding.cpus[local]) + " (" +
-                              placement.binding.why + ")");
+    const auto& own = placement.binding.cpus[local];
+    placement.notes.push_back("rank " + std::to_string(rank.rank) +
+                              (own.size() == 1 ? ": CPU " : ": CPUs ") + format_cpu_list(own) +
+                              " (" + placement.binding.why + ")");
   }
   return placement;
 }

@@ -258,7 +258,9 @@ Result<PythonEnvironment> examine_environment(const std::string& path) {
   PythonEnvironment environment;
   environment.path = path;
   environment.folder = real_path(path);
-  if (!is_folder(environment.folder)) return not_one(path, "there is no such folder");
+  if (!is_folder(environment.folder)) {
+    return make_error(ErrorCode::kUsage, path + ": no such folder");
+  }
   if (const auto text = os::read_file(environment.folder + "/pyvenv.cfg")) {
     HORA_TRY(examine_virtual(environment, *text));
   } else {

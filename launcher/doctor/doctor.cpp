@@ -56,6 +56,15 @@ Json parse_answer(const std::string& line) {
   return value;
 }
 
+// Of "host NAME (ADDRESS:PORT)" the address, unless it is the name again; another subject whole.
+std::string address_in(const std::string& subject, const std::string& name) {
+  const std::string head = "host " + name;
+  if (subject == head) return {};
+  if (!subject.starts_with(head + " (") || !subject.ends_with(")")) return subject;
+  const std::string address = subject.substr(head.size() + 2, subject.size() - head.size() - 3);
+  return address == name + ":22" ? "" : address;
+}
+
 }  // namespace
 
 Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environment, bool deep)
@@ -139,11 +148,13 @@ void Doctor::on(int host, const ProbeResult& result) {
   if (world_) world_->on_probe_result(host, result);
 }
 
-// The finding names the host by its list name, so the address that a transport tried goes into the
-// sentence.
+// The finding names the host by its list name, so only the address that a transport tried goes into
+// the sentence, if it is another.
 void Doctor::on(int host, const Failure& failure) {
   Failure shown = failure;
-  if (!shown.subject.empty()) shown.message = shown.subject + ": " + shown.message;
+  const std::string& name = examination_.hosts[host].name;
+  const std::string address = address_in(shown.subject, name);
+  if (!address.empty()) shown.message = address + ": " + shown.message;
   give_up(host, std::move(shown));
 }
 
@@ -165,10 +176,7 @@ void Doctor::on(int host, const AgentLeft&) {
 
 void Doctor::on(int host, const AgentLost& lost) {
   if (patients_[host].over) return;
-  if (!examined(host)) {
-    return give_up(host, {std::string(failure::kHostLost),
-                          "host " + examination_.hosts[host].name + ": " + lost.detail, ""});
-  }
+  if (!examined(host)) return give_up(host, {std::string(failure::kHostLost), lost.detail, ""});
   patients_[host].over = true;
   if (world_) world_->on_lost(host);
   if (rounds_) rounds_->on_lost(host);

@@ -86,7 +86,17 @@ class HostCheck {
                                : row                          ? std::string(row->fix)
                                                               : "";
     add(Severity::kError, host_.failure->code, host_.failure->message,
-        row ? std::string(row->cause) : "no job can run there", advice);
+        row ? std::string(row->cause) : "no job can run there", with_name(advice));
+  }
+
+  // Advice of the table of failures stands for any host.
+  std::string with_name(std::string advice) const {
+    constexpr std::string_view kName = "NAME";
+    for (std::size_t at = advice.find(kName); at != std::string::npos;
+         at = advice.find(kName, at + host_.name.size())) {
+      advice.replace(at, kName.size(), host_.name);
+    }
+    return advice;
   }
 
   void machine() {

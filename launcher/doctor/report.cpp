@@ -114,6 +114,8 @@ Json finding_json(const Finding& finding) {
   return item;
 }
 
+const char* plural(int count) { return count == 1 ? "" : "s"; }
+
 }  // namespace
 
 std::string_view severity_name(Severity severity) {
@@ -159,10 +161,10 @@ std::string report_text(const Examination& examination, const std::vector<Findin
   }
   char text[160];
   std::snprintf(text, sizeof text,
-                "\n%zu %s examined in %.1f s: %d errors, %d warnings, %d notes%s\n",
+                "\n%zu %s examined in %.1f s: %d error%s, %d warning%s, %d note%s%s\n",
                 examination.hosts.size(), examination.hosts.size() == 1 ? "host" : "hosts",
-                examination.seconds, errors, warnings, notes,
-                notes > 0 && !verbose ? " (--verbose shows notes)" : "");
+                examination.seconds, errors, plural(errors), warnings, plural(warnings), notes,
+                plural(notes), notes > 0 && !verbose ? " (--verbose shows notes)" : "");
   return out + text;
 }
 

@@ -3,11 +3,14 @@
 // differ.
 #include "launcher/failures/exit_code.h"
 
+#include <signal.h>
+
 #include <algorithm>
 
 #include "launcher/failures/proof.h"
 #include "launcher/failures/xid_table.h"
 #include "launcher/text/did_you_mean.h"
+#include "launcher/text/signal_name.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -22,7 +25,8 @@ constexpr CodeMeaning kCodes[] = {
     {kExitOk, "every rank succeeded"},
     {kExitUsage, "the command line, or a file that it names, is wrong; nothing was started"},
     {kExitTimeout, "a time limit passed: --start-timeout or --timeout"},
-    {kExitLauncher, "horarun itself failed; the message begins with a class such as E_CONNECT"},
+    {kExitLauncher,
+     "horarun itself failed; the class stands in square brackets in the message: [E_CONNECT]"},
     {kExitCannotExecute, "the program exists on the host but cannot be executed"},
     {kExitNotFound, "the program does not exist on the host"},
 };
@@ -42,9 +46,25 @@ std::string explain_class(const FailureClass& row) {
   out += ": " + std::string(row.title) + " (exit code " + std::to_string(row.exit_code) + ")\n\n";
   out += "Cause: " + std::string(row.cause) + "\n\nFix:   " + std::string(row.fix) + "\n";
   if (!row.proof.empty()) {
-    out += "\nShow it by: " + fill_command(row.proof, "ssh", Host{"HOST", "", {}}) + "\n";
+    out += "\nReproduce it: " + fill_command(row.proof, "ssh", Host{"HOST", "", {}}) + "\n";
   }
   return out;
+}
+
+// Who mostly sends a signal, where the number alone says too little.
+std::string_view usual_sender(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return ", often by the kernel's out-of-memory killer (dmesg on that host)";
+    case SIGBUS:
+      return ", often because /dev/shm is full";
+    case SIGSEGV:
+      return ": it used memory that is not its own";
+    case SIGABRT:
+      return ": it gave up by itself, mostly with a message on stderr";
+    default:
+      return "";
+  }
 }
 
 std::string explain_exit_code(int code) {
@@ -54,9 +74,12 @@ std::string explain_exit_code(int code) {
   }
   // Shells report 128 + N for a process that signal N ended.
   if (code > kExitSignalBase && code <= kExitSignalBase + 64) {
-    return head + "the rank that failed first was ended by signal " +
-           std::to_string(code - kExitSignalBase) + " ('kill -l " +
-           std::to_string(code - kExitSignalBase) + "' names it)\n";
+    const int signal = code - kExitSignalBase;
+    std::string text =
+        head + "the rank that failed first was ended by signal " + std::to_string(signal);
+    // Those that have a name of their own, not "signal 42".
+    if (signal_number(signal_name(signal))) text += " (" + signal_name(signal) + ")";
+    return text.append(usual_sender(signal)) + "\n";
   }
   return head + "the rank that failed first ended with this code; it is the program's own\n";
 }
@@ -116,9 +139,8 @@ std::string exit_code_reference() {
       "| 128 + N | the rank that failed first was ended by signal N |\n"
       "| any other | the rank that failed first ended with this code |\n\n"
       "## Classes of failures\n\n"
-      "The class stands at the beginning of the message and in the events of `--json`. `horarun "
-      "explain "
-      "CLASS` prints\nthe same text.\n\n"
+      "The class stands in square brackets in the message, and in the events of `--json`. `horarun "
+      "explain CLASS` prints\nthe same text.\n\n"
       "| class | exit code | cause | what to do |\n|---|---|---|---|\n";
   for (const FailureClass& row : failure_classes()) {
     out += "| `" + std::string(row.code) + "` | " + std::to_string(row.exit_code) + " | " +
@@ -134,6 +156,7 @@ Result<std::string> explain(std::string_view code) {
     return explain_exit_code(*number);
   }
   std::string name = upper_case(code);
+  if (const auto signal = signal_number(name)) return explain_exit_code(kExitSignalBase + *signal);
   if (name.substr(0, 3) == "XID") return explain_xid(std::string_view(name).substr(3));
   if (name.substr(0, 2) != "E_") name.insert(0, "E_");
   if (const FailureClass* row = find_failure_class(name)) return explain_class(*row);

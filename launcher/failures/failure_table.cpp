@@ -151,7 +151,7 @@ constexpr FailureClass kClasses[] = {
      "Ask for more time, or submit the job again. A training that saves checkpoints goes on from the "
      "last one."},
     {failure::kRsh, kExitLauncher, "the --rsh command failed",
-     "The command that connects to a host exited before the agent answered.",
+     "The command that connects to a host exited, or started no agent in time.",
      "Run it by hand: COMMAND HOST true. The message quotes its last lines."},
     {failure::kRendezvous, kExitLauncher, "the rendezvous server could not start",
      "The server could not listen on the chosen address.",

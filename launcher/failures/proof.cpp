@@ -46,6 +46,14 @@ std::string reach_words(const JobSpec& spec) {
   return quote_shell_words(words);
 }
 
+// What other patterns have behind {host} is ssh's own business, which its user has asked for.
+std::string fill_local_command(std::string_view pattern, const Host& host) {
+  constexpr std::string_view kThere = "{ssh} {host} '";
+  if (!pattern.starts_with(kThere)) return fill_command(pattern, "ssh", host);
+  pattern.remove_prefix(kThere.size());
+  return std::string(pattern.substr(0, pattern.rfind('\'')));
+}
+
 std::string fill_command(std::string_view pattern, const std::string& reach, const Host& host) {
   std::string text(pattern);
   // Only ssh knows these options; another --rsh command would fail on them.

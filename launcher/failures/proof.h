@@ -13,6 +13,9 @@ namespace hora::launcher {
 // How this job reaches a host: "ssh -p 2222", or the words of --rsh.
 std::string reach_words(const JobSpec& spec);
 
+// The same for a host that is this machine: the command alone.
+std::string fill_local_command(std::string_view pattern, const Host& host);
+
 // A command from a table with "{ssh}" and "{host}" filled in; options of ssh behind "{ssh}" are
 // left out when it is another program.
 std::string fill_command(std::string_view pattern, const std::string& reach, const Host& host);

@@ -70,6 +70,11 @@ constexpr StderrHint kHints[] = {
     {"cuda-error", "CUDA error:", "an operation on the GPU failed",
      "run again with CUDA_LAUNCH_BLOCKING=1: the trace then names the place; 'dmesg | grep Xid' on "
      "that host tells whether it is the GPU"},
+    // A script without "#!" is a script of sh, whatever its name.
+    {"python-by-sh", ".py: 1: import: not found", "the script has no #! line, so sh ran it",
+     "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
+    {"python-by-sh", "import: command not found", "the script has no #! line, so sh ran it",
+     "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
     {"address-in-use", "Address already in use", "the port is taken, perhaps by an earlier job",
      "let the launcher choose: leave MASTER_PORT alone; ss -ltnp shows the owner"},
     {"refused", "Connection refused",

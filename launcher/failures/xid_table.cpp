@@ -48,7 +48,7 @@ constexpr XidClass kClasses[] = {
     {69, "an exception in the compute engine: a class of commands that it does not have", kProgram},
     {74, "an NVLink failed", kLink},
     {79, "the GPU has fallen off the bus: the host cannot reach it any more",
-     "restart the host, better switch it off and on; if it comes again: power supply, heat, seating, the GPU itself"},
+     "power-cycle the host; if it happens again, check power supply, cooling, seating and the GPU"},
     {92, "many correctable errors of the GPU's memory", "have the GPU tested (dcgmi diag -r 3)"},
     {94, "an uncorrectable memory error that only this program suffered",
      "start the job again; reset the GPU (nvidia-smi --gpu-reset) when it is free"},

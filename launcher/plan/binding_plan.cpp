@@ -174,7 +174,7 @@ Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
   }
   if (mode == "core") {
     binding.cpus = share_cores(usable, ranks);
-    binding.why = cores >= static_cast<std::size_t>(ranks) ? "cores of its own for each rank"
+    binding.why = cores >= static_cast<std::size_t>(ranks) ? "each rank has its own cores"
                                                            : "fewer cores than ranks: they share";
   } else if (mode == kL3Mode) {
     binding = bind_to_caches(usable, ranks);

@@ -53,6 +53,15 @@ void feed(os::Fd& pipe, std::string_view& left) {
 Error failure(const std::string& complaint, int exit_code) {
   std::string said(trim(complaint));
   if (said.empty()) said = "exit code " + std::to_string(exit_code);
+  // kubectl's own advice is about the validation of what it could not send.
+  for (const char* sign :
+       {"connection refused", "Unable to connect", "was refused", "no such host"}) {
+    if (said.find(sign) == std::string::npos) continue;
+    said +=
+        "\n  kubectl reaches no cluster: check 'kubectl cluster-info', or choose one with "
+        "--kubectl 'kubectl --context NAME'";
+    break;
+  }
   const bool denied = said.find("(Forbidden)") != std::string::npos ||
                       said.find("(Unauthorized)") != std::string::npos;
   return make_error(denied ? ErrorCode::kDenied : ErrorCode::kFailed, std::move(said));

@@ -69,7 +69,9 @@ std::string summary(const std::string& job, const std::vector<Host>& pods, int r
 // For people who grep for classes, as all messages that end a job have one.
 Error with_class(Error error) {
   if (error.code != ErrorCode::kUsage) {
-    error.message += " [" + std::string(failure::kKubernetes) + "]";
+    // Behind kubectl's words, before the advice.
+    const std::size_t advice = std::min(error.message.find("\n  "), error.message.size());
+    error.message.insert(advice, " [" + std::string(failure::kKubernetes) + "]");
   }
   return error;
 }

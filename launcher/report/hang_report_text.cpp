@@ -140,7 +140,8 @@ std::string hang_report_text(const std::string& why, std::vector<RankStanding> s
   if (!silent.empty()) {
     out += std::string("  no stacks from ") + (silent.size() == 1 ? "rank " : "ranks ") +
            number_ranges(silent) +
-           ": neither Python nor a program that uses the shipped runtime, or stopped\n";
+           (silent.size() == 1 ? ": it is stopped, or runs" : ": they are stopped, or run") +
+           " neither Python nor Hora's runtime\n";
   }
   return out;
 }

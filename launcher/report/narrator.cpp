@@ -241,9 +241,10 @@ int Narrator::exit_code(const EndedJob& job) const {
 // The report comes before the messages: when it is lost, they say so.
 int Narrator::end(const EndedJob& job) {
   display_.stop();
-  std::string text = describe_outcome(job.outcome, job.plan.hosts,
-                                      {start_table_, reach_words(spec_), strikes_,
-                                       spec_.working_directory, gpu_faults_, spec_.programs});
+  std::string text =
+      describe_outcome(job.outcome, job.plan.hosts,
+                       {start_table_, reach_words(spec_), strikes_, spec_.working_directory,
+                        gpu_faults_, spec_.programs, job.local});
   if (!job.why_not_restarted.empty()) text += "  " + job.why_not_restarted + "\n";
   const bool is_over = job.restart.empty();
   if (is_over && !spec_.report_file.empty()) write_report_of(job, text);

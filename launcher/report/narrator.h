@@ -43,6 +43,7 @@ struct EndedJob {
   std::vector<RestartPolicy::Attempt> failed_attempts;
   std::string restart;
   std::string why_not_restarted;
+  std::vector<bool> local = {};  // by host: it is this machine
 };
 
 // How a host has got the runtime that it lacked.

@@ -12,6 +12,7 @@
 #include "launcher/failures/stderr_hints.h"
 #include "launcher/report/program_label.h"
 #include "launcher/report/resource_usage.h"
+#include "launcher/report/start_advice.h"
 #include "launcher/text/few_names.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/text/signal_name.h"
@@ -35,17 +36,6 @@ std::string quoted_tail(std::string text) {
     out += "    " + std::string(lines[i]) + "\n";
   }
   return out;
-}
-
-// What to do about a program that could not be started.
-std::string start_advice(const RankExit& exit) {
-  const FailureClass* row = find_failure_class(exit.code);
-  if (row == nullptr) return {};
-  std::string text = "  [" + exit.code + "] " + std::string(row->fix) + "\n";
-  if (exit.code == failure::kProgramNotFound && exit.program == "python") {
-    text += "  On Debian and Ubuntu it is called python3.\n";
-  }
-  return text;
 }
 
 // Whether the rank died of what --chaos sent it: then nobody need look for another culprit.
@@ -89,8 +79,8 @@ std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
     text += std::string("  ") + limit + "\n";
   } else if (cause.exit.signal == SIGKILL) {
     text +=
-        "  nobody in this job sent that signal; the kernel's out-of-memory killer does "
-        "(see dmesg on that host)\n";
+        "  horarun did not send that signal; the kernel's out-of-memory killer may have (see dmesg "
+        "on that host)\n";
   }
   if (cause.exit.stage != SpawnStage::kNone) text += start_advice(cause.exit);
   if (!cause.exit.last_operation.empty()) text += "  it " + cause.exit.last_operation + "\n";
@@ -146,12 +136,19 @@ std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
     return {};
   }
   const Host& host = hosts[static_cast<std::size_t>(cause.host)].host;
-  std::string command = fill_command(row->proof, context.reach, host);
+  const auto index = static_cast<std::size_t>(cause.host);
+  const bool is_local = index < context.local.size() && context.local[index];
+  std::string command = is_local ? fill_local_command(row->proof, host)
+                                 : fill_command(row->proof, context.reach, host);
   constexpr std::string_view kLook = "'ls -ld DIR'";
   const std::size_t at = command.find(kLook);
   if (at != std::string::npos && !context.working_directory.empty()) {
     const std::string look = "ls -ld " + quote_shell_words({context.working_directory});
     command.replace(at, kLook.size(), quote_shell_words({look}));
+  }
+  if (is_local && !context.working_directory.empty()) {
+    constexpr std::string_view kLookHere = "ls -ld DIR";
+    if (command == kLookHere) command = "ls -ld " + quote_shell_words({context.working_directory});
   }
   return "  try: " + visible(command) + "\n";
 }
@@ -165,7 +162,8 @@ std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
       return host_failure_text(cause.failure, planned_host_name(hosts, cause.host)) +
              proof_text(cause, hosts, context) + context.start_table;
     case Cause::Kind::kLaunch:
-      return failure_text(cause.failure);
+      // As where a mistake is found before the job begins.
+      return (cause.failure.code == failure::kUsage ? "error: " : "") + failure_text(cause.failure);
     case Cause::Kind::kTimeout:
       return failure_text(cause.failure) + context.start_table;
     case Cause::Kind::kSignal:
@@ -184,9 +182,12 @@ std::string collateral_text(const JobOutcome& outcome) {
   const bool rank_cause = outcome.cause->kind == Cause::Kind::kRank;
   for (const auto& [rank, exit] : outcome.exits) {
     if (rank_cause && rank == outcome.cause->exit.rank) continue;
+    // What cannot be started cannot be started by any rank: the first one has said it.
+    const bool is_the_same =
+        rank_cause && exit.stage != SpawnStage::kNone && exit.code == outcome.cause->exit.code;
     if (exit.terminated_by_us) {
       ++terminated;
-    } else if (failed(exit)) {
+    } else if (failed(exit) && !is_the_same) {
       ++also_failed;
     }
   }

@@ -22,6 +22,7 @@ struct OutcomeContext {
   std::string working_directory = {};   // of the ranks
   std::vector<HostGpuFault> gpu_faults = {};
   std::vector<Program> programs = {};  // of a job that has several
+  std::vector<bool> local = {};        // by host: it is this machine
 };
 
 // Empty for a job that succeeded and left nothing behind. Whole lines, without the program's name;

@@ -423,7 +423,9 @@ void Supervisor::leave() {
                  leaving_.output,
                  {},
                  {},
+                 {},
                  {}};
+  for (int host = 0; host < fleet_->size(); ++host) ended.local.push_back(!fleet_->is_remote(host));
   if (restarts_ != nullptr) decide_restart(ended);
   leaving_.exit_code = narrator_.end(ended);
   narrator_.flush([this](bool events_lost) {

@@ -29,4 +29,11 @@ std::string signal_name(int signal) {
   return "signal " + std::to_string(signal);
 }
 
+std::optional<int> signal_number(std::string_view wanted) {
+  for (const auto& [number, name] : kNames) {
+    if (wanted == name) return number;
+  }
+  return std::nullopt;
+}
+
 }  // namespace hora::launcher

@@ -28,10 +28,15 @@ struct Input {
   TimelineSource source;
 };
 
+// The user has named it.
+Error not_there(const std::string& path) {
+  return make_error(ErrorCode::kUsage, errno_error(errno, "opening " + path).message);
+}
+
 // Files are read twice, the second time when all heads are known.
 Status check_readable_twice(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return errno_error(errno, "opening " + path);
+  if (::stat(path.c_str(), &info) != 0) return not_there(path);
   if (S_ISREG(info.st_mode)) return Ok{};
   return make_error(ErrorCode::kUsage, path + " is a " +
                                            (S_ISDIR(info.st_mode) ? "folder" : "pipe or a device") +
@@ -41,7 +46,7 @@ Status check_readable_twice(const std::string& path) {
 Result<Input> look_at(const std::string& path) {
   HORA_TRY(check_readable_twice(path));
   std::ifstream in(path);
-  if (!in) return errno_error(errno, "opening " + path);
+  if (!in) return not_there(path);
   std::string line;
   for (int i = 0; i < kHeadLines && std::getline(in, line); ++i) {
     const std::string_view event = timeline_event(line);

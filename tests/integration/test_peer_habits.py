@@ -105,7 +105,7 @@ def test_ranks_on_listed_cpus(horarun, hosts):
     last, first = cpus_here()[-1], cpus_here()[0]
     done = horarun.run("-H", "node1:2,node2:1", "--bind", f"cpu-list:{last}:{first}", *SHOW_CPUS).expect(0)
     assert allowed(done) == {0: [str(last)], 1: [str(first)], 2: [str(last)]}
-    assert f"node1: rank 1: CPUs {first} (its list)" in done.messages
+    assert f"node1: rank 1: CPU {first} (its list)" in done.messages
     shared = horarun.run("-np", 1, "--bind", f"cpu-list:{first}", *SHOW_CPUS).expect(0)
     assert allowed(shared) == {0: [str(first)]}
 

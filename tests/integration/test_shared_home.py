@@ -212,7 +212,7 @@ def test_the_cache_is_shown_and_limited_by_age(horarun, hosts):
     old = "/root/.cache/hora/" + "a" * 64
     two.execute(1, "sh", "-c", f"mkdir -m 700 {old}; touch -d '40 days ago' {old}")
     listed = horarun.run("cache", "ls", "-H", two.spec(1)).expect(0)
-    assert listed.text.count(" 0 min ago ") == 4 and listed.text.count("together") == 2, listed
+    assert listed.text.count(" 0 min ago ") == 4 and listed.text.count(" total ") == 2, listed
     assert f"0  40 days ago       {old}" in listed.text, listed
     there = two.execute(1, "ls", "-A", "/root/.cache/hora").split()
     horarun.run("-H", two.spec(1), "--cache-max-age", "0", "true").expect(0)

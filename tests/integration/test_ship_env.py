@@ -213,13 +213,14 @@ def test_dry_run_shows_what_would_travel(horarun, tmp_path):
 def test_what_is_no_environment_starts_nothing(horarun, hosts, tmp_path):
     nodes = hosts(1)
     (tmp_path / "empty").mkdir()
-    for path, text in [
-        (tmp_path / "none", "no such folder"),
-        (tmp_path / "empty", "neither pyvenv.cfg nor bin/python"),
-        (pathlib.Path("/usr"), "this machine's own"),
+    for path, code, text in [
+        (tmp_path / "none", 2, "none: no such folder"),
+        (tmp_path / "empty", 125, "[E_SHIP]"),
+        (tmp_path / "empty", 125, "neither pyvenv.cfg nor bin/python"),
+        (pathlib.Path("/usr"), 125, "this machine's own"),
     ]:
         done = launch(horarun, nodes, path, command=["echo", "started"])
-        assert done.code == 125 and "E_SHIP" in done.messages and text in done.messages, done
+        assert done.code == code and text in done.messages, done
         assert "started" not in done.text
 
 

@@ -135,7 +135,7 @@ row(G, "old-glibc", "A library needs a newer C library", [["bad", "printf '%s' \
     ["--wdir", "/", "-H", "SPEC", "sh", "-c", "[ ! -f /run/glibc-message ] || { cat /run/glibc-message >&2; exit 1; }"], 1,
     ["rank 2 on node3", "GLIBC_2.99"], ["newer C library", "horarun doctor"], "A binary was built on a newer system.",
     "Build it for that system; `horarun doctor` shows the glibc of each host.")
-row(G, "ship-missing", "A file of --ship does not exist", [], ["--ship", "/no/such/file", *JOB], 125, ["E_SHIP", "/no/such/file"],
+row(G, "ship-missing", "A file of --ship does not exist", [], ["--ship", "/no/such/file", *JOB], 2, ["--ship", "/no/such/file"],
     [], "The file cannot be read here.", "Check the path.")
 
 G = "A rank fails on one host"
@@ -246,7 +246,7 @@ row(G, "stall", "No rank prints anything any more", [],
     "Look at the stack that only one rank has.")
 
 G = "The command line"
-row(G, "forgotten-comma", "`-H a:4, b:4` with a blank", [], ["-H", "node1:1,", "node2:1", "true"], 2, ["node2:1"], ["without blanks"],
+row(G, "forgotten-comma", "`-H a:4, b:4` with a blank", [], ["-H", "node1:1,", "node2:1", "true"], 2, ["node2:1", "looks like a host, but the program is expected here"], ["without blanks"],
     "The shell splits it into two words.", "Remove the blank after the comma.")
 row(G, "too-many-ranks", "More ranks than slots", [], ["-np", "9", "-H", "SPEC", "true"], 2, ["9 ranks", "4 slots"], ["--slots-per-host"],
     "The host list has fewer slots.", "Use more slots, more hosts, or fewer ranks.")

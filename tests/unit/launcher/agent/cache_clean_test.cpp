@@ -115,7 +115,7 @@ TEST_CASE("a list shows size, last use and user") {
   make_older(cache.entry(recent), std::chrono::hours(3));
   CHECK(joined(list_cache(cache.path)) ==
         "   2.9K  40 days ago       " + cache.entry(old) + "\n   2.0K  3 h ago           " +
-            cache.entry(recent) + "\n   4.9K  together          " + cache.path + "\n");
+            cache.entry(recent) + "\n   4.9K  total             " + cache.path + "\n");
   AgentDriver agent(cache.arguments(old));
   REQUIRE(agent.hello().missing_parts.empty());
   const std::string shown = joined(list_cache(cache.path));

@@ -281,7 +281,7 @@ TEST_CASE("a host with another processor cannot run it") {
 TEST_CASE("what cannot travel as an environment says why") {
   Folder folder;
   folder.write("empty/file", "");
-  CHECK(fault_of(folder.path + "/none").find("there is no such folder") != std::string::npos);
+  CHECK(fault_of(folder.path + "/none").find("/none: no such folder") != std::string::npos);
   CHECK(fault_of(folder.path + "/empty").find("neither pyvenv.cfg nor bin/python") !=
         std::string::npos);
   folder.make_installation("base");

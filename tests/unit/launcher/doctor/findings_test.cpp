@@ -71,6 +71,8 @@ TEST_CASE("healthy hosts that are alike give no finding") {
   const Examination set = set_of(4);
   CHECK(find_problems(set).empty());
   CHECK(report_text(set, {}, false).find("0 errors, 0 warnings, 0 notes") != std::string::npos);
+  const std::vector<Finding> one(1, {Severity::kError, "D_X", {"a"}, "what", "why", "fix", {}});
+  CHECK(report_text(set, one, false).find("1 error, 0 warnings, 0 notes") != std::string::npos);
 }
 
 TEST_CASE("each thing that is wrong with one host is named") {

@@ -54,6 +54,13 @@ TEST_CASE("Codes are explained under every spelling") {
       std::string::npos);
   CHECK(explain("ssh-auth").value() == text);
   CHECK(explain("137").value().find("signal 9") != std::string::npos);
+  CHECK(explain("137").value() ==
+        "exit code 137: the rank that failed first was ended by signal 9 (SIGKILL), often by the "
+        "kernel's out-of-memory killer (dmesg on that host)\n");
+  CHECK(explain("SIGKILL").value() == explain("137").value());
+  CHECK(explain("sigterm").value().find("(SIGTERM)\n") != std::string::npos);
+  CHECK(explain("170").value().find("signal 42\n") != std::string::npos);
+  CHECK_FALSE(explain("SIGNONE"));
   CHECK(explain("127").value().find("does not exist") != std::string::npos);
   CHECK(explain("3").value().find("program's own") != std::string::npos);
   CHECK(explain("E_SSH_AUHT").error().message.find("did you mean E_SSH_AUTH?") !=

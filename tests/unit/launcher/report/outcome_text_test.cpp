@@ -227,7 +227,7 @@ TEST_CASE("faults of GPUs stand behind the first cause") {
   CHECK(text.find("  GPU 0000:3b:00 of node2 (rank 3, pid 4711): Xid 79, the GPU has fallen off "
                   "the bus: the host "
                   "cannot reach it any more: GPU has fallen ? off the bus.\n    what to do: "
-                  "restart the host") != std::string::npos);
+                  "power-cycle the host") != std::string::npos);
   CHECK(text.find("  GPU 0000:18:00 of node1 (pid 99, other): Xid 45, ") != std::string::npos);
   CHECK(text.find(
             "  GPU 0000:18:00 of node1: Xid 9000\n    what to do: NVIDIA's catalogue tells of it: "
@@ -270,4 +270,40 @@ TEST_CASE("ten thousand hosts that confirm nothing are one line") {
         "ended; they end with their agents' leases\n");
   outcome.unconfirmed_hosts.resize(8);
   CHECK(describe_outcome(outcome, hosts, {}).find("n6, n7 did not confirm") != std::string::npos);
+}
+
+TEST_CASE("what cannot be started is told once, whatever other ranks did") {
+  JobOutcome outcome = rank_failure(1, 127);
+  outcome.cause->exit.code = failure::kProgramNotFound;
+  outcome.cause->exit.stage = SpawnStage::kSearch;
+  outcome.cause->exit.program = "x";
+  for (int rank = 0; rank < 2; ++rank) outcome.exits[rank] = outcome.cause->exit;
+  outcome.exits[0].rank = 0;
+  const std::string text = describe_outcome(outcome, kHosts, {});
+  CHECK(text.find("failed after it") == std::string::npos);
+  CHECK(text.find("not started") == std::string::npos);
+}
+
+TEST_CASE("a signal from somewhere is not said to be the kernel's") {
+  JobOutcome outcome = rank_failure(1, 0);
+  outcome.cause->exit.signal = 9;
+  CHECK(describe_outcome(outcome, kHosts, {}).find("horarun did not send that signal") !=
+        std::string::npos);
+}
+
+TEST_CASE("on this machine a command needs no ssh") {
+  JobOutcome outcome;
+  outcome.cause = Cause{};
+  outcome.cause->kind = Cause::Kind::kHost;
+  outcome.cause->host = 1;
+  outcome.cause->failure = {std::string(failure::kCwd), "not there", ""};
+  OutcomeContext context;
+  context.working_directory = "/my dir";
+  CHECK(describe_outcome(outcome, kHosts, context).find("  try: ssh node2 ") != std::string::npos);
+  context.local = {false, true};
+  CHECK(describe_outcome(outcome, kHosts, context).find("  try: ls -ld '/my dir'\n") !=
+        std::string::npos);
+  outcome.cause->failure.code = failure::kBind;
+  CHECK(describe_outcome(outcome, kHosts, context).find("  try: grep Cpus_allowed_list /proc") !=
+        std::string::npos);
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Habits of other launchers, which start a script by its name or take a command as one word, need
+// another advice than a program that a host lacks.
+#include "launcher/report/start_advice.h"
+
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/text/verbs.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+std::string advice_for_missing(const std::string& program) {
+  if (is_verb(program)) {
+    return quote(program) + " is a verb of horarun only as the first word: horarun " + program +
+           " ...";
+  }
+  // A program's name may have a blank; of a path nobody knows where the words would end.
+  const std::size_t blank = program.find(' ');
+  if (blank != std::string::npos && program.find('/') > blank) {
+    return "Remove the quotes around the program: horarun ... " + program;
+  }
+  // A path that does not exist would not exist for Python, either.
+  if (program.ends_with(".py") && program.find('/') == std::string::npos) {
+    return quote(program) + " is a Python script; start it with: horarun ... python3 " + program;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string start_advice(const RankExit& exit) {
+  const FailureClass* row = find_failure_class(exit.code);
+  if (row == nullptr) return {};
+  const std::string program = visible_line(exit.program);
+  std::string advice;
+  if (exit.code == failure::kProgramNotFound) advice = advice_for_missing(program);
+  if (exit.code == failure::kNotExecutable && program.ends_with(".py")) {
+    advice = "Start it with: horarun ... python3 " + program +
+             ". Or begin it with #!/usr/bin/env python3 and run chmod +x on it.";
+  }
+  if (advice.empty()) advice = row->fix;
+  std::string text = "  [" + exit.code + "] " + advice + "\n";
+  if (exit.code == failure::kProgramNotFound && program == "python") {
+    text += "  On Debian and Ubuntu it is called python3.\n";
+  }
+  return text;
+}
+
+}  // namespace hora::launcher

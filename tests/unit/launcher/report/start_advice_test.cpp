@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/report/start_advice.h"
+
+#include "launcher/failures/failure_code.h"
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+std::string advice_for(std::string_view code, const std::string& program) {
+  RankExit exit;
+  exit.code = code;
+  exit.program = program;
+  return start_advice(exit);
+}
+
+TEST_CASE("A program that was typed out of habit is told from one that is missing") {
+  for (const auto& [program, advice] : std::vector<std::pair<std::string, std::string>>{
+           {"train.py",
+            "'train.py' is a Python script; start it with: horarun ... python3 train.py"},
+           {"python3 train.py",
+            "Remove the quotes around the program: horarun ... python3 train.py"},
+           {"doctor", "'doctor' is a verb of horarun only as the first word: horarun doctor ..."},
+           {"./train.py", "Install it on the host"},
+           {"./my folder/a", "Install it on the host"},
+           {"trainer", "Install it on the host"}}) {
+    INFO(program);
+    CHECK(
+        advice_for(failure::kProgramNotFound, program).find("  [E_PROGRAM_NOT_FOUND] " + advice) ==
+        0);
+  }
+  CHECK(advice_for(failure::kProgramNotFound, "python").find("python3.\n") != std::string::npos);
+  CHECK(advice_for(failure::kNotExecutable, "./train.py").find("horarun ... python3 ./train.py.") !=
+        std::string::npos);
+  CHECK(advice_for(failure::kNotExecutable, "./a.out").find("  [E_NOT_EXECUTABLE] Run chmod") == 0);
+  CHECK(advice_for("E_NOBODY", "x").empty());
+}
+
+}  // namespace
+}  // namespace hora::launcher
