@@ -54,6 +54,7 @@ Gpu::Gpu() {
     throw Failure{"--device gpu: this host has no GPU, or CUDA_VISIBLE_DEVICES hides it"};
   int device = 0;
   void* context = nullptr;
+  // As torch and NCCL's own tests do: a GPU for each local rank, shared where there are fewer.
   device_ = hora_local_rank() % count;
   call("cuDeviceGet", &device, device_);
   call("cuDevicePrimaryCtxRetain", &context, device);
@@ -97,6 +98,7 @@ void Gpu::free_on_host(void* memory) noexcept {
 
 void Gpu::to_device(void* target, const void* source, std::size_t bytes) {
   if (bytes == 0) return;
+  // In the stream of the operations, so it is behind what they still do with the memory.
   call("cuMemcpyHtoDAsync_v2", pointer(target), source, bytes, stream_);
   synchronize();
 }

@@ -13,6 +13,7 @@ hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle
     if (requests == nullptr || count < 1) {
       return fail(HORA_INVALID_ARGUMENT, "hora_submit needs at least one request");
     }
+    // Callers of this version's header, nearly all, spare the copies.
     if (requests->struct_size == sizeof(hora_request)) {
       return report(communicator->submit({requests, static_cast<std::size_t>(count)}, handles));
     }

@@ -93,6 +93,7 @@ class Assignment {
     return most;
   }
 
+  // For ranks in their order: '*' counts those that it has been given.
   Result<std::vector<std::string>> command(int rank) {
     const Line* owner = nullptr;
     int offset = 0;
@@ -157,6 +158,7 @@ Status use_rank_programs(const ProcessInputs& inputs, JobSpec& job) {
   for (int rank = 0; rank < *count; ++rank) {
     auto command = assignment->command(rank);
     if (!command) return std::move(command).error();
+    // Ranks in a row with the same words are one program, also to MPI.
     if (!job.programs.empty() && job.programs.back().command == *command) {
       ++job.programs.back().ranks;
     } else {
@@ -169,6 +171,7 @@ Status use_rank_programs(const ProcessInputs& inputs, JobSpec& job) {
   }
   job.num_proc = *count;
   job.command = job.programs.front().command;
+  // One program is an ordinary job, whose variables are the job's own.
   if (job.programs.size() == 1) {
     job.programs.clear();
   } else {
