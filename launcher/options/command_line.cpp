@@ -354,6 +354,22 @@ Error with_notes(Error error, const std::vector<std::string>& notes) {
   return error;
 }
 
+// What the ranks run: one program, or several of the command line or of a file.
+Status read_programs(const OptionValues& values, const Spelled& spelled,
+                     const std::vector<ProgramSection>& sections, const ProcessInputs& inputs,
+                     JobSpec& job, std::vector<std::string>& warnings) {
+  job.command = spelled.command;
+  // The module is found by the interpreter that the ranks' PATH has.
+  if (values.has("--module")) job.command.insert(job.command.begin(), {"python3", "-m"});
+  if (values.has("--programs")) {
+    const auto programs = read_program_file(values.text("--programs"), inputs);
+    if (!programs) return programs.error();
+    HORA_TRY(use_program_file(*programs, spelled, inputs, job, warnings));
+  }
+  if (values.has("--multi-prog")) HORA_TRY(use_rank_programs(inputs, job));
+  return read_program_sections(sections, spelled, inputs, job, warnings);
+}
+
 // --show-config comes after all checks of values, and needs no program.
 Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,
                           bool as_horovodrun, std::vector<std::string>& warnings) {
@@ -395,16 +411,7 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
   if (as_horovodrun && !job.by_mpirun && !values->has("--stdin")) {
     job.stdin_policy = StdinPolicy::kNone;
   }
-  job.command = std::move(spelled->command);
-  // The module is found by the interpreter that the ranks' PATH has.
-  if (values->has("--module")) job.command.insert(job.command.begin(), {"python3", "-m"});
-  if (values->has("--programs")) {
-    const auto programs = read_program_file(values->text("--programs"), inputs);
-    if (!programs) return programs.error();
-    HORA_TRY(use_program_file(*programs, *spelled, inputs, job, warnings));
-  }
-  if (values->has("--multi-prog")) HORA_TRY(use_rank_programs(inputs, job));
-  HORA_TRY(read_program_sections(*sections, *spelled, inputs, job, warnings));
+  HORA_TRY(read_programs(*values, *spelled, *sections, inputs, job, warnings));
   HORA_TRY(read_rankfile(*values, inputs, job));
   HORA_TRY(check_host_filter(job));
   if (verb == kVerbKubernetes)
