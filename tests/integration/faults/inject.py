@@ -121,6 +121,7 @@ class Injector:
         self.file(PASSWD, "\n".join(lines) + "\n")
 
     def tmpfs(self, target, options):
+        self.hosts.execute(BAD, "mkdir", "-p", target)  # a cache that no job has made yet
         self.mount(target, "-t", "tmpfs", "-o", options, "tmpfs")
 
     def gpu(self):
