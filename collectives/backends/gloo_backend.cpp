@@ -14,8 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <set>
-#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -51,39 +49,33 @@ struct AddressRecord {
   char bytes[gloo::transport::Address::kMaxByteSize] = {};
 };
 
-// Any rank can reach any other one, and connects to it when the first message goes there. Most
-// pairs of ranks never talk: those of one host have faster ways, and an algorithm has few partners.
+// Gloo's own way to connect all ranks would need a store, and an address for each pair of them.
 class Mesh : public gloo::Context {
  public:
   Mesh(int rank, int size)
       : gloo::Context(rank, size), addresses_(static_cast<std::size_t>(size)) {}
 
   // Learns where the others listen. Collective over the world. Passes Gloo's exceptions on to the
-  // caller, as connect_to() does.
+  // caller, as connect_to_all() does.
   bool meet(std::shared_ptr<gloo::transport::Device> device, const GroupContext& group,
             ErrorText& error) {
     device_ = std::move(device);
+    setTimeout(std::chrono::milliseconds(group.timeout_ms));
     // Gloo's own connectFullMesh() would need a store; the exchange of the runtime replaces it.
     transportContext_ = device_->createContext(rank, size);
-    // A peer that is late for an operation is late for the connection, too.
-    transportContext_->setTimeout(kForEver);
+    transportContext_->setTimeout(getTimeout());
     // Of each rank's pairs, that with rank p is number p, since there is one with itself.
     for (int peer = 0; peer < size; ++peer) transportContext_->createPair(peer);
     return address_of(rank).getSeq() == rank ? learn_sockets(group, error)
                                              : learn_pairs(group, error);
   }
 
-  bool is_connected_to(int peer) const {
-    return addresses_[static_cast<std::size_t>(peer)].empty();
-  }
-
-  // Once for each peer; blocks until the peer does the same. No ranks can wait
-  // for each other in a circle: of two, the one with the greater address waits only for the
-  // network.
-  void connect_to(int peer) {
-    std::vector<char>& address = addresses_[static_cast<std::size_t>(peer)];
-    getPair(peer)->connect(address);
-    address = {};
+  // To all, in the order of the ranks, which is the same everywhere: each waits for the peer.
+  void connect_to_all() {
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer != rank) getPair(peer)->connect(addresses_[static_cast<std::size_t>(peer)]);
+    }
+    addresses_ = {};
   }
 
  private:
@@ -142,7 +134,7 @@ class Mesh : public gloo::Context {
     return true;
   }
 
-  std::vector<std::vector<char>> addresses_;  // by rank; empty: this rank, and who is connected
+  std::vector<std::vector<char>> addresses_;  // by rank, until they are connected
 };
 
 class GlooLinks final : public PeerLinks {
@@ -178,9 +170,8 @@ class GlooLinks final : public PeerLinks {
   void abort() noexcept override {
     const std::lock_guard<std::mutex> lock(mutex_);
     aborted_ = true;
+    if (waiting_ == nullptr) return;
     try {
-      if (connecting_ != nullptr) connecting_->close();
-      if (waiting_ == nullptr) return;
       // The mutex keeps wait_for() from destroying the buffer meanwhile.
       waiting_->abortWaitRecv();
       waiting_->abortWaitSend();
@@ -210,7 +201,6 @@ class GlooLinks final : public PeerLinks {
   Ticket post(int rank, std::uint64_t tag, void* data, std::size_t bytes, bool is_send) noexcept {
     const NoBrokenPipe quiet;
     try {
-      reach(rank);
       Transfer transfer{mesh_->createUnboundBuffer(data, bytes), is_send};
       if (is_send) {
         transfer.buffer->send(rank, tag);
@@ -227,19 +217,6 @@ class GlooLinks final : public PeerLinks {
     }
     failed_ = true;
     return 0;
-  }
-
-  // abort() ends it, too.
-  void reach(int rank) {
-    if (mesh_->is_connected_to(rank)) return;
-    const auto connecting = [&](gloo::transport::Pair* pair) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (aborted_) throw std::runtime_error("the job is ending");
-      connecting_ = pair;
-    };
-    connecting(mesh_->getPair(rank).get());
-    mesh_->connect_to(rank);
-    connecting(nullptr);
   }
 
   bool wait_for(Transfer& transfer, ErrorText& error) noexcept {
@@ -269,9 +246,8 @@ class GlooLinks final : public PeerLinks {
   bool failed_ = false;
   ErrorText failure_;  // the first failure
 
-  std::mutex mutex_;  // guards the members below
+  std::mutex mutex_;  // guards the two members below
   gloo::transport::UnboundBuffer* waiting_ = nullptr;
-  gloo::transport::Pair* connecting_ = nullptr;  // it lives as long as the mesh
   bool aborted_ = false;
 };
 
@@ -301,16 +277,6 @@ std::shared_ptr<gloo::transport::Device> create_device(const gloo::transport::tc
   return device;
 }
 
-// The ranks before and after this one in the order of ranks, as far as they are on other hosts.
-std::set<int> neighbours_elsewhere(const GroupContext& group) {
-  const int size = group.world_size;
-  std::set<int> neighbours;
-  for (const int peer : {(group.rank + size - 1) % size, (group.rank + 1) % size}) {
-    if (group.hosts[peer] != group.hosts[group.rank]) neighbours.insert(peer);
-  }
-  return neighbours;
-}
-
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const NoBrokenPipe quiet;  // Gloo's own thread starts here and inherits the signal mask
   try {
@@ -320,8 +286,7 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
     auto device = create_device(where);
     auto mesh = std::make_shared<Mesh>(group.rank, group.world_size);
     if (!mesh->meet(std::move(device), group, error)) return nullptr;
-    // So a network that lets no rank through shows now, and not in the middle of a training.
-    for (const int peer : neighbours_elsewhere(group)) mesh->connect_to(peer);
+    mesh->connect_to_all();
     return new GlooLinks(std::move(mesh));
   } catch (const std::exception& failure) {
     error.set("connecting the ranks with Gloo over %s: %s", group.address, failure.what());
