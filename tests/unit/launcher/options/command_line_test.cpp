@@ -36,7 +36,9 @@ Result<Command> parse(const Words& words, const Variables& variables = {},
     if (path == "/etc/mpi/discover_hosts.sh") return std::string("#!/bin/sh\n");
     return errno_error(ENOENT, "opening " + path);
   };
-  inputs.has_program = [](std::string_view name) { return name == "true" || name == "mpirun"; };
+  inputs.has_program = [](std::string_view name) {
+    return name == "true" || name == "mpirun" || name == "srun";
+  };
   inputs.has_file = [](const std::string& path) { return path == "train.py"; };
   return parse_command_line(static_cast<int>(argv.size()), argv.data(), inputs);
 }
