@@ -207,7 +207,11 @@ SshClient::Step SshClient::handshake() {
   // descriptors share; a full socket must not block the thread that serves the other hosts.
   ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
   if (code == SSH_OK) return Step::kDone;
-  return code == SSH_AGAIN ? Step::kAgain : Step::kFailed;
+  if (code == SSH_AGAIN) return Step::kAgain;
+  // What is no SSH server may have spoken and gone meanwhile: libssh then fails to write, and has
+  // read nothing.
+  look_at_banner();
+  return Step::kFailed;
 }
 
 SshHostKey SshClient::host_key() const { return check_host_key(handles_->session, target_); }

@@ -154,7 +154,7 @@ GPU_FAULT = ("if os.path.exists('/dev/nvidia0'):\n"
              "    open('/dev/kmsg', 'w').write('NVRM: Xid (PCI:0000:3b:00): 79, pid=%d, name=python3, GPU has fallen off the bus.\\n' % os.getpid())\n")
 row(G, "gpu-fault", "A GPU fails", [["gpu"]],
     ["-H", "SPEC", "python3", "-c", IN_RANK_2 + GPU_FAULT + "sys.exit('CUDA error: unspecified launch failure')"], 1,
-    ["rank 2 on node3 exited with code 1", "GPU 0000:3b:00 of node3", "Xid 79", "fallen off the bus"], ["restart the host"],
+    ["rank 2 on node3 exited with code 1", "GPU 0000:3b:00 of node3", "Xid 79", "fallen off the bus"], ["power-cycle the host"],
     "Hardware, driver or program: the kernel log has the driver's Xid. The agent can read it only as root and outside of containers.",
     "Follow the message for that Xid; [NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors/).")
 row(G, "memory", "A rank runs out of memory", [],
