@@ -99,7 +99,7 @@ def test_binding(horarun):
     done = horarun.run("-np", 2, "--bind", "core", "python3", "-c", script).expect(0)
     cpus = [eval(lines[0].rsplit(" ", 1)[0]) for lines in done.ranks().values()]
     assert not set(cpus[0]) & set(cpus[1]), done
-    assert "rank 0: CPUs" in done.messages and "OMP_NUM_THREADS=" in done.messages, done
+    assert "rank 0: CPU" in done.messages and "OMP_NUM_THREADS=" in done.messages, done
     own = horarun.run("-np", 1, "sh", "-c", "echo $OMP_NUM_THREADS", env={"OMP_NUM_THREADS": "7"}).expect(0)
     assert own.ranks() == {0: ["7"]}
 
