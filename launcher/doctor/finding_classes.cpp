@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "launcher/text/constant_name.h"
 #include "launcher/text/did_you_mean.h"
 #include "rendezvous/base/text.h"
 
@@ -56,24 +57,15 @@ constexpr FindingClass kClasses[] = {
 };
 // clang-format on
 
-std::string in_capitals(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    if (c == '-') c = '_';
-  }
-  return out;
-}
-
 }  // namespace
 
 std::span<const FindingClass> finding_classes() { return kClasses; }
 
-bool is_finding_code(std::string_view code) { return in_capitals(code).starts_with("D_"); }
+bool is_finding_code(std::string_view code) { return constant_name(code).starts_with("D_"); }
 
 // In the form in which horarun explain prints its own classes.
 Result<std::string> explain_finding(std::string_view code) {
-  const std::string name = in_capitals(code);
+  const std::string name = constant_name(code);
   std::vector<std::string> known;
   for (const FindingClass& row : kClasses) {
     if (row.code == name) {

@@ -9,6 +9,7 @@
 
 #include "launcher/failures/proof.h"
 #include "launcher/failures/xid_table.h"
+#include "launcher/text/constant_name.h"
 #include "launcher/text/did_you_mean.h"
 #include "launcher/text/signal_name.h"
 #include "rendezvous/base/text.h"
@@ -30,16 +31,6 @@ constexpr CodeMeaning kCodes[] = {
     {kExitCannotExecute, "the program exists on the host but cannot be executed"},
     {kExitNotFound, "the program does not exist on the host"},
 };
-
-// People write "ssh-auth" as well as E_SSH_AUTH.
-std::string upper_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 32);
-    if (c == '-') c = '_';
-  }
-  return out;
-}
 
 std::string explain_class(const FailureClass& row) {
   std::string out(row.code);
@@ -155,7 +146,8 @@ Result<std::string> explain(std::string_view code) {
   if (const auto number = parse_int<int>(code); number && *number >= 0 && *number <= 255) {
     return explain_exit_code(*number);
   }
-  std::string name = upper_case(code);
+  // People write "ssh-auth" as well as E_SSH_AUTH.
+  std::string name = constant_name(code);
   if (const auto signal = signal_number(name)) return explain_exit_code(kExitSignalBase + *signal);
   if (name.substr(0, 3) == "XID") return explain_xid(std::string_view(name).substr(3));
   if (name.substr(0, 2) != "E_") name.insert(0, "E_");

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/options/config_file.h"
+#include "launcher/text/constant_name.h"
 #include "launcher/text/did_you_mean.h"
 #include "rendezvous/base/text.h"
 
@@ -165,12 +166,7 @@ bool was_typed(const Spelled& typed, std::string_view name) {
 }  // namespace
 
 std::string variable_of(const OptionRow& row) {
-  std::string name = "HORARUN_" + std::string(long_name(row).substr(2));
-  for (char& c : name) {
-    if (c == '-') c = '_';
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  }
-  return name;
+  return "HORARUN_" + constant_name(long_name(row).substr(2));
 }
 
 Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInputs& inputs) {
