@@ -49,7 +49,7 @@ struct AddressRecord {
   char bytes[gloo::transport::Address::kMaxByteSize] = {};
 };
 
-// Gloo's own way to connect all ranks would need a store, and an address for each pair of them.
+// A connection of this rank to every other one.
 class Mesh : public gloo::Context {
  public:
   Mesh(int rank, int size)

@@ -78,6 +78,7 @@ bool OutputWriter::append(const Item& item) {
   Item& last = queue_.back();
   if (last.fd != item.fd || last.to_close.valid() || last.settles || last.done) return false;
   if (last.text.size() + item.text.size() > kMostInOneWrite) return false;
+  // The credits come back together: a write is done when all of it is.
   last.text += item.text;
   last.credits.insert(last.credits.end(), item.credits.begin(), item.credits.end());
   return true;

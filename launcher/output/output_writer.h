@@ -34,9 +34,9 @@ class OutputWriter {
     std::function<void(int fd, int errnum)> on_broken;
   };
 
-  // When the thread learns of what was submitted. At the end of the loop's turn, only the loop's
-  // thread may submit; otherwise any thread may. The lines of thousands of ranks would cost a
-  // wake-up each.
+  // When the thread is woken for what was submitted. kAtOnce: any thread may submit. kAtEndOfTurn:
+  // once per turn of the loop, whose thread alone submits; for the output of ranks, of which each
+  // message would cost a wake-up.
   enum class Wake : std::uint8_t { kAtOnce, kAtEndOfTurn };
 
   OutputWriter(os::EventLoop& loop, Wake wake, Handlers handlers);
@@ -45,8 +45,7 @@ class OutputWriter {
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
 
-  // Queues `text` for `fd`. `credit` bytes are reported to
-  // on_written(host) once it is written.
+  // Queues `text` for `fd`. `credit` bytes are reported to on_written(host) once it is written.
   void write(int fd, std::string text, int host, std::size_t credit);
   // Behind all that was queued before: closes `file`, or, of a descriptor that stays open, closes a
   // duplicate. Either lets a file system that has put off writing say that it cannot.
