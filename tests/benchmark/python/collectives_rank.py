@@ -6,6 +6,7 @@ Started by tests/benchmark/python/collectives.py.
 """
 
 import json
+import math
 import os
 import statistics
 import sys
@@ -124,6 +125,7 @@ def main():
         "allreduce 1 MiB": allreduce_of(1 << 18, 100 // scale),
         "allreduce 16 MiB": allreduce_of(4 << 20, 10 // scale),
         "allreduce 64 MiB": allreduce_of(16 << 20, 5 if not quick else 1),
+        "one tensor of 102 MB": allreduce_of(sum(map(math.prod, shapes())), 5 if not quick else 1),
         "ResNet-50 gradients": gradient_set(5 if not quick else 1),
         "ResNet-50 step, DDP": training_step(5 if not quick else 1),
     }
