@@ -13,7 +13,6 @@
 #include <set>
 #include <utility>
 
-#include "launcher/libraries/loader_cache.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/read_file.h"
@@ -51,6 +50,46 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
   }
 }
 
+// A file whose headers and names are read in many small pieces that lie side by side.
+class FileBlocks {
+ public:
+  explicit FileBlocks(int fd) : fd_(fd) {}
+
+  // False where the file does not have all of it.
+  bool read(std::uint64_t offset, char* into, std::size_t size) {
+    while (size > 0) {
+      const std::string& block = at(offset / kSize);
+      const std::size_t begin = static_cast<std::size_t>(offset % kSize);
+      if (begin >= block.size()) return false;
+      const std::size_t piece = block.copy(into, size, begin);
+      into += piece;
+      offset += piece;
+      size -= piece;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kSize = 4096;
+  static constexpr std::size_t kMost = 64;  // that are kept
+
+  // Shorter at the end of the file, and empty behind it.
+  const std::string& at(std::uint64_t number) {
+    const auto found = blocks_.find(number);
+    if (found != blocks_.end()) return found->second;
+    if (blocks_.size() == kMost) blocks_.clear();
+    std::string block(kSize, '\0');
+    const ssize_t got = number > INT64_MAX / kSize
+                            ? 0
+                            : ::pread(fd_, block.data(), kSize, static_cast<off_t>(number * kSize));
+    block.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return blocks_[number] = std::move(block);
+  }
+
+  int fd_;
+  std::map<std::uint64_t, std::string> blocks_;  // by their place in the file
+};
+
 }  // namespace
 
 std::vector<std::string> run_path_folders(std::string_view run_path, std::string_view path) {
@@ -86,22 +125,34 @@ bool is_of_glibc(std::string_view soname) {
 }
 
 LibrarySearch::LibrarySearch(std::vector<std::string> folders, std::string root)
-    : folders_(std::move(folders)), root_(std::move(root)) {
-  if (const auto bytes = os::read_file(root_ + "/etc/ld.so.cache")) {
-    cache_ = parse_loader_cache(*bytes);
+    : folders_(std::move(folders)), root_(std::move(root)) {}
+
+const LoaderCache& LibrarySearch::loader_cache() const {
+  if (!cache_) {
+    auto bytes = os::read_file(root_ + "/etc/ld.so.cache");
+    cache_.emplace(bytes ? *std::move(bytes) : "");
   }
+  return *cache_;
 }
 
+// Libraries that need the same ones ask for them again and again.
 std::optional<FoundLibrary> LibrarySearch::open(const std::string& path) const {
+  if (const auto known = opened_.find(path); known != opened_.end()) return known->second;
+  auto library = read(path);
+  if (library) opened_.emplace(path, *library);
+  return library;
+}
+
+std::optional<FoundLibrary> LibrarySearch::read(const std::string& path) const {
   // Without O_NONBLOCK a pipe of that name would keep the agent from greeting.
   const os::Fd file(::open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return std::nullopt;
   }
-  auto elf = parse_elf_dynamic([&file](std::uint64_t offset, void* into, std::size_t size) {
-    return offset <= INT64_MAX && ::pread(file.get(), into, size, static_cast<off_t>(offset)) ==
-                                      static_cast<ssize_t>(size);
+  FileBlocks blocks(file.get());
+  auto elf = parse_elf_dynamic([&blocks](std::uint64_t offset, void* into, std::size_t size) {
+    return blocks.read(offset, static_cast<char*>(into), size);
   });
   if (!elf || elf->machine != own_elf_machine()) return std::nullopt;
   const std::string name = path.substr(path.rfind('/') + 1);
@@ -116,9 +167,7 @@ std::optional<FoundLibrary> LibrarySearch::find(const std::string& soname,
   };
   if (needed_by != nullptr) look_in(run_path_folders(needed_by->elf.run_path, needed_by->path));
   look_in(folders_);
-  if (const auto listed = cache_.find(soname); listed != cache_.end()) {
-    files.insert(files.end(), listed->second.begin(), listed->second.end());
-  }
+  for (std::string& file : loader_cache().files_of(soname)) files.push_back(std::move(file));
   for (const std::string_view folder : kSystemFolders) {
     files.push_back(std::string(folder) + "/" + soname);
   }

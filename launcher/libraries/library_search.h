@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/libraries/elf_dynamic.h"
+#include "launcher/libraries/loader_cache.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -20,6 +21,7 @@ struct FoundLibrary {
   ElfDynamic elf;
 };
 
+// Each library is read once, however often it is asked for. For one thread.
 class LibrarySearch {
  public:
   // `folders` come first, as LD_LIBRARY_PATH and a program's run path do. `root` comes before every
@@ -39,9 +41,13 @@ class LibrarySearch {
   std::optional<FoundLibrary> open(const std::string& path) const;
 
  private:
+  std::optional<FoundLibrary> read(const std::string& path) const;
+  const LoaderCache& loader_cache() const;
+
   std::vector<std::string> folders_;
   std::string root_;
-  std::map<std::string, std::vector<std::string>> cache_;  // what ldconfig listed
+  mutable std::optional<LoaderCache> cache_;  // what ldconfig listed, once it is asked for
+  mutable std::map<std::string, FoundLibrary> opened_;  // by path
 };
 
 // "a:b" as the loader reads it: $ORIGIN, ${ORIGIN} is the folder of `path`; other variables and

@@ -3,8 +3,10 @@
 //   "glibc-ld.so.cache1.1", u32 entries, u32 bytes of strings, 20 bytes more
 //   entries of { i32 flags, u32 soname, u32 file, u32, u64 }, offsets from the beginning of all
 //   this
+// It lists thousands of libraries, of which a few are looked for: nothing is taken out beforehand.
 #include "launcher/libraries/loader_cache.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -22,6 +24,12 @@ std::uint32_t u32_at(std::string_view bytes, std::size_t offset) {
   return value;
 }
 
+// Whether that text, with the NUL that ends it, is there.
+bool is_text_at(std::string_view bytes, std::uint32_t offset, std::string_view text) {
+  if (offset > bytes.size() || bytes.size() - offset <= text.size()) return false;
+  return bytes.substr(offset, text.size()) == text && bytes[offset + text.size()] == '\0';
+}
+
 // Empty where no NUL ends it.
 std::string_view text_at(std::string_view bytes, std::uint32_t offset) {
   if (offset >= bytes.size()) return {};
@@ -32,23 +40,24 @@ std::string_view text_at(std::string_view bytes, std::uint32_t offset) {
 
 }  // namespace
 
-std::map<std::string, std::vector<std::string>> parse_loader_cache(std::string_view bytes) {
-  std::map<std::string, std::vector<std::string>> found;
-  // Flags and capabilities of an entry are not looked at: who opens the file sees its processor.
-  const std::size_t begin = bytes.find(kMagic);
-  if (begin == std::string_view::npos) return found;
-  bytes.remove_prefix(begin);
-  if (bytes.size() < kHeader) return found;
-  const std::size_t count = u32_at(bytes, kMagic.size());
-  for (std::size_t i = 0; i < count; ++i) {
+LoaderCache::LoaderCache(std::string bytes) : bytes_(std::move(bytes)) {
+  const std::size_t begin = bytes_.find(kMagic);
+  if (begin == std::string::npos || bytes_.size() - begin < kHeader) return;
+  begin_ = begin;
+  count_ = std::min<std::size_t>(u32_at(list(), kMagic.size()), (list().size() - kHeader) / kEntry);
+}
+
+// Flags and capabilities of an entry are not looked at: who opens the file sees its processor.
+std::vector<std::string> LoaderCache::files_of(std::string_view soname) const {
+  std::vector<std::string> files;
+  if (soname.empty()) return files;
+  for (std::size_t i = 0; i < count_; ++i) {
     const std::size_t at = kHeader + i * kEntry;
-    if (at + kEntry > bytes.size()) break;
-    const std::string_view soname = text_at(bytes, u32_at(bytes, at + 4));
-    const std::string_view file = text_at(bytes, u32_at(bytes, at + 8));
-    if (soname.empty() || file.substr(0, 1) != "/") continue;
-    found[std::string(soname)].emplace_back(file);
+    if (!is_text_at(list(), u32_at(list(), at + 4), soname)) continue;
+    const std::string_view file = text_at(list(), u32_at(list(), at + 8));
+    if (file.substr(0, 1) == "/") files.emplace_back(file);
   }
-  return found;
+  return files;
 }
 
 }  // namespace hora::launcher

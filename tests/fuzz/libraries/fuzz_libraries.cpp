@@ -31,9 +31,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const std::string& name : elf->needed) check(name);
   }
   if (const auto loader = hora::launcher::parse_elf_loader(read_at)) check(*loader);
-  for (const auto& [soname, files] : hora::launcher::parse_loader_cache(bytes)) {
-    check(soname);
-    for (const std::string& file : files) check(file);
-  }
+  const hora::launcher::LoaderCache cache(bytes);
+  for (const std::string& file : cache.files_of(bytes.substr(0, bytes.find('\0')))) check(file);
+  for (const std::string& file : cache.files_of("a")) check(file);
   return 0;
 }

@@ -33,19 +33,24 @@ std::string cache_of(const std::vector<std::pair<std::string, std::string>>& ent
 TEST_CASE("loader cache: files by name, in its order") {
   const std::string bytes =
       cache_of({{"liba.so.1", "/new/liba.so.1"}, {"liba.so.1", "/liba.so.1"}, {"libb.so", "/b"}});
-  const std::map<std::string, std::vector<std::string>> expected{
-      {"liba.so.1", {"/new/liba.so.1", "/liba.so.1"}}, {"libb.so", {"/b"}}};
-  CHECK(parse_loader_cache(bytes) == expected);
+  const LoaderCache cache(bytes);
+  using Files = std::vector<std::string>;
+  CHECK(cache.files_of("liba.so.1") == Files{"/new/liba.so.1", "/liba.so.1"});
+  CHECK(cache.files_of("libb.so") == Files{"/b"});
+  CHECK(cache.files_of("liba.so").empty());  // a part of a name is another name
+  CHECK(cache.files_of("").empty());
+  CHECK(LoaderCache("the old list" + bytes).files_of("libb.so") == Files{"/b"});
 }
 
 TEST_CASE("loader cache: what is damaged is left out") {
   const std::string bytes = cache_of({{"liba.so.1", "/liba.so.1"}, {"libb.so", "/b"}});
-  CHECK(parse_loader_cache("").empty());
-  CHECK(parse_loader_cache("ld.so-1.7.0").empty());
+  CHECK(LoaderCache("").files_of("liba.so.1").empty());
+  CHECK(LoaderCache("ld.so-1.7.0").files_of("liba.so.1").empty());
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    CHECK(parse_loader_cache(bytes.substr(0, size)).size() < 2);  // the last name has no end
+    const LoaderCache cut(bytes.substr(0, size));  // the last name has no end
+    CHECK(cut.files_of("liba.so.1").size() + cut.files_of("libb.so").size() < 2);
   }
-  CHECK(parse_loader_cache(cache_of({{"liba.so.1", "relative"}})).empty());
+  CHECK(LoaderCache(cache_of({{"liba.so.1", "relative"}})).files_of("liba.so.1").empty());
 }
 
 }  // namespace
