@@ -53,15 +53,16 @@ Words starter(const EngineInputs& inputs, const Words& args) {
 
 // A task that ends, well or badly, is no reason to end the others, and neither is a node that
 // fails: an elastic job goes on without it. srun hands its environment to the nodes in the clear:
-// nothing but what a shell needs to find programs and the user's cache.
+// nothing but what a shell needs to find programs and the user's cache. The tasks say whole lines,
+// so srun need not be --unbuffered, which gives each of them a terminal.
 EngineStep step(const EngineInputs& inputs, const Words& args) {
   EngineStep step;
   step.name = "srun";
   step.start = environment_of_a_step(inputs);
-  add(step.start, {"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0",
-                   "SLURM_EXPORT_ENV=HOME,PATH,USER,LOGNAME,TMPDIR,XDG_CACHE_HOME", "srun",
-                   "--unbuffered", "--nodes={count}", "--ntasks={count}", "--ntasks-per-node=1",
-                   "--input=all", "--no-kill", "--quiet"});
+  add(step.start,
+      {"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0",
+       "SLURM_EXPORT_ENV=HOME,PATH,USER,LOGNAME,TMPDIR,XDG_CACHE_HOME", "srun", "--nodes={count}",
+       "--ntasks={count}", "--ntasks-per-node=1", "--input=all", "--no-kill", "--quiet"});
   step.start.insert(step.start.end(), args.begin(), args.end());
   add(step.start, {"--nodelist={hosts}"});
   step.copy = {"sbcast", "--jobid={step}", "{from}", "{to}"};

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launcher/process/env_words.h"
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
 #include "launcher/protocol/exit_code.h"
@@ -51,15 +52,19 @@ Result<Ends> make_socket() {
 }
 
 // No user can answer a prompt of the child, so an ssh client must not open a window either.
-std::vector<char*> environment_without_questions() {
+std::vector<char*> environment_of(const CommandWords& command) {
   std::vector<char*> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (std::string_view(*variable).rfind("SSH_ASKPASS_REQUIRE=", 0) != 0) {
+    if (std::string_view(*variable).rfind("SSH_ASKPASS_REQUIRE=", 0) != 0 &&
+        !is_replaced(command, *variable)) {
       variables.push_back(*variable);
     }
   }
   static char never[] = "SSH_ASKPASS_REQUIRE=never";
   variables.push_back(never);
+  for (const std::string& variable : command.set) {
+    variables.push_back(const_cast<char*>(variable.c_str()));
+  }
   variables.push_back(nullptr);
   return variables;
 }
@@ -78,8 +83,10 @@ Result<PipedChild> PipedChild::start_unbound(const std::vector<std::string>& arg
 // Resolving the program here, in the parent, gives an error that names the search path.
 Result<PipedChild> PipedChild::start_as(const std::vector<std::string>& argv, bool one_socket,
                                         bool die_with_parent) {
+  const CommandWords command = without_env(argv);
   const char* path = ::getenv("PATH");
-  auto program = find_program(argv.at(0), path != nullptr ? path : "/usr/bin:/bin", AT_FDCWD);
+  auto program =
+      find_program(command.argv.at(0), path != nullptr ? path : "/usr/bin:/bin", AT_FDCWD);
   if (!program) return std::move(program).error();
   auto in = one_socket ? make_socket() : make_pipe(true);
   if (!in) return std::move(in).error();
@@ -93,9 +100,11 @@ Result<PipedChild> PipedChild::start_as(const std::vector<std::string>& argv, bo
   if (!err) return std::move(err).error();
 
   std::vector<char*> arguments;
-  for (const std::string& word : argv) arguments.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& word : command.argv) {
+    arguments.push_back(const_cast<char*>(word.c_str()));
+  }
   arguments.push_back(nullptr);
-  auto variables = environment_without_questions();
+  auto variables = environment_of(command);
 
   SpawnRequest request;
   request.program = program->c_str();

@@ -90,10 +90,16 @@ def test_the_step_contains_the_ranks(horarun, allocation, cluster):
     held = allocation("-N2", "--ntasks-per-node=2")
     job = start(horarun, held, "sh", "-c", "echo up; sleep 1000 & exec setsid sleep 1000")
     job.read_until("up", 4)
+    ranks = set()
+
+    def are_all_there():  # a shell has to become a sleep first, after its word
+        ranks.update(process.pid for process in job.survivors() if process.command == "sleep 1000")
+        return len(ranks) == 8
+
+    jobs.wait_until(are_all_there, "eight processes to sleep")
     (step,) = held.steps()
     inside = held.pids(step)
-    ranks = {process.pid for process in job.survivors() if process.command == "sleep 1000"}
-    assert len(ranks) == 8 and ranks <= inside, (ranks, inside)
+    assert ranks <= inside, (ranks, inside)
     job.send_signal(signal.SIGTERM)
     job.finish(timeout=60).expect(143)
     expect_clean(job, held, since=time.monotonic())
@@ -129,7 +135,7 @@ def test_killed_by_force(horarun, allocation, cluster, who):
     else:
         if who == "srun":
             # It has forked a guard of its own, which ends by itself.
-            pid = min(p.pid for p in job.survivors() if re.match(r"srun\b.*--unbuffered", p.command))
+            pid = min(p.pid for p in job.survivors() if re.match(r"srun\b.*--input=all", p.command))
         else:
             (pid,) = helpers(cluster, 2)
         os.kill(pid, signal.SIGKILL)
@@ -148,7 +154,7 @@ def test_an_srun_that_hangs_does_not_outlive_a_killed_launcher(horarun, allocati
     held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
     job = start(horarun, held, "--grace", "1s", "sh", "-c", "echo up; exec sleep 1000")
     job.read_until("up", 2)
-    srun = min(p.pid for p in job.survivors() if re.match(r"srun\b.*--unbuffered", p.command))
+    srun = min(p.pid for p in job.survivors() if re.match(r"srun\b.*--input=all", p.command))
     os.kill(srun, signal.SIGSTOP)
     killed = time.monotonic()
     job.send_signal(signal.SIGKILL)
@@ -189,6 +195,18 @@ def test_what_is_copied_is_kept_and_left_nowhere_else(horarun, allocation, clust
         kept = cluster.hosts.execute(k, "sh", "-c", "ls ~/.cache/hora").split()
         assert len([name for name in kept if name.startswith("agent-")]) == 2, kept
         assert not cluster.hosts.execute(k, "sh", "-c", "ls -d /tmp/.hora-* ~/.cache/hora/.ship-*", check=False)
+
+
+def test_an_agent_that_left_the_cache_of_a_host_comes_again(horarun, allocation, cluster):
+    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
+    start(horarun, held, "true").finish().expect(0)
+    # hora-dial stays, which starts the agent beside it, or else runs the script that sends for one.
+    gone = "cd ~/.cache/hora; for f in agent-*; do grep -q OpenSSL $f || rm $f; done; ls"
+    left = cluster.hosts.execute(2, "sh", "-c", gone).split()
+    assert len([name for name in left if name.startswith("agent-")]) == 1, left
+    done = start(horarun, held, "hostname").finish().expect(0)
+    assert sorted(line for lines in done.ranks().values() for line in lines) == ["node1", "node2"]
+    assert "not all hosts" not in done.messages, done
 
 
 def test_one_srun_for_each_host_where_files_cannot_be_copied(horarun, allocation, cluster, cold):
