@@ -38,7 +38,12 @@ std::string read_line() {
 // The cache keeps what was used lately.
 void mark_as_used() { (void)::utimensat(AT_FDCWD, "/proc/self/exe", nullptr, 0); }
 
-Result<int> dial(const std::string& host, const std::string& launcher) {
+// The start script names this program by its whole path, in the folder that it has chosen.
+std::string folder_of(const std::string& program) {
+  return program.substr(0, 1) == "/" ? program.substr(0, program.rfind('/')) : "";
+}
+
+Result<int> dial(const std::string& host, const std::string& launcher, std::string cache) {
   auto url = parse_join_url(read_line());
   if (!url) return std::move(url).error();
   JoinOptions options;
@@ -51,6 +56,7 @@ Result<int> dial(const std::string& host, const std::string& launcher) {
     addresses.insert(addresses.begin(), first);
   }
   options.name = host;
+  options.cache = std::move(cache);
   options.silent = true;
   options.patience = kStepDialPatience;
   return join_job(options);
@@ -70,7 +76,7 @@ int main(int argc, char** argv) {
   os::give_threads_stacks();
   os::exit_when_out_of_resources("hora-dial", kExitLauncher);
   mark_as_used();
-  const auto code = dial(host, launcher);
+  const auto code = dial(host, launcher, folder_of(argv[0]));
   if (!code) {
     const std::string line = step_failure(nonce, host, code.error().message);
     (void)!::write(STDOUT_FILENO, line.data(), line.size());

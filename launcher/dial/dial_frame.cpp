@@ -61,6 +61,31 @@ void append_dial_frame(std::string& out, DialFrameType type, std::string_view he
   out.append(head).append(body);
 }
 
+// No word of a command line can hold a NUL.
+std::string encode_words(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text.append(word).push_back('\0');
+  std::string out;
+  append_u32(out, static_cast<std::uint32_t>(text.size()));
+  return out + text;
+}
+
+// The size comes first, so that what is behind the words may hold anything.
+std::optional<std::vector<std::string>> decode_words(std::string_view& payload) {
+  const auto size = read_u32(payload);
+  if (!size || *size > payload.size()) return std::nullopt;
+  std::string_view text = payload.substr(0, *size);
+  payload.remove_prefix(*size);
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\0');
+    if (end == std::string_view::npos) return std::nullopt;
+    words.emplace_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  return words;
+}
+
 // A reader that has no half frame left starts anew, so the buffer stays as small as the largest
 // read.
 void DialFrameReader::feed(std::string_view bytes) {

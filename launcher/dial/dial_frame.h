@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/base/result.h"
 
@@ -33,6 +34,10 @@ enum class DialFrameType : std::uint8_t {
   kInputEnd = 36,  // number:u32le
   kStop = 37,      // number:u32le: end the command
   kOver = 38,      // exit_code:u32le: the job has ended; the connection ends
+  // To a helper of the launcher's own version alone. number:u32le size:u32le, words of that many
+  // bytes in all, each with a NUL behind it, and the line of kRun: start the agent that the words
+  // name (cached_agent() of launcher/transports/bootstrap.h), or run the line if it is not here.
+  kStart = 39,
 };
 
 struct DialFrame {
@@ -61,6 +66,11 @@ inline constexpr std::size_t kDialPiece = 32 * 1024;        // bytes of a stream
 // `head` and `body` are the payload.
 void append_dial_frame(std::string& out, DialFrameType type, std::string_view head,
                        std::string_view body = {});
+
+// What kStart carries behind its number.
+std::string encode_words(const std::vector<std::string>& words);
+// Takes them off the front of `payload`. Nothing: it does not begin with words.
+std::optional<std::vector<std::string>> decode_words(std::string_view& payload);
 
 // Cuts a stream into frames.
 class DialFrameReader {

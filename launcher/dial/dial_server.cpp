@@ -119,7 +119,7 @@ void DialServer::reach(const std::string& name, os::Fd local, AgentLinkOptions o
   // own.
   auto made = std::make_unique<JoinedHost>(
       loop, std::move(local), std::move(options), peer != nullptr ? peer->stream.get() : nullptr,
-      peer != nullptr ? peer->next_number : 1, deadline,
+      peer != nullptr ? peer->next_number : 1, helpers_, deadline,
       [this, &loop, id] { loop.post([this, id] { forget(id); }); });
   JoinedHost* const host = made.get();
   hosts_[id] = std::move(made);

@@ -52,6 +52,8 @@ class DialServer {
   // the next three are.
   os::EventLoop& loop() { return threads_->loop(0); }
   bool has(const std::string& name) const;
+  // All who will join are helpers of this version, which start agents themselves.
+  void expect_helpers() { helpers_ = true; }
   // Starts an agent on a machine that has joined, as a transport does. `local` is the link's end.
   void reach(const std::string& name, os::Fd local, AgentLinkOptions options,
              Clock::time_point deadline);
@@ -92,6 +94,7 @@ class DialServer {
   void forget(HostId id);
 
   Observer observer_;
+  bool helpers_ = false;
   JoinUrl url_;
   net::AcceptStream accept_;
   PayloadStore payloads_;

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "launcher/process/piped_child.h"
 #include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/transports/bootstrap.h"
 #include "rendezvous/base/little_endian.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/resolve.h"
@@ -105,7 +107,7 @@ class Joiner {
 
   void on_frame(const DialFrame& frame);
   void on_lost(const std::string& why);
-  void run(std::uint32_t number, std::string_view line);
+  void run(std::uint32_t number, const std::vector<std::string>& words, std::string_view line);
   void end_command();
   void drop_command();
   void pump_output();
@@ -176,7 +178,12 @@ void Joiner::on_frame(const DialFrame& frame) {
   if (!number || !accepted_) return fail("the launcher at " + launcher_ + " broke the protocol");
   switch (frame.type) {
     case DialFrameType::kRun:
-      return run(*number, rest);
+      return run(*number, {}, rest);
+    case DialFrameType::kStart: {
+      const auto words = decode_words(rest);
+      if (!words) return fail("the launcher at " + launcher_ + " broke the protocol");
+      return run(*number, *words, rest);
+    }
     case DialFrameType::kOver:
       over_ = true;
       say("the job has ended with exit code " + std::to_string(*number));
@@ -222,24 +229,47 @@ void Joiner::on_signal(int signal) {
 
 // --- the command ---------------------------------------------------------------------------------
 
-// For the script that starts agents, which would have to start a program for it.
-std::string machine_words() {
+// As `uname -m` says; empty: the kernel does not, or in no word for a shell.
+std::string machine() {
   struct utsname names {};
   if (::uname(&names) != 0) return "";
-  const std::string machine(static_cast<const char*>(names.machine));
+  std::string machine(static_cast<const char*>(names.machine));
   const bool is_word =
       !machine.empty() &&
       machine.find_first_not_of(
           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos;
-  return is_word ? "_m=" + machine + "; " : "_m=; ";
+  return is_word ? machine : "";
 }
 
-// A second command replaces the first, which the launcher has given up.
-void Joiner::run(std::uint32_t number, std::string_view line) {
+// By the rules of the start script, which has looked at the folder when it started this program.
+bool is_usable(const std::string& agent) {
+  struct stat info {};
+  return ::stat(agent.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
+         info.st_uid == ::geteuid() && ::access(agent.c_str(), X_OK) == 0;
+}
+
+// Nothing: it is not there, or does not start; the script that is tried next says why.
+std::optional<PipedChild> start_cached(const std::string& cache,
+                                       const std::vector<std::string>& words) {
+  const auto agent = cached_agent(words, machine());
+  if (!agent || cache.empty() || !is_usable(cache + "/" + agent->name)) return std::nullopt;
+  std::vector<std::string> argv{cache + "/" + agent->name, "agent", "--cache", cache};
+  argv.insert(argv.end(), agent->arguments.begin(), agent->arguments.end());
+  auto child = PipedChild::start(argv);
+  return child ? std::optional(*std::move(child)) : std::nullopt;
+}
+
+// A second command replaces the first, which the launcher has given up. The script would have to
+// start a program to learn which machine this is.
+void Joiner::run(std::uint32_t number, const std::vector<std::string>& words,
+                 std::string_view line) {
   drop_command();
   number_ = number;
   running_ = true;
-  auto child = PipedChild::start({"/bin/sh", "-c", machine_words() + std::string(line)});
+  auto cached = start_cached(options_.cache, words);
+  auto child =
+      cached ? Result<PipedChild>(*std::move(cached))
+             : PipedChild::start({"/bin/sh", "-c", "_m=" + machine() + "; " + std::string(line)});
   if (!child) {
     stream_.send(DialFrameType::kErrors, number_text(), child.error().message);
     exited_ = true;

@@ -23,12 +23,13 @@ std::string head_of(std::uint32_t number) {
 }  // namespace
 
 JoinedHost::JoinedHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options,
-                       DialStream* stream, std::uint32_t number, Clock::time_point deadline,
-                       Done done)
+                       DialStream* stream, std::uint32_t number, bool starts_agents,
+                       Clock::time_point deadline, Done done)
     : loop_(loop),
       link_(loop, std::move(local), std::move(options), *this),
       stream_(stream),
       number_(number),
+      starts_agents_(starts_agents),
       deadline_(deadline),
       done_(std::move(done)) {}
 
@@ -57,7 +58,13 @@ void JoinedHost::run() {
   auto line = link_.command_line(/*for_sh=*/true);
   if (!line) return link_.fail({std::string(failure::kAgent), line.error().message, ""});
   link_.report(Stage::kShell);
-  stream_->send(DialFrameType::kRun, head_of(number_), *line);
+  // A helper that finds no such agent runs the line, so both go out at once.
+  const auto words = starts_agents_ ? link_.cached_words() : std::vector<std::string>();
+  if (words.empty()) {
+    stream_->send(DialFrameType::kRun, head_of(number_), *line);
+  } else {
+    stream_->send(DialFrameType::kStart, head_of(number_), encode_words(words) + *line);
+  }
   running_ = true;
   input_ended_ = false;
 }

@@ -19,9 +19,10 @@ class JoinedHost : private AgentLink::Carrier {
 
   // `stream` is the machine's, whose frames come by on_frame(); nullptr: it has left. `number` is
   // one that no earlier command there had. `done` is called once, when nothing is left to do; it
-  // may not destroy the object at once.
+  // may not destroy the object at once. `starts_agents`: the machine has a helper of this version,
+  // which knows kStart.
   JoinedHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, DialStream* stream,
-             std::uint32_t number, Clock::time_point deadline, Done done);
+             std::uint32_t number, bool starts_agents, Clock::time_point deadline, Done done);
   ~JoinedHost() override;
 
   void begin();
@@ -45,6 +46,7 @@ class JoinedHost : private AgentLink::Carrier {
   AgentLink link_;
   DialStream* stream_;
   std::uint32_t number_;
+  const bool starts_agents_;
   Clock::time_point deadline_;
   Done done_;
   bool running_ = false;

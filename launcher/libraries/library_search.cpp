@@ -127,6 +127,7 @@ bool is_of_glibc(std::string_view soname) {
 LibrarySearch::LibrarySearch(std::vector<std::string> folders, std::string root)
     : folders_(std::move(folders)), root_(std::move(root)) {}
 
+// Most searches end before: in the folders of the program, or because a file is opened by its path.
 const LoaderCache& LibrarySearch::loader_cache() const {
   if (!cache_) {
     auto bytes = os::read_file(root_ + "/etc/ld.so.cache");

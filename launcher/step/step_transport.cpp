@@ -117,6 +117,7 @@ Status StepTransport::open(const std::vector<Host>& hosts) {
   server_ = std::move(*server);
   Status begun = Ok{};
   run_on_loop([&] {
+    if (way_.by_helpers) server_->expect_helpers();
     for (const Host& host : hosts) awaited_.insert(host.name);
     step_ = way_.make_starter(
         server_->loop(), format_join_url(server_->url()),
@@ -270,6 +271,7 @@ std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource s
               {},
               {}};
   if (!source.helper.path.empty()) {
+    way.by_helpers = true;
     StepRequest request;
     request.nonce = os::random_token().substr(0, 16);
     request.machine = std::move(source.machine);

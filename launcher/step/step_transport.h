@@ -40,6 +40,7 @@ struct DialWay {
   MakeStarter make_starter;
   // What can begin before there is anything to dial to. Empty: nothing can.
   std::function<Status()> begin_early;
+  bool by_helpers = false;  // hora-dial of this version dials, and not `horarun --join`
 };
 std::unique_ptr<Transport> make_dial_transport(const JobSpec& spec, DialWay way,
                                                std::vector<Host> hosts,

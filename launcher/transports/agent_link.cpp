@@ -55,9 +55,8 @@ Status AgentLink::open() {
   return supervisor_.open([this](std::uint32_t events) { on_supervisor(events); });
 }
 
-Result<std::string> AgentLink::command_line(bool for_sh) const {
+BootstrapRequest AgentLink::request() const {
   BootstrapRequest request;
-  request.for_sh = for_sh;
   for (std::size_t i = 0; i < options_.image.builds.size(); ++i) {
     const AgentBuild& build = options_.image.builds[i];
     request.builds.push_back(
@@ -66,7 +65,18 @@ Result<std::string> AgentLink::command_line(bool for_sh) const {
   request.nonce = attempt_.nonce;
   request.force = attempt_.forced;
   request.arguments = options_.image.arguments;
-  return bootstrap_line(request);
+  return request;
+}
+
+Result<std::string> AgentLink::command_line(bool for_sh) const {
+  BootstrapRequest wanted = request();
+  wanted.for_sh = for_sh;
+  return bootstrap_line(wanted);
+}
+
+// A cached agent that has proved broken is replaced by the script, which asks for a fresh copy.
+std::vector<std::string> AgentLink::cached_words() const {
+  return attempt_.forced ? std::vector<std::string>() : bootstrap_words(request());
 }
 
 void AgentLink::report(Stage stage, std::string_view detail) const {

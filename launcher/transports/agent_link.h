@@ -65,6 +65,8 @@ class AgentLink {
 
   // The line that starts the agent. Another one after link_restarts().
   Result<std::string> command_line(bool for_sh = false) const;
+  // bootstrap_words() of it; none when the agent in the cache will not do.
+  std::vector<std::string> cached_words() const;
 
   // --- from the remote command ---
   // How many bytes of its stdout are welcome now; more would be kept all the same.
@@ -107,6 +109,7 @@ class AgentLink {
     std::string errors;  // the last of its stderr
   };
 
+  BootstrapRequest request() const;
   void on_supervisor(std::uint32_t events);
   void write_to_supervisor();
   void watch_supervisor();

@@ -154,6 +154,37 @@ Result<std::string> bootstrap_line(const BootstrapRequest& request) {
   return line;
 }
 
+// Not quoted: they never meet a shell.
+std::vector<std::string> bootstrap_words(const BootstrapRequest& request) {
+  std::vector<std::string> words;
+  for (const BootstrapRequest::Build& build : request.builds) {
+    words.insert(words.end(), {build.machine, build.sha256, std::to_string(build.size_bytes),
+                               build.parts.empty() ? "-" : build.parts});
+  }
+  words.emplace_back("-");
+  words.insert(words.end(), request.arguments.begin(), request.arguments.end());
+  return words;
+}
+
+// The words come from a launcher that may run anything here anyway, but a name with a slash would
+// be a file outside of the cache, which nobody has meant.
+std::optional<CachedAgent> cached_agent(const std::vector<std::string>& words,
+                                        std::string_view machine) {
+  constexpr std::size_t kBuild = 4;
+  std::optional<CachedAgent> found;
+  std::size_t at = 0;
+  for (; at + kBuild < words.size() && words[at] != "-"; at += kBuild) {
+    if (found || words[at] != machine || !is_word(words[at + 1])) continue;
+    found.emplace().name = "agent-" + words[at + 1];
+    const std::string& parts = words[at + 3];
+    if (parts != "-") found->arguments = {"--parts", parts};
+  }
+  if (!found || at >= words.size() || words[at] != "-") return std::nullopt;
+  found->arguments.insert(found->arguments.end(),
+                          words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end());
+  return found;
+}
+
 std::string transfer_header(bool gzip, std::uint64_t bytes) {
   return (gzip ? "gz " : "raw ") + std::to_string(bytes) + '\n';
 }

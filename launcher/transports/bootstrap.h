@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -42,6 +43,17 @@ struct BootstrapRequest {
 // The line for the user's login shell, whichever it is. Needs /bin/sh, head, mkdir, chmod, mv,
 // rm, wc and cat there; uses gzip when it is there. Errors: an argument that cannot be quoted.
 Result<std::string> bootstrap_line(const BootstrapRequest& request);
+
+// The same for who needs no shell to start an agent that is in the cache: the line's words, as the
+// script gets them behind the first two.
+std::vector<std::string> bootstrap_words(const BootstrapRequest& request);
+struct CachedAgent {
+  std::string name;                    // of its file
+  std::vector<std::string> arguments;  // behind "agent --cache DIRECTORY"
+};
+// The agent that the script would take on such a machine. Nothing: there is no build for it.
+std::optional<CachedAgent> cached_agent(const std::vector<std::string>& words,
+                                        std::string_view machine);
 
 // What the launcher answers to "need": the header of the transfer, or the refusal.
 std::string transfer_header(bool gzip, std::uint64_t bytes);

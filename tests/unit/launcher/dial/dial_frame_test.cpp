@@ -39,6 +39,26 @@ TEST_CASE("A frame that is too long is refused by its header") {
   CHECK_FALSE(reader.next());
 }
 
+TEST_CASE("Words come back as they were, and what is behind them stays") {
+  using Words = std::vector<std::string>;
+  for (const Words& words : {Words{}, Words{""}, Words{"x86_64", "", "it's \n"}}) {
+    const std::string payload = encode_words(words) + "the line";
+    std::string_view rest = payload;
+    CHECK(decode_words(rest) == words);
+    CHECK(rest == "the line");
+  }
+  const std::string whole = encode_words({"a", "bc"});
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    std::string_view cut = std::string_view(whole).substr(0, size);
+    CHECK_FALSE(decode_words(cut));
+  }
+  std::string unended;
+  append_u32(unended, 3);
+  unended += "abc";
+  std::string_view rest = unended;
+  CHECK_FALSE(decode_words(rest));
+}
+
 TEST_CASE("A request to join has a version, a token, a name and slots") {
   const JoinRequest request{std::string(32, 't'), "node-1.example", 8};
   const std::string payload = encode(request);

@@ -165,6 +165,24 @@ TEST_CASE("a line for sh starts no shell and asks no uname") {
   CHECK(run.err.empty());
 }
 
+TEST_CASE("the words of the line name the agent that its script would start") {
+  BootstrapRequest request = request_for_agent();
+  const auto words = bootstrap_words(request);
+  const auto agent = cached_agent(words, machine_here());
+  REQUIRE(agent);
+  CHECK(agent->name == "agent-abc123");
+  CHECK(agent->arguments ==
+        std::vector<std::string>{"--parts", "b42,b43:gpu", "--mark", "it's a \\ ! test"});
+  CHECK(cached_agent(words, "vax")->name == "agent-dead");
+  CHECK_FALSE(cached_agent(words, "pdp11"));
+  CHECK_FALSE(cached_agent({}, "vax"));
+  CHECK_FALSE(cached_agent({"vax", "dead", "1", "b1"}, "vax"));
+  CHECK_FALSE(cached_agent({"vax", "../dead", "1", "b1", "-"}, "vax"));
+  request.builds[0].parts.clear();
+  request.arguments.clear();
+  CHECK(cached_agent(bootstrap_words(request), "vax")->arguments.empty());
+}
+
 TEST_CASE("a gzipped agent is unpacked") {
   TemporaryDirectory home;
   std::ofstream(home.path() + "/a") << kAgent;
