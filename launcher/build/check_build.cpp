@@ -162,16 +162,24 @@ bool is_static(const BuiltFeature& row) {
   return std::string_view(row.location).find(".so") == std::string_view::npos;
 }
 
-FeatureFact ssh_fact(const BuiltFeature& row, FeatureFact fact) {
+// libssh is behind a module of horarun's own, which needs it, if not inside of it.
+FeatureFact ssh_fact(const BuiltFeature& row, const std::string& bundle, FeatureFact fact) {
   fact.built = HORA_WITH_SSH != 0;
   if (!fact.built) return fact;
-  if (is_static(row)) {
-    fact.loads = true;
+  const std::string module = bundle + "/../launcher/libhora_ssh.so";
+  const auto answer = run_isolated(
+      [&module]() -> std::string {
+        return dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr ? dlerror() : "";
+      },
+      kLoadLimit);
+  const std::string problem = answer ? *answer : answer.error().message;
+  fact.loads = problem.empty();
+  if (!fact.loads) {
+    fact.note = problem;
+  } else if (is_static(row)) {
     fact.version_found = row.version;
-    fact.path = "linked into horarun";
+    fact.path = "linked into libhora_ssh.so";
     fact.note.clear();
-  } else {
-    fact.loads = !fact.path.empty();
   }
   return fact;
 }
@@ -223,7 +231,7 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
   fact.version_found = library.version;
   fact.path = library.path;
   fact.note = library.error;
-  if (fact.name == "SSH") fact = ssh_fact(row, fact);
+  if (fact.name == "SSH") fact = ssh_fact(row, bundle, fact);
   if (fact.name == "TLS") fact = tls_fact(row, bundle, fact);
   if (fact.name == "PMIX") {
     fact.built = row.found && is_file(bundle + "/bin/hora-pmix");

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# hora_libssh: libssh as HORA_LIBSSH_LINK asks. From its archive it needs no shared library at run
-# time but libc, and starts faster; the archive wants OpenSSL's, zlib's, and GSSAPI, which no
-# platform has as an archive: gssapi_stub.c stands in for it.
+# hora_libssh: libssh as HORA_LIBSSH_LINK asks; hora_libssh_headers: its declarations alone. From its archive it needs no
+# shared library at run time but libc; the archive wants OpenSSL's, zlib's, and GSSAPI, which no platform has as an archive:
+# gssapi_stub.c stands in for it.
 set(HORA_LIBSSH_LINK AUTO CACHE STRING "Link libssh: AUTO (archive where possible), STATIC, SHARED")
 set_property(CACHE HORA_LIBSSH_LINK PROPERTY STRINGS AUTO STATIC SHARED)
 if(NOT HORA_LIBSSH_LINK MATCHES "^(AUTO|STATIC|SHARED)$")
@@ -11,6 +11,7 @@ endif()
 find_library(HORA_LIBCRYPTO_STATIC NAMES libcrypto.a)
 find_library(HORA_LIBZ_STATIC NAMES libz.a)
 add_library(hora_libssh INTERFACE)
+add_library(hora_libssh_headers INTERFACE)
 
 set(hora_libssh_static OFF)
 if(NOT HORA_LIBSSH_LINK STREQUAL "SHARED")
@@ -41,13 +42,14 @@ if(hora_libssh_static)
   target_link_libraries(hora_libssh INTERFACE
     ${HORA_LIBSSH_STATIC} hora_gssapi_stub ${HORA_LIBCRYPTO_STATIC} ${HORA_LIBZ_STATIC}
     Threads::Threads ${CMAKE_DL_LIBS})
-  get_target_property(hora_libssh_includes ssh INTERFACE_INCLUDE_DIRECTORIES)
-  if(hora_libssh_includes)
-    target_include_directories(hora_libssh SYSTEM INTERFACE ${hora_libssh_includes})
-  endif()
 else()
   target_link_libraries(hora_libssh INTERFACE ssh)
 endif()
+get_target_property(hora_libssh_includes ssh INTERFACE_INCLUDE_DIRECTORIES)
+if(hora_libssh_includes)
+  target_include_directories(hora_libssh_headers SYSTEM INTERFACE ${hora_libssh_includes})
+endif()
+target_link_libraries(hora_libssh INTERFACE hora_libssh_headers)
 if(hora_libssh_static)
   message(STATUS "libssh is linked from ${HORA_LIBSSH_STATIC}")
 else()

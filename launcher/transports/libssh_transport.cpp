@@ -15,6 +15,7 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/transports/io_threads.h"
+#include "launcher/transports/libssh.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/ssh_host.h"
 #include "launcher/transports/ssh_targets.h"
@@ -98,7 +99,7 @@ class SshTransport : public Transport {
 // holds the lock.
 Status SshTransport::start_engine() {
   if (engine_) return Ok{};
-  HORA_TRY(prepare_ssh_library());
+  HORA_TRY(prepare_libssh());
   int count = options_.io_threads;
   if (count <= 0) {
     count = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);

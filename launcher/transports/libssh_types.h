@@ -5,17 +5,16 @@
 #include <memory>
 #include <type_traits>
 
-#include <libssh/libssh.h>
-
+#include "launcher/transports/libssh.h"
 namespace hora::launcher {
 
 struct FreeSshText {
-  void operator()(char* text) const { ::ssh_string_free_char(text); }
+  void operator()(char* text) const { libssh().ssh_string_free_char(text); }
 };
 using SshText = std::unique_ptr<char, FreeSshText>;
 
 struct FreeSshKey {
-  void operator()(ssh_key key) const { ::ssh_key_free(key); }
+  void operator()(ssh_key key) const { libssh().ssh_key_free(key); }
 };
 using SshKey = std::unique_ptr<std::remove_pointer_t<ssh_key>, FreeSshKey>;
 

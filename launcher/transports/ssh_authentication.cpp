@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include <libssh/libssh.h>
-
 #include "launcher/transports/libssh_types.h"
 #include "launcher/transports/ssh_agent_probe.h"
 
@@ -57,7 +55,7 @@ SshStep SshAuthentication::proceed() {
     left_.erase(left_.begin());
     loaded_.reset();
     // sshd disconnects after MaxAuthTries failures; further attempts would only blur the cause.
-    if (::ssh_is_connected(session_) == 0) return SshStep::kFailed;
+    if (libssh().ssh_is_connected(session_) == 0) return SshStep::kFailed;
   }
   return SshStep::kFailed;
 }
@@ -68,7 +66,8 @@ SshAuthentication::Attempt SshAuthentication::try_agent() {
     note_tried("ssh-agent (" + agent_socket_ + ": it does not answer)");
     return Attempt::kDenied;
   }
-  return outcome_of(::ssh_userauth_agent(session_, nullptr), "ssh-agent (" + agent_socket_ + ")");
+  return outcome_of(libssh().ssh_userauth_agent(session_, nullptr),
+                    "ssh-agent (" + agent_socket_ + ")");
 }
 
 // Sends the signature at once, without asking first whether the server would accept the key. This
@@ -77,15 +76,15 @@ SshAuthentication::Attempt SshAuthentication::try_file(const std::string& path) 
   if (!loaded_) {
     ssh_key key = nullptr;
     bool asked = false;
-    const int code =
-        ::ssh_pki_import_privkey_file(path.c_str(), nullptr, refuse_passphrase, &asked, &key);
+    const int code = libssh().ssh_pki_import_privkey_file(path.c_str(), nullptr, refuse_passphrase,
+                                                          &asked, &key);
     if (code != SSH_OK) {
       note_tried(path + (asked ? " (has a passphrase: use ssh-agent)" : " (cannot be read)"));
       return Attempt::kDenied;
     }
     loaded_ = std::make_unique<LoadedKey>(LoadedKey{SshKey(key)});
   }
-  return outcome_of(::ssh_userauth_publickey(session_, nullptr, loaded_->key.get()), path);
+  return outcome_of(libssh().ssh_userauth_publickey(session_, nullptr, loaded_->key.get()), path);
 }
 
 // An error while the server is still there (a key type that libssh cannot sign with, say) rules out
@@ -97,7 +96,7 @@ SshAuthentication::Attempt SshAuthentication::outcome_of(int code, const std::st
   half_authenticated_ |= half;
   note_tried(identity +
              (half ? " (accepted, but the server asks for more than a key)" : std::string()));
-  if (code == SSH_AUTH_ERROR && ::ssh_is_connected(session_) == 0) return Attempt::kBroken;
+  if (code == SSH_AUTH_ERROR && libssh().ssh_is_connected(session_) == 0) return Attempt::kBroken;
   return Attempt::kDenied;
 }
 
@@ -107,7 +106,7 @@ void SshAuthentication::note_tried(const std::string& what) {
 
 // The server sends the list of methods with each refusal.
 std::string SshAuthentication::methods() const {
-  const int methods = ::ssh_userauth_list(session_, nullptr);
+  const int methods = libssh().ssh_userauth_list(session_, nullptr);
   std::string names;
   for (const auto& [method, name] : {std::pair{SSH_AUTH_METHOD_PUBLICKEY, "publickey"},
                                      std::pair{SSH_AUTH_METHOD_PASSWORD, "password"},

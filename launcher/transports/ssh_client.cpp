@@ -8,17 +8,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
-#include <libssh/callbacks.h>
-#include <libssh/libssh.h>
-
+#include "launcher/transports/libssh.h"
 #include "rendezvous/base/text.h"
-
-// Only OpenSSL 3 has this function; the weak reference is null where libssh uses another library.
-// NOLINTNEXTLINE(readability-identifier-naming): OpenSSL's name
-extern "C" __attribute__((weak)) struct ossl_lib_ctx_st* OSSL_LIB_CTX_get0_global_default(void);
 
 namespace hora::launcher {
 
@@ -46,26 +39,9 @@ struct SshClient::Handles {
 
   // Not ssh_disconnect(): it forgets a socket that was given to it without closing it.
   ~Handles() {
-    if (session != nullptr) ::ssh_free(session);
+    if (session != nullptr) libssh().ssh_free(session);
   }
 };
-
-Status prepare_ssh_library() {
-  static std::mutex mutex;
-  static bool ready = false;
-  std::lock_guard lock(mutex);
-  if (!ready && ::ssh_init() != SSH_OK) {
-    return make_error(ErrorCode::kFailed, "libssh cannot be initialised");
-  }
-  // OpenSSL crashes at its first use if the allocation of its global context fails, so make it
-  // allocate now, while the failure can still be reported.
-  if (OSSL_LIB_CTX_get0_global_default != nullptr &&
-      OSSL_LIB_CTX_get0_global_default() == nullptr) {
-    return make_error(ErrorCode::kFailed, "OpenSSL cannot be initialised: no memory");
-  }
-  ready = true;
-  return Ok{};
-}
 
 // The client keeps the socket; libssh gets a duplicate. So the client can still poll and peek at
 // the connection after libssh has closed its copy on an error.
@@ -81,7 +57,7 @@ Result<std::unique_ptr<SshClient>> SshClient::create(const SshTarget& target, os
 SshClient::~SshClient() = default;
 
 Status SshClient::set_up() {
-  handles_->session = ::ssh_new();
+  handles_->session = libssh().ssh_new();
   ssh_session session = handles_->session;
   if (session == nullptr) return make_error(ErrorCode::kUnavailable, "libssh: out of memory");
   const int duplicate = ::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0);
@@ -91,8 +67,8 @@ Status SshClient::set_up() {
     return make_error(ErrorCode::kUnavailable, "too many open files for libssh");
   }
   HORA_TRY(set_options());
-  ::ssh_set_blocking(session, 0);
-  ::ssh_set_counters(session, &handles_->socket_bytes, nullptr);
+  libssh().ssh_set_blocking(session, 0);
+  libssh().ssh_set_counters(session, &handles_->socket_bytes, nullptr);
   authentication_ = std::make_unique<SshAuthentication>(session, target_.keys);
   return Ok{};
 }
@@ -101,7 +77,7 @@ Status SshClient::set_options() {
   ssh_session session = handles_->session;
   // libssh copies every option value.
   const auto set = [&](ssh_options_e option, const void* value) {
-    return ::ssh_options_set(session, option, value) == SSH_OK;
+    return libssh().ssh_options_set(session, option, value) == SSH_OK;
   };
   const auto list = [&](ssh_options_e option, const std::string& wanted, const char* ours) {
     const char* value = wanted.empty() ? ours : wanted.c_str();
@@ -150,7 +126,7 @@ Status SshClient::set_options() {
 
 // True when libssh holds bytes that the socket has not taken yet.
 bool SshClient::wants_write() const {
-  return (::ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;
+  return (libssh().ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;
 }
 
 // sshd leaves Nagle's algorithm on: its second small message waits until the first one is
@@ -161,10 +137,10 @@ void SshClient::acknowledge_now() {
   (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
 }
 
-bool SshClient::connected() const { return ::ssh_is_connected(handles_->session) != 0; }
+bool SshClient::connected() const { return libssh().ssh_is_connected(handles_->session) != 0; }
 
 std::string SshClient::error() const {
-  const char* text = ::ssh_get_error(handles_->session);
+  const char* text = libssh().ssh_get_error(handles_->session);
   return text != nullptr ? text : "";
 }
 
@@ -197,12 +173,12 @@ SshClient::Step SshClient::handshake() {
   // refuses the option.
   if (handles_->for_libssh.valid()) {
     const socket_t fd = handles_->for_libssh.release();
-    if (::ssh_options_set(handles_->session, SSH_OPTIONS_FD, &fd) != SSH_OK) {
+    if (libssh().ssh_options_set(handles_->session, SSH_OPTIONS_FD, &fd) != SSH_OK) {
       ::close(fd);
       return Step::kFailed;
     }
   }
-  const int code = ::ssh_connect(handles_->session);
+  const int code = libssh().ssh_connect(handles_->session);
   // ssh_connect() makes its socket blocking. The flag belongs to the connection, which both
   // descriptors share; a full socket must not block the thread that serves the other hosts.
   ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
@@ -223,8 +199,8 @@ SshStep SshClient::authenticate() { return authentication_->proceed(); }
 // The callbacks go first: freeing a channel may run them.
 void SshClient::discard_channel() {
   if (handles_->channel != nullptr) {
-    ::ssh_remove_channel_callbacks(handles_->channel, &handles_->callbacks);
-    ::ssh_channel_free(handles_->channel);
+    libssh().ssh_remove_channel_callbacks(handles_->channel, &handles_->callbacks);
+    libssh().ssh_channel_free(handles_->channel);
     handles_->channel = nullptr;
   }
   exit_ = Exit{};
@@ -238,7 +214,7 @@ SshClient::Step SshClient::execute(const std::string& command) {
   Handles& h = *handles_;
   if (exec_stage_ == ExecStage::kNone || exec_stage_ == ExecStage::kRunning) {
     discard_channel();
-    h.channel = ::ssh_channel_new(h.session);
+    h.channel = libssh().ssh_channel_new(h.session);
     if (h.channel == nullptr) return Step::kFailed;
     h.callbacks = {};
     ssh_callbacks_init(&h.callbacks);
@@ -267,16 +243,16 @@ SshClient::Step SshClient::execute(const std::string& command) {
                                                   const char*, const char*, void* self) {
       static_cast<SshClient*>(self)->exit_.signal = signal != nullptr ? signal : "unknown";
     };
-    if (::ssh_set_channel_callbacks(h.channel, &h.callbacks) != SSH_OK) return Step::kFailed;
+    if (libssh().ssh_set_channel_callbacks(h.channel, &h.callbacks) != SSH_OK) return Step::kFailed;
     exec_stage_ = ExecStage::kOpening;
   }
   // kOpening and kRequesting survive a return with kAgain, so the next call resumes there.
   if (exec_stage_ == ExecStage::kOpening) {
-    const int code = ::ssh_channel_open_session(h.channel);
+    const int code = libssh().ssh_channel_open_session(h.channel);
     if (code != SSH_OK) return code == SSH_AGAIN ? Step::kAgain : Step::kFailed;
     exec_stage_ = ExecStage::kRequesting;
   }
-  const int code = ::ssh_channel_request_exec(h.channel, command.c_str());
+  const int code = libssh().ssh_channel_request_exec(h.channel, command.c_str());
   if (code == SSH_AGAIN) return Step::kAgain;
   exec_stage_ = ExecStage::kRunning;
   return code == SSH_OK ? Step::kDone : Step::kFailed;
@@ -291,14 +267,10 @@ bool SshClient::attend() {
   // Either call handles one read's worth of packets; the first does nothing once the output has
   // ended, the second once the exit is known.
   if (!exit_.output_ended) {
-    (void)::ssh_channel_poll(h.channel, 1);
+    (void)libssh().ssh_channel_poll(h.channel, 1);
   } else if (!exit_.settled) {
-// libssh deprecates this function in later versions, for one that cannot report "no status yet".
-// The call only makes libssh read.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    (void)::ssh_channel_get_exit_status(h.channel);
-#pragma GCC diagnostic pop
+    // The call only makes libssh read.
+    (void)libssh().ssh_channel_get_exit_status(h.channel);
   }
   // EOF, status and close may come in any order; the exit is known once the first two are there.
   if (exit_.output_ended && (exit_.status || !exit_.signal.empty())) exit_.settled = true;
@@ -312,7 +284,7 @@ Result<std::size_t> SshClient::write_input(std::string_view bytes) {
   if (h.channel == nullptr || exec_stage_ != ExecStage::kRunning) return std::size_t{0};
   if (wants_write()) return std::size_t{0};  // libssh would keep what the socket does not take
   const int wrote =
-      ::ssh_channel_write(h.channel, bytes.data(), static_cast<std::uint32_t>(bytes.size()));
+      libssh().ssh_channel_write(h.channel, bytes.data(), static_cast<std::uint32_t>(bytes.size()));
   if (wrote < 0) return make_error(ErrorCode::kUnavailable, error());
   return static_cast<std::size_t>(wrote);
 }
@@ -320,7 +292,7 @@ Result<std::size_t> SshClient::write_input(std::string_view bytes) {
 // The remote command sees the end of its input; its output continues.
 Status SshClient::close_input() {
   if (handles_->channel == nullptr) return Ok{};
-  if (::ssh_channel_send_eof(handles_->channel) == SSH_ERROR) {
+  if (libssh().ssh_channel_send_eof(handles_->channel) == SSH_ERROR) {
     return make_error(ErrorCode::kUnavailable, error());
   }
   return Ok{};

@@ -3,7 +3,7 @@
 // The only header of ours in front of libssh. Never waits: each step does what can be done now and
 // says whether to call it again when the socket is ready.
 //
-// Not thread-safe; one thread at a time.
+// Not thread-safe; one thread at a time. Needs prepare_libssh() (libssh.h).
 #pragma once
 
 #include <functional>
@@ -19,9 +19,6 @@
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
-
-// libssh's own set-up, before the first client; cheap to call again. Thread-safe.
-Status prepare_ssh_library();
 
 class SshClient {
  public:

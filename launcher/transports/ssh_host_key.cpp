@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/ssh_host_key.h"
 
-#include <libssh/libssh.h>
-
 #include "launcher/transports/known_hosts.h"
 #include "launcher/transports/libssh_types.h"
 #include "rendezvous/base/text.h"
@@ -17,18 +15,18 @@ using Trust = SshHostKey::Trust;
 // False if libssh has no key to show.
 bool read_key(ssh_session session, SshHostKey& result) {
   ssh_key raw = nullptr;
-  if (::ssh_get_server_publickey(session, &raw) != SSH_OK) return false;
+  if (libssh().ssh_get_server_publickey(session, &raw) != SSH_OK) return false;
   const SshKey key(raw);
-  result.type = ::ssh_key_type_to_char(::ssh_key_type(raw));
+  result.type = libssh().ssh_key_type_to_char(libssh().ssh_key_type(raw));
   unsigned char* hash = nullptr;
   std::size_t length = 0;
-  if (::ssh_get_publickey_hash(raw, SSH_PUBLICKEY_HASH_SHA256, &hash, &length) == SSH_OK) {
-    const SshText text(::ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
+  if (libssh().ssh_get_publickey_hash(raw, SSH_PUBLICKEY_HASH_SHA256, &hash, &length) == SSH_OK) {
+    const SshText text(libssh().ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
     if (text) result.fingerprint = text.get();
-    ::ssh_clean_pubkey_hash(&hash);
+    libssh().ssh_clean_pubkey_hash(&hash);
   }
   char* entry = nullptr;
-  if (::ssh_session_export_known_hosts_entry(session, &entry) == SSH_OK) {
+  if (libssh().ssh_session_export_known_hosts_entry(session, &entry) == SSH_OK) {
     const SshText text(entry);
     result.entry = std::string(trim(text.get()));
   }
@@ -61,10 +59,10 @@ bool find_revocation(const SshHostKeyPolicy& policy, SshHostKey& result) {
 // The first file that knows this very key settles it. A file that contradicts the key only decides
 // when none confirms it. Each file is asked on its own, so that the error can name it.
 void look_up_known_hosts(ssh_session session, const SshHostKeyPolicy& policy, SshHostKey& result) {
-  (void)::ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
+  (void)libssh().ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
   for (const std::string& file : policy.known_hosts_files) {
-    if (::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, file.c_str()) != SSH_OK) continue;
-    const auto found = ::ssh_session_is_known_server(session);
+    if (libssh().ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, file.c_str()) != SSH_OK) continue;
+    const auto found = libssh().ssh_session_is_known_server(session);
     if (found == SSH_KNOWN_HOSTS_OK) {
       result.trust = Trust::kKnown;
       result.known_in = file;

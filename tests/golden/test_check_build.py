@@ -77,6 +77,22 @@ def test_tls_is_a_module_of_the_bundle(installation):
     assert not {row["name"]: row for row in facts(installation)["features"]}["TLS"]["built"]
 
 
+def test_ssh_is_a_module_of_the_launcher(installation):
+    module = installation / "share/hora" / MACHINE / "launcher/libhora_ssh.so"
+    row = {row["name"]: row for row in facts(installation)["features"]}["SSH"]
+    if not row["built"]:
+        pytest.skip("built without libssh")
+    assert row["loads"], row
+    module.unlink()
+    row = {row["name"]: row for row in facts(installation)["features"]}["SSH"]
+    assert not row["loads"] and "libhora_ssh.so" in row["note"], row
+    # A job on this machine needs no ssh.
+    horarun = installation / "bin/horarun"
+    assert subprocess.run([horarun, "-np", "1", "true"], timeout=120).returncode == 0
+    done = subprocess.run([horarun, "-H", "192.0.2.1:1", "true"], timeout=120, capture_output=True, text=True)
+    assert done.returncode != 0 and "libhora_ssh.so" in done.stderr, done
+
+
 def test_a_missing_module_is_not_there(installation):
     module = installation / "share/hora" / MACHINE / "bundle/lib/libhora_gloo.so"
     if not module.exists():

@@ -46,7 +46,7 @@ std::string line_of_another_key(ssh_keytypes_e type = SSH_KEYTYPE_ED25519, int b
 class Exchange {
  public:
   explicit Exchange(const HostKey& key, unsigned port = 22) : Exchange() {
-    REQUIRE(::ssh_init() == SSH_OK);
+    REQUIRE(prepare_libssh());
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     server_ = std::thread([this, fd = ends[1], key = key.key] { serve(fd, key); });
@@ -218,7 +218,7 @@ TEST_CASE("a host that is only known by an authority") {
 }
 
 TEST_CASE("without a key exchange there is no key") {
-  REQUIRE(::ssh_init() == SSH_OK);
+  REQUIRE(prepare_libssh());
   ssh_session session = ::ssh_new();
   CHECK(check_host_key(session, Files().target).trust == Trust::kUnreadable);
   ::ssh_free(session);

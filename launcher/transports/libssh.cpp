@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/transports/libssh.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <mutex>
+#include <string>
+
+#include "rendezvous/base/machine.h"
+
+// Where the module is linked into the program: tests that are libssh's server, too.
+extern "C" __attribute__((weak)) const hora::launcher::LibsshModule* hora_libssh_module_entry();
+
+namespace hora::launcher {
+
+namespace {
+
+std::atomic<const LibsshModule*> loaded{nullptr};
+
+// Beside what horarun ships: ../share/hora, from the program's real path.
+Result<std::string> module_path() {
+  std::array<char, PATH_MAX> path;
+  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0) return errno_error(errno, "finding the running program");
+  const std::string program(path.data(), static_cast<std::size_t>(length));
+  return program.substr(0, program.rfind('/')) + "/../share/hora/" + std::string(own_machine()) +
+         "/launcher/libhora_ssh.so";
+}
+
+Result<const LibsshModule*> load() {
+  if (hora_libssh_module_entry != nullptr) return hora_libssh_module_entry();
+  const auto path = module_path();
+  if (!path) return path.error();
+  // RTLD_LOCAL: the OpenSSL of the rendezvous (libhora_tls.so) is another one. RTLD_NODELETE:
+  // OpenSSL registers handlers that run at the end of the process.
+  void* library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* why = ::dlerror();
+    return make_error(ErrorCode::kNotFound, "this installation has no ssh (" +
+                                                (why == nullptr ? *path : std::string(why)) +
+                                                "); build the target 'hora_ssh' or install again");
+  }
+  const auto entry = reinterpret_cast<LibsshEntryPoint>(::dlsym(library, HORA_LIBSSH_ENTRY_POINT));
+  const LibsshModule* module = entry == nullptr ? nullptr : entry();
+  if (module == nullptr || module->header_version != LIBSSH_VERSION_INT) {
+    return make_error(ErrorCode::kFailed, *path + " belongs to another version of Hora");
+  }
+  return module;
+}
+
+}  // namespace
+
+Status prepare_libssh() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (loaded != nullptr) return Ok{};
+  const auto module = load();
+  if (!module) return module.error();
+  if (const char* why = (*module)->prepare(); why != nullptr) {
+    return make_error(ErrorCode::kFailed, why);
+  }
+  loaded = *module;
+  return Ok{};
+}
+
+const LibsshModule& libssh() { return *loaded.load(std::memory_order_acquire); }
+
+}  // namespace hora::launcher

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The border between horarun and libhora_ssh.so, which has libssh and the OpenSSL that this needs.
+// It is loaded when the first host is reached over ssh: for a job on this machine, their 25,000
+// relocations and what they do at each start would be most of what horarun itself costs.
+//
+// A table of libssh's own functions, under their own names; the types are libssh's.
+#pragma once
+
+#include <libssh/callbacks.h>
+#include <libssh/libssh.h>
+
+// Every function of libssh that horarun calls.
+#define HORA_LIBSSH_FUNCTIONS(EACH)          \
+  EACH(ssh_channel_free)                     \
+  EACH(ssh_channel_get_exit_status)          \
+  EACH(ssh_channel_new)                      \
+  EACH(ssh_channel_open_session)             \
+  EACH(ssh_channel_poll)                     \
+  EACH(ssh_channel_request_exec)             \
+  EACH(ssh_channel_send_eof)                 \
+  EACH(ssh_channel_write)                    \
+  EACH(ssh_clean_pubkey_hash)                \
+  EACH(ssh_connect)                          \
+  EACH(ssh_free)                             \
+  EACH(ssh_get_error)                        \
+  EACH(ssh_get_fingerprint_hash)             \
+  EACH(ssh_get_poll_flags)                   \
+  EACH(ssh_get_publickey_hash)               \
+  EACH(ssh_get_server_publickey)             \
+  EACH(ssh_is_connected)                     \
+  EACH(ssh_key_free)                         \
+  EACH(ssh_key_type)                         \
+  EACH(ssh_key_type_to_char)                 \
+  EACH(ssh_new)                              \
+  EACH(ssh_options_set)                      \
+  EACH(ssh_pki_import_privkey_file)          \
+  EACH(ssh_remove_channel_callbacks)         \
+  EACH(ssh_session_export_known_hosts_entry) \
+  EACH(ssh_session_is_known_server)          \
+  EACH(ssh_set_blocking)                     \
+  EACH(ssh_set_channel_callbacks)            \
+  EACH(ssh_set_counters)                     \
+  EACH(ssh_string_free_char)                 \
+  EACH(ssh_userauth_agent)                   \
+  EACH(ssh_userauth_list)                    \
+  EACH(ssh_userauth_publickey)
+
+namespace hora::launcher {
+
+// libssh deprecates ssh_channel_get_exit_status in later versions, for a function that cannot
+// report "no status yet".
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+struct LibsshModule {
+  // Of the headers: the two sides have to have been built with the same.
+  int header_version;
+  // What comes before every other call, once in a process. Null, or why it failed.
+  const char* (*prepare)();
+
+#define HORA_LIBSSH_FUNCTION(name) decltype(&::name) name;
+  HORA_LIBSSH_FUNCTIONS(HORA_LIBSSH_FUNCTION)
+#undef HORA_LIBSSH_FUNCTION
+};
+
+#pragma GCC diagnostic pop
+
+#define HORA_LIBSSH_ENTRY_POINT "hora_libssh_module_entry"
+using LibsshEntryPoint = const LibsshModule* (*)();
+
+}  // namespace hora::launcher
+
+extern "C" const hora::launcher::LibsshModule* hora_libssh_module_entry();
