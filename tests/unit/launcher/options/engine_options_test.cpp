@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/options/engine_options.h"
+
+#include <algorithm>
+
+#include "tests/support/catch.h"
+#include "tests/unit/launcher/options/parsing.h"
+
+namespace hora::launcher {
+namespace {
+
+TEST_CASE("Inside of an engine's allocation") {
+  const Variables slurm{{"SLURM_JOB_ID", "4711"},
+                        {"SLURM_JOB_NODELIST", "n[1-2]"},
+                        {"SLURM_NTASKS", "3"},
+                        {"SLURM_TASKS_PER_NODE", "2,1"}};
+  const JobSpec job = job_of({"x"}, slurm);
+  CHECK(format_host_list(job.hosts) == "n1:2,n2:1");
+  CHECK(job.transport == "command");
+  CHECK(!job.local_directly);  // the step contains the ranks, those of this machine too
+  REQUIRE(job.engine);
+  CHECK(job.engine->text == "Slurm job 4711: 3 slots on 2 hosts (n1:2,n2:1); agents start by srun");
+  CHECK(job_of({"-np", "2", "x"}, slurm).hosts.size() == 2);
+
+  // Whoever names hosts gets these, in the usual way; --engine says that the engine starts there.
+  CHECK(!job_of({"-H", "a:2", "x"}, slurm).engine);
+  CHECK(!job_of({"--hostfile", "hosts", "x"}, slurm).engine);
+  CHECK(!job_of({"-np", "2", "--host-discovery-script", "d", "x"}, slurm).engine);
+  const JobSpec some = job_of({"--engine", "slurm", "-H", "n2:1", "x"}, slurm);
+  CHECK(format_host_list(some.hosts) == "n2:1");
+  CHECK(some.transport == "command");
+  CHECK(job_of({"-np", "2", "--engine", "none", "x"}, slurm).hosts.empty());
+  CHECK(error_of({"--engine", "none", "x"}, slurm).find("-np is missing") == 0);
+  CHECK(error_of({"--engine", "pbs", "x"}, slurm).find("--engine pbs: not inside") == 0);
+  CHECK(error_of({"--engine", "noone", "x"}, slurm).find("--engine") != std::string::npos);
+
+  const JobSpec by_ssh = job_of({"--transport", "ssh", "x"}, slurm);
+  CHECK(by_ssh.rsh_command.empty());
+  CHECK(by_ssh.engine->text.find("by ssh") != std::string::npos);
+  CHECK(job_of({"--rsh", "r", "x"}, slurm).rsh_command == Words{"r"});
+  CHECK(job_of({"--mpi", "x"}, slurm).rsh_command.empty());
+  const JobSpec with_args = job_of({"--engine-args", "--mem=0 -v", "x"}, slurm);
+  CHECK(std::count(with_args.rsh_command.begin(), with_args.rsh_command.end(), "--mem=0") == 1);
+
+  CHECK(error_of({"x"}, {{"SLURM_JOB_ID", "1"}})
+            .find("Slurm (--engine none ignores the allocation): $SLURM_JOB_NODELIST") == 0);
+  const JobSpec pbs = job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}});
+  CHECK(format_host_list(pbs.hosts) == "a:2,b:1");
+  CHECK(pbs.transport == "ssh");
+}
+
+TEST_CASE("Slots in an allocation that was asked for none") {
+  Variables slurm{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1-2]"}};
+  CHECK(format_host_list(job_of({"x"}, slurm).hosts) == "n1:1,n2:1");
+  const JobSpec four = job_of({"--slots-per-host", "4", "x"}, slurm);
+  CHECK(format_host_list(four.hosts) == "n1:4,n2:4");
+  CHECK(four.engine->text.find("8 slots on 2 hosts") != std::string::npos);
+  CHECK(format_host_list(job_of({"--nproc-per-node", "3", "x"}, slurm).hosts) == "n1:3,n2:3");
+  const JobSpec gpus = job_of({"--slots-per-host", "auto", "x"}, slurm);
+  CHECK(format_host_list(gpus.hosts) == "n1,n2");
+  CHECK(gpus.engine->text.find("Slurm job 1: 2 hosts (n1,n2)") == 0);
+  slurm["SLURM_GPUS"] = "6";
+  CHECK(error_of({"x"}, slurm).find("the allocation of Slurm: the job has 6 GPUs on 2 nodes") == 0);
+  CHECK(format_host_list(job_of({"--slots-per-host", "3", "x"}, slurm).hosts) == "n1:3,n2:3");
+  slurm["SLURM_NTASKS"] = "2";
+  slurm["SLURM_TASKS_PER_NODE"] = "1(x2)";
+  CHECK(format_host_list(job_of({"--slots-per-host", "4", "x"}, slurm).hosts) == "n1:1,n2:1");
+}
+
+TEST_CASE("An elastic job follows the engine unless somebody has chosen hosts") {
+  const Variables pod{{"HYDRA_HOST_FILE", "/etc/mpi/hostfile"}};
+  const JobSpec job = job_of({"--min-np", "2", "--max-np", "8", "x"}, pod);
+  REQUIRE(job.elastic);
+  CHECK(job.elastic->follows_engine);
+  CHECK(job.engine->text.find("; hosts come and go as /etc/mpi/discover_hosts.sh says") !=
+        std::string::npos);
+  CHECK_FALSE(job_of({"x"}, pod).elastic);
+  CHECK(job_of({"x"}, pod).engine->text.find("come and go") == std::string::npos);
+  for (const Words& chosen :
+       {Words{"-H", "a:2", "--engine", "mpijob"}, Words{"--host-discovery-script", "d"},
+        Words{"--include", "w-0"}, Words{"--nnodes", "1"}}) {
+    Words words{"--min-np", "1"};
+    words.insert(words.end(), chosen.begin(), chosen.end());
+    words.push_back("x");
+    INFO(chosen.front());
+    CHECK_FALSE(job_of(words, pod).elastic->follows_engine);
+  }
+}
+
+TEST_CASE("Hosts that an engine starts later are waited for") {
+  const Variables volcano{{"MPI_HOST", "w-0,w-1"}};
+  const JobSpec job = job_of({"x"}, volcano);
+  CHECK(job.hosts_come_late);
+  CHECK(job.start_timeout.count() == 600'000);
+  CHECK(job_of({"--start-timeout", "20", "x"}, volcano).start_timeout.count() == 20'000);
+  Variables both = volcano;
+  both["HOROVOD_START_TIMEOUT"] = "45";
+  CHECK(job_of({"x"}, both).start_timeout.count() == 45'000);
+  // Whoever names hosts means those that are there.
+  CHECK_FALSE(job_of({"-H", "a:2", "x"}, volcano).hosts_come_late);
+  CHECK(job_of({"--engine", "volcano", "-H", "w-0:2", "x"}, volcano).hosts_come_late);
+  CHECK_FALSE(job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}}).hosts_come_late);
+}
+
+}  // namespace
+}  // namespace hora::launcher

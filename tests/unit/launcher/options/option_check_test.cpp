@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/options/option_check.h"
+
+#include "tests/support/catch.h"
+#include "tests/unit/launcher/options/parsing.h"
+
+namespace hora::launcher {
+namespace {
+
+TEST_CASE("A usage error names the option, what was found and what was expected") {
+  CHECK(error_of({}).find("no program to run") == 0);
+  CHECK(error_of({"-np", "2"}) ==
+        "no program to run; expected: horarun [options] program [arguments]");
+  CHECK(error_of({"x"}).find("-np is missing") == 0);
+  CHECK(error_of({"-np", "x", "y"}) == "-np: expected a whole number from 1 to 1000000, found 'x'");
+  CHECK(error_of({"--num-proc", "0", "y"}).find("--num-proc: expected") == 0);
+  CHECK(error_of({"-np"}) == "-np needs a value: -np N");
+  CHECK(error_of({"-np", "--verbose", "x"}) == "-np needs a value: -np N");
+  CHECK(error_of({"-np", "-1", "x"}).find("found '-1'") != std::string::npos);
+  CHECK(error_of({"-np", "1", "--output-filename=", "x"}).find("needs a value") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--verbose=yes", "x"}) == "--verbose takes no value, found 'yes'");
+  CHECK(error_of({"-np", "1", "--hostfil", "x", "y"}).find("--hostfile: opening x") == 0);
+  CHECK(error_of({"--hosfile", "x"}) == "unknown option '--hosfile'; did you mean --hostfile?");
+  CHECK(error_of({"-nq", "2", "x"}).find("did you mean -np?") != std::string::npos);
+  CHECK(error_of({"--completely-different"}) == "unknown option '--completely-different'");
+  CHECK(error_of({"-np", "1", "-H", "a:1", "--hostfile", "hosts", "x"}) ==
+        "-H and --hostfile cannot be used together");
+  CHECK(error_of({"-np", "1", "--torus-allreduce", "--no-torus-allreduce", "x"})
+            .find("cannot be used together") != std::string::npos);
+  CHECK(error_of({"-np", "1", "--log-level", "debug", "x"}).find("TRACE, DEBUG") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--grace", "soon", "x"}) ==
+        "--grace: expected a time such as 30, 30s, 1m30s or 500ms, found 'soon'");
+  CHECK(error_of({"-np", "1", "--lease", "100ms", "x"}).find("at least 1s") != std::string::npos);
+  CHECK(error_of({"-np", "1", "-p", "70000", "x"}).find("from 1 to 65535") != std::string::npos);
+  CHECK(error_of({"-np", "1", "--cycle-time-ms", "nan", "x"}).find("expected a number") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--autotune-gaussian-process-noise", "1.5", "x"}).find("0 to 1") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--thread-affinity", "0,x", "x"}).find("separated by commas") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--slots-per-host", "many", "x"}).find("or auto") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--network-interfaces", "eth0,,eth1", "x"}).find("--network-inter") ==
+        0);
+  CHECK(error_of({"-np", "1", "--network-interfaces", "10.0.0.0/40", "x"}).find("not a network") !=
+        std::string::npos);
+  CHECK(error_of({"--hostfile", "bad", "x"}).find("bad:2:9: expected the number of slots") == 0);
+  CHECK(error_of({"--hostfile", "absent", "x"}) ==
+        "--hostfile: opening absent: No such file or directory");
+  CHECK(error_of({"-np", "2", "--smoke", "x"}).find("--smoke brings its own program") == 0);
+  CHECK(error_of({"cache"}).find("cache ls|clean") != std::string::npos);
+  CHECK(error_of({"cache", "ls", "x"}).find("unexpected argument 'x'") == 0);
+  CHECK(error_of({"rendezvous", "--address", "here"}).find("--address") == 0);
+  CHECK(error_of({"rendezvous", "--end-with", "0"}).find("--end-with: expected") == 0);
+  CHECK(error_of({"rendezvous", "--allow", "all"}).find("--allow") == 0);
+  CHECK(error_of({"rendezvous", "-np", "2"}).find("unknown option '-np'") == 0);
+  CHECK(error_of({"explain", "a", "b"}).find("explain [code]") != std::string::npos);
+  CHECK(error_of({""}).find("-np is missing") == std::string::npos);
+}
+
+}  // namespace
+}  // namespace hora::launcher

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/options/usage_text.h"
+
+#include <algorithm>
+
+#include "launcher/options/option_table.h"
+#include "tests/support/catch.h"
+#include "tests/unit/launcher/options/parsing.h"
+
+namespace hora::launcher {
+namespace {
+
+TEST_CASE("Help fits a screen and names every common option") {
+  const std::string text = parsed<ShowText>({"--help"}).text;
+  CHECK(std::count(text.begin(), text.end(), '\n') <= 60);
+  const std::string all = parsed<ShowText>({"--help=all"}).text;
+  const std::string man = manual_page("0.1.0");
+  std::size_t widest = 0;
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t end = all.find('\n', at);
+    widest = std::max(widest, end - at);
+    at = end + 1;
+  }
+  CHECK(widest <= 100);
+  for (const OptionRow& row : option_table()) {
+    const std::string name(long_name(row));
+    INFO(name);
+    CHECK(option_reference().find("`" + name + "`") != std::string::npos);
+    if ((row.verbs & kVerbLaunch) == 0 || row.has(kHidden)) continue;
+    CHECK(all.find(std::string(shown_name(row))) != std::string::npos);
+    if (row.has(kCommon)) CHECK(text.find(std::string(shown_name(row))) != std::string::npos);
+    std::string in_roff;
+    for (const char c : name) in_roff += c == '-' ? "\\-" : std::string(1, c);
+    CHECK(man.find(in_roff) != std::string::npos);
+  }
+  CHECK(parsed<ShowText>({"-np", "2", "-h"}).text == text);
+  CHECK(parsed<ShowText>({"cache", "--help"}).text.find("cache ls") != std::string::npos);
+  CHECK(parsed<ShowText>({"rendezvous", "-h"}).text.find("--token-file") != std::string::npos);
+  CHECK(job_of({"-np", "2", "x", "--help"}).command.size() == 2);
+}
+
+TEST_CASE("Help says what an option does for its verb") {
+  CHECK(help_text(kVerbDoctor, false).find("(default: 5s)") != std::string::npos);
+  CHECK(help_text(kVerbKubernetes, false).find("(default: 600s)") != std::string::npos);
+  CHECK(help_text(kVerbKubernetes, true).find("every slot of the given") == std::string::npos);
+  CHECK(help_text(kVerbLaunch, false).find("HOROVOD_START_TIMEOUT or 30s") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hora::launcher
