@@ -20,10 +20,10 @@
 #include "launcher/dial/join.h"
 #include "launcher/dial/muster.h"
 #include "launcher/doctor/doctor.h"
-#include "launcher/doctor/finding_classes.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/doctor/report.h"
 #include "launcher/failures/exit_code.h"
+#include "launcher/failures/explain.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/config_reader.h"
@@ -445,8 +445,7 @@ void hide_join_url(int argc, char** argv) {
 
 int execute(const Explain& command) {
   if (command.code == "events") return print(std::string(kEventSchema));
-  const bool is_of_doctor = doctor::is_finding_code(command.code);
-  const auto text = is_of_doctor ? doctor::explain_finding(command.code) : explain(command.code);
+  const auto text = explain(command.code);
   return text ? print(*text) : complain(text.error());
 }
 

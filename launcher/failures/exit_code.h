@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "launcher/protocol/exit_code.h"
-#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -23,6 +22,13 @@ struct FailureClass {
   std::string_view proof = {};  // a command that shows it: see fill_command()
 };
 
+// What an exit code of horarun means. The codes that ranks end with are not among them.
+struct CodeMeaning {
+  int code;
+  std::string_view meaning;
+};
+
+std::span<const CodeMeaning> code_meanings();
 std::span<const FailureClass> failure_classes();
 const FailureClass* find_failure_class(std::string_view code);
 
@@ -31,9 +37,5 @@ int exit_code_of_failure(std::string_view code);
 
 // The table of docs/reference/exit-codes.md, in Markdown.
 std::string exit_code_reference();
-
-// `horarun explain E_SSH_AUTH`, also "ssh_auth" and an exit code such as "125" or "137". Without a
-// code the list of all. A kUsage error names codes that are close.
-Result<std::string> explain(std::string_view code);
 
 }  // namespace hora::launcher

@@ -215,9 +215,11 @@ Result<Command> parse_explain(const Arguments& arguments) {
   if (arguments.size() > 1) return usage("expected: horarun explain [code]");
   if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
     return Command(
-        ShowText{"usage: horarun explain [code]\nExplains a failure such as E_SSH_AUTH, or an exit "
-                 "code, and what to do about it.\n'events': prints the JSON schema of the "
-                 "events of --json.\n"});
+        ShowText{"usage: horarun explain [code]\n"
+                 "Explains a failure (E_SSH_AUTH), a finding of horarun doctor (D_SHM), an exit "
+                 "code (137),\na signal (SIGKILL) or a fault of an NVIDIA GPU (xid79), and what "
+                 "to do about it.\nWithout a code: lists exit codes and failures.\n"
+                 "horarun explain events: prints the JSON schema of the events of --json.\n"});
   }
   return Command(Explain{arguments.empty() ? "" : arguments[0]});
 }

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "launcher/failures/exit_code.h"
+#include "launcher/failures/explain.h"
 #include "launcher/options/option_table.h"
 #include "launcher/text/verbs.h"
 #include "rendezvous/base/text.h"
@@ -57,15 +57,9 @@ std::string words_of(const OptionRow& row) {
   return out;
 }
 
-std::string failure_codes() {
-  std::string out;
-  for (const FailureClass& row : failure_classes()) out += std::string(row.code) + " ";
-  return out;
-}
-
 // What may follow a verb; empty: options and files.
 std::string words_behind(const VerbRow& verb) {
-  if (verb.name == "explain") return failure_codes();
+  if (verb.name == "explain") return join(explained_words(), " ") + " " + std::string(verb.words);
   if (verb.name == "help") return join(verb_names(), " ");
   return std::string(verb.words);
 }
@@ -179,6 +173,16 @@ std::string zsh_action(const OptionRow& row) {
   return "";
 }
 
+std::string zsh_words_behind_verbs() {
+  std::string out;
+  for (const VerbRow& verb : verbs()) {
+    const std::string words = words_behind(verb);
+    if (words.empty()) continue;
+    out += "      " + std::string(verb.name) + ") compadd - " + words + "; return ;;\n";
+  }
+  return out;
+}
+
 std::string zsh_script() {
   std::string out =
       "#compdef horarun\n"
@@ -189,6 +193,15 @@ std::string zsh_script() {
       std::string(kHostLister) +
       ")\"})\n"
       "  _sequence compadd - $names\n"
+      "}\n"
+      // After the program, its own completion takes over.
+      "_horarun_arguments() {\n"
+      "  if (( CURRENT == 2 )); then\n"
+      "    case $words[1] in\n" +
+      zsh_words_behind_verbs() +
+      "    esac\n"
+      "  fi\n"
+      "  _normal\n"
       "}\n"
       "_horarun() {\n"
       "  local -a verbs\n"
@@ -206,8 +219,7 @@ std::string zsh_script() {
   }
   out +=
       "    '1:program:{ compadd -a verbs; _command_names }' \\\n"
-      // After the program, its own completion takes over.
-      "    '*::arguments:_normal'\n"
+      "    '*::arguments:_horarun_arguments'\n"
       "}\n"
       "_horarun \"$@\"\n";
   return out;

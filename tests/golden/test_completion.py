@@ -3,8 +3,11 @@
 
 import os
 import pathlib
+import pty
+import select
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -43,6 +46,8 @@ def test_bash_completes_values(tmp_path):
     assert complete(tmp_path, "--transport", "") == {"auto", "ssh", "command"}
     assert complete(tmp_path, "cache", "") == {"ls", "clean"}
     assert complete(tmp_path, "explain", "E_SSH_A") == {"E_SSH_AUTH"}
+    assert complete(tmp_path, "explain", "D_SH") == {"D_SHARED_MEMORY", "D_SHM"}
+    assert {"SIGKILL", "125", "xid79", "events"} <= complete(tmp_path, "explain", "")
 
 
 def test_bash_completes_hosts(tmp_path):
@@ -59,3 +64,40 @@ def test_the_shell_reads_its_script(tmp_path, shell):
     path = pathlib.Path(tmp_path, "script")
     path.write_text(script(shell))
     subprocess.run([program, "-n", path], check=True, timeout=60)
+
+
+def typed_in_zsh(tmp_path, line, wanted):
+    """What an interactive zsh makes of a line with tabs in it: its command's words are printed behind "GOT "."""
+    (tmp_path / "_horarun").write_text(script("zsh"))
+    setup = f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -D -u; horarun() {{ print -r -- GOT $* }}\n"
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(shutil.which("zsh"), ["zsh", "-f", "-i"], {"HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    try:
+        os.write(terminal, (setup + line + "\n").encode())
+        printed, end = b"", time.monotonic() + 60
+        while wanted.encode() not in printed and select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
+            printed += os.read(terminal, 4096)
+    finally:
+        os.close(terminal)
+        os.waitpid(child, 0)
+    return printed.decode()
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_completes_what_follows_a_verb(tmp_path):
+    wanted = "GOT explain D_SHARED_MEMORY"
+    assert wanted in typed_in_zsh(tmp_path, "horarun explain D_SHA\t", wanted)
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+def test_fish_completes_what_follows_a_verb(tmp_path):
+    (tmp_path / "script").write_text(script("fish"))
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {tmp_path}/script; complete -C 'horarun explain D_SHA'"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+    )
+    assert done.stdout.split() == ["D_SHARED_MEMORY"], done

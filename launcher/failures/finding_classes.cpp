@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A finding itself has the figures of its host; this is what all findings of a code have in common.
-#include "launcher/doctor/finding_classes.h"
+#include "launcher/failures/finding_classes.h"
 
-#include <algorithm>
-#include <iterator>
-#include <vector>
-
-#include "launcher/text/constant_name.h"
-#include "launcher/text/did_you_mean.h"
-#include "rendezvous/base/text.h"
-
-namespace hora::launcher::doctor {
+namespace hora::launcher {
 
 namespace {
 
@@ -61,23 +53,4 @@ constexpr FindingClass kClasses[] = {
 
 std::span<const FindingClass> finding_classes() { return kClasses; }
 
-bool is_finding_code(std::string_view code) { return constant_name(code).starts_with("D_"); }
-
-// In the form in which horarun explain prints its own classes.
-Result<std::string> explain_finding(std::string_view code) {
-  const std::string name = constant_name(code);
-  std::vector<std::string> known;
-  for (const FindingClass& row : kClasses) {
-    if (row.code == name) {
-      return name + ", found by horarun doctor\n\nCause: " + std::string(row.meaning) +
-             "\n\nFix:   " + std::string(row.fix) + "\n";
-    }
-    known.emplace_back(row.code);
-  }
-  const auto close = did_you_mean(name, known);
-  return make_error(ErrorCode::kUsage,
-                    "explain: unknown code " + quote(code) + " of horarun doctor" +
-                        (close.empty() ? "" : "; did you mean " + close.front() + "?"));
-}
-
-}  // namespace hora::launcher::doctor
+}  // namespace hora::launcher
