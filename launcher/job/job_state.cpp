@@ -9,6 +9,7 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/text/duration.h"
 
 namespace hora::launcher {
 
@@ -253,7 +254,8 @@ void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions)
                                          std::to_string(options_.start_timeout.count() / 1000) +
                                          " s (--start-timeout)");
   } else if (phase_ == Phase::kRunning && job_deadline_ && now >= *job_deadline_) {
-    time_out(failure::kTimeout, "the job ran longer than --timeout allows");
+    time_out(failure::kTimeout,
+             "the job ran longer than --timeout " + format_duration(*options_.timeout) + " allows");
   } else if (phase_ == Phase::kEnding && end_deadline_ && now >= *end_deadline_) {
     // Give up the hosts that did not confirm the end in time. Their agents end the ranks when the
     // lease runs out.

@@ -329,6 +329,11 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   job.working_directory = values.text("--wdir");
   job.ship_files = values.all("--ship");
   HORA_TRY(check_ship_names(job.ship_files));
+  if (!job.ship_files.empty() && !job.working_directory.empty()) {
+    return usage(
+        "--wdir cannot be used with --ship, whose files are in the folder where the ranks start; "
+        "another one takes: sh -c 'cd DIR && ...'");
+  }
   job.ship_environment = values.text("--ship-env");
   if (const auto most = parse_size(values.text("--ship-max-size"))) {
     job.ship_max_bytes = *most == 0 ? std::numeric_limits<std::uint64_t>::max() : *most;

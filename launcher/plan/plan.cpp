@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/text/few_names.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -28,14 +29,29 @@ std::string slots_by_host(const std::vector<Host>& hosts) {
   return few_names(out);
 }
 
+// The same hosts with room for all ranks, alike where they can be: "a:4,b:4". The slots of many
+// hosts would be more than anybody types: the first few stand for all.
+std::string enough_slots(const std::vector<Host>& hosts, int num_proc) {
+  constexpr std::size_t kShown = 4;
+  const auto count = static_cast<int>(hosts.size());
+  const int each = num_proc / count + (num_proc % count == 0 ? 0 : 1);
+  std::vector<std::string> out;
+  for (const Host& host : hosts) {
+    if (out.size() == kShown) return join(out, ",") + ",...";
+    out.push_back(format_host(Host{host.name, host.user, std::max(each, host.slots.value_or(0))}));
+  }
+  return join(out, ",");
+}
+
 // The message computes what would help, since this is the error that beginners meet first.
 Error too_few_slots(const std::vector<Host>& hosts, std::int64_t available, int num_proc) {
   std::string message = "-np " + std::to_string(num_proc) + " asks for " + ranks_text(num_proc) +
                         ", but the hosts offer " + slots_text(available) + " (" +
                         slots_by_host(hosts) + "). ";
-  message += "Give a host more slots (-H " +
-             format_host(Host{hosts[0].name, hosts[0].user, num_proc}) +
-             "), add hosts, use --slots-per-host N, or ask for fewer ranks.";
+  message +=
+      (hosts.size() == 1 ? "Give the host more slots (-H " : "Give the hosts more slots (-H ") +
+      enough_slots(hosts, num_proc) +
+      "), add hosts, use --slots-per-host N, or ask for fewer ranks.";
   return make_error(ErrorCode::kUsage, std::move(message));
 }
 

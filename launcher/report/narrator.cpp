@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
@@ -21,6 +22,14 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kComponent = "horarun";
+
+// With --ship the ranks' directory is a copy of what the user has here.
+std::function<bool(const std::string&)> files_seen_from(const JobSpec& spec) {
+  return [&spec](const std::string& path) {
+    const std::string whole = path.starts_with('/') ? path : spec.working_directory + "/" + path;
+    return ::access(whole.c_str(), F_OK) == 0;
+  };
+}
 
 }  // namespace
 
@@ -244,7 +253,7 @@ int Narrator::end(const EndedJob& job) {
   std::string text =
       describe_outcome(job.outcome, job.plan.hosts,
                        {start_table_, reach_words(spec_), strikes_, spec_.working_directory,
-                        gpu_faults_, spec_.programs, job.local});
+                        gpu_faults_, spec_.programs, job.local, files_seen_from(spec_)});
   if (!job.why_not_restarted.empty()) text += "  " + job.why_not_restarted + "\n";
   const bool is_over = job.restart.empty();
   if (is_over && !spec_.report_file.empty()) write_report_of(job, text);

@@ -22,13 +22,19 @@ namespace hora::launcher {
 
 namespace {
 
+// Python marks by lines of carets what is wrong in the line above. Beside the few lines that are
+// shown they would push out the user's own.
+bool is_marker(std::string_view line) {
+  return line.find_first_not_of(" ^~") == std::string_view::npos;
+}
+
 // At most the last ten lines, indented.
 std::string quoted_tail(std::string text) {
   std::replace(text.begin(), text.end(), '\r', '\n');
   std::vector<std::string_view> lines;
   const std::string shown = visible(text);
   for (const std::string_view line : split(shown, '\n')) {
-    if (!line.empty()) lines.push_back(line);
+    if (!is_marker(line)) lines.push_back(line);
   }
   constexpr std::size_t kShown = 10;
   std::string out;
@@ -66,6 +72,21 @@ const char* limit_of(int signal) {
   return nullptr;
 }
 
+bool is_here(int host, const OutcomeContext& context) {
+  const auto index = static_cast<std::size_t>(host);
+  return host >= 0 && index < context.local.size() && context.local[index];
+}
+
+// To send a file along helps only where another machine has it.
+std::string hint_text(const StderrHint& hint, bool is_here) {
+  if (is_here && hint.id == "python-file") {
+    return "  what it means: there is no such script on this machine\n"
+           "  what to do: check its name, and the directory ('ls')\n";
+  }
+  return "  what it means: " + std::string(hint.meaning) +
+         "\n  what to do: " + std::string(hint.fix) + "\n";
+}
+
 std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
                        const OutcomeContext& context) {
   std::string text =
@@ -82,13 +103,15 @@ std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
         "  horarun did not send that signal; the kernel's out-of-memory killer may have (see dmesg "
         "on that host)\n";
   }
-  if (cause.exit.stage != SpawnStage::kNone) text += start_advice(cause.exit);
+  if (cause.exit.stage != SpawnStage::kNone) {
+    const bool has_it = !cause.exit.program.empty() && context.has_file(cause.exit.program);
+    text += start_advice(cause.exit, has_it);
+  }
   if (!cause.exit.last_operation.empty()) text += "  it " + cause.exit.last_operation + "\n";
   const std::string tail = quoted_tail(cause.exit.last_stderr);
   if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
   if (const StderrHint* hint = find_stderr_hint(cause.exit.last_stderr)) {
-    text += "  what it means: " + std::string(hint->meaning) +
-            "\n  what to do: " + std::string(hint->fix) + "\n";
+    text += hint_text(*hint, is_here(cause.host, context));
   }
   if (cause.exit.max_rss_bytes > 0) {
     char used[96];
@@ -136,8 +159,7 @@ std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
     return {};
   }
   const Host& host = hosts[static_cast<std::size_t>(cause.host)].host;
-  const auto index = static_cast<std::size_t>(cause.host);
-  const bool is_local = index < context.local.size() && context.local[index];
+  const bool is_local = is_here(cause.host, context);
   std::string command = is_local ? fill_local_command(row->proof, host)
                                  : fill_command(row->proof, context.reach, host);
   constexpr std::string_view kLook = "'ls -ld DIR'";

@@ -3,6 +3,7 @@
 // [pure]
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct OutcomeContext {
   std::vector<HostGpuFault> gpu_faults = {};
   std::vector<Program> programs = {};  // of a job that has several
   std::vector<bool> local = {};        // by host: it is this machine
+  // Whether a path, seen from working_directory, exists on the launcher's machine.
+  std::function<bool(const std::string& path)> has_file = [](const std::string&) { return false; };
 };
 
 // Empty for a job that succeeded and left nothing behind. Whole lines, without the program's name;

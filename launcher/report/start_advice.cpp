@@ -12,7 +12,7 @@ namespace hora::launcher {
 
 namespace {
 
-std::string advice_for_missing(const std::string& program) {
+std::string advice_for_missing(const std::string& program, bool has_it) {
   if (is_verb(program)) {
     return quote(program) + " is a verb of horarun only as the first word: horarun " + program +
            " ...";
@@ -26,17 +26,20 @@ std::string advice_for_missing(const std::string& program) {
   if (program.ends_with(".py") && program.find('/') == std::string::npos) {
     return quote(program) + " is a Python script; start it with: horarun ... python3 " + program;
   }
+  if (has_it && program.find('/') == std::string::npos) {
+    return quote(program) + " is in the working directory, not in PATH: horarun ... ./" + program;
+  }
   return {};
 }
 
 }  // namespace
 
-std::string start_advice(const RankExit& exit) {
+std::string start_advice(const RankExit& exit, bool has_it) {
   const FailureClass* row = find_failure_class(exit.code);
   if (row == nullptr) return {};
   const std::string program = visible_line(exit.program);
   std::string advice;
-  if (exit.code == failure::kProgramNotFound) advice = advice_for_missing(program);
+  if (exit.code == failure::kProgramNotFound) advice = advice_for_missing(program, has_it);
   if (exit.code == failure::kNotExecutable && program.ends_with(".py")) {
     advice = "Start it with: horarun ... python3 " + program +
              ". Or begin it with #!/usr/bin/env python3 and run chmod +x on it.";

@@ -8,7 +8,8 @@
 
 namespace hora::launcher {
 
-// Whole lines, the class first; empty for a class that is not known here.
-std::string start_advice(const RankExit& exit);
+// Whole lines, the class first; empty for a class that is not known here. `has_it`: the ranks'
+// directory has a file of that name, on the launcher's machine.
+std::string start_advice(const RankExit& exit, bool has_it);
 
 }  // namespace hora::launcher

@@ -82,6 +82,9 @@ TEST_CASE("A host with 0 slots is skipped") {
 TEST_CASE("Too few slots is an error that counts") {
   const std::string message = plan_error("a:2,b:1", 4);
   CHECK(message.find("-np 4 asks for 4 ranks, but the hosts offer 3 slots (a:2, b:1)") == 0);
+  CHECK(message.find("Give the hosts more slots (-H a:2,b:2), add hosts") != std::string::npos);
+  CHECK(plan_error("a:1", 4).find("Give the host more slots (-H a:4), add") != std::string::npos);
+  CHECK(plan_error("n[1-6]:1", 7).find("(-H n1:2,n2:2,n3:2,n4:2,...)") != std::string::npos);
   CHECK(plan_error("a:0", 0).find("no host has a slot (a:0)") == 0);
   CHECK(plan_error("n[1-200000]:65536", 0).find("at most 1000000 ranks") != std::string::npos);
   CHECK_FALSE(plan_job({}, 1));

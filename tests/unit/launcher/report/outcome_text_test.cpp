@@ -54,6 +54,43 @@ TEST_CASE("the failing rank, its host, its code and its last lines") {
           "  1 rank was terminated\n");
 }
 
+TEST_CASE("the lines by which Python marks a place leave room for the user's own") {
+  const std::string frame =
+      "  File \"lib.py\", line 1, in f\n    return g(x)\n           ^^^^~~^^\n";
+  const std::string text = describe_outcome(
+      rank_failure(3, 1,
+                   "  File \"train.py\", line 7\n" + frame + frame + frame + frame + "Error\n"),
+      kHosts, {});
+  CHECK(text.find("train.py") != std::string::npos);
+  CHECK(text.find('^') == std::string::npos);
+}
+
+TEST_CASE("a script that is missing on this machine cannot be sent from it") {
+  const JobOutcome outcome =
+      rank_failure(3, 2, "python3: can't open file '/work/trian.py': [Errno 2] No such file\n");
+  CHECK(describe_outcome(outcome, kHosts, {}).find("send it along with --ship") !=
+        std::string::npos);
+  OutcomeContext context;
+  context.local = {false, true};
+  const std::string text = describe_outcome(outcome, kHosts, context);
+  CHECK(text.find("no such script on this machine\n  what to do: check its name") !=
+        std::string::npos);
+  CHECK(text.find("--ship") == std::string::npos);
+}
+
+TEST_CASE("a program in the ranks' directory is told from one that is missing") {
+  JobOutcome outcome = rank_failure(3, 127);
+  outcome.cause->exit.stage = SpawnStage::kSearch;
+  outcome.cause->exit.code = failure::kProgramNotFound;
+  outcome.cause->exit.program = "run.sh";
+  OutcomeContext context;
+  CHECK(describe_outcome(outcome, kHosts, context).find("Install it on the host") !=
+        std::string::npos);
+  context.has_file = [](const std::string& path) { return path == "run.sh"; };
+  CHECK(describe_outcome(outcome, kHosts, context).find("horarun ... ./run.sh\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("in a job of several programs, the one that failed is named") {
   OutcomeContext context;
   context.programs = {{{"./a"}, 2, {}}, {{"python3", "-u", "serve.py", "--port", "1"}, 2, {}}};

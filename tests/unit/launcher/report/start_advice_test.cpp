@@ -7,11 +7,11 @@
 namespace hora::launcher {
 namespace {
 
-std::string advice_for(std::string_view code, const std::string& program) {
+std::string advice_for(std::string_view code, const std::string& program, bool has_it = false) {
   RankExit exit;
   exit.code = code;
   exit.program = program;
-  return start_advice(exit);
+  return start_advice(exit, has_it);
 }
 
 TEST_CASE("A program that was typed out of habit is told from one that is missing") {
@@ -29,6 +29,11 @@ TEST_CASE("A program that was typed out of habit is told from one that is missin
         advice_for(failure::kProgramNotFound, program).find("  [E_PROGRAM_NOT_FOUND] " + advice) ==
         0);
   }
+  CHECK(advice_for(failure::kProgramNotFound, "run.sh", true) ==
+        "  [E_PROGRAM_NOT_FOUND] 'run.sh' is in the working directory, not in PATH: horarun ... "
+        "./run.sh\n");
+  CHECK(advice_for(failure::kProgramNotFound, "train.py", true).find("python3 train.py") !=
+        std::string::npos);
   CHECK(advice_for(failure::kProgramNotFound, "python").find("python3.\n") != std::string::npos);
   CHECK(advice_for(failure::kNotExecutable, "./train.py").find("horarun ... python3 ./train.py.") !=
         std::string::npos);
