@@ -88,10 +88,12 @@ void settle_signals() {
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
 }
 
-// Prints the lines about each directory; goes on when one is not fit.
+// Prints the lines about each directory, or `nothing` where there is none about any; goes on when
+// one is not fit.
 template <typename Action>
-int for_each_cache(const std::string& head, Action action) {
+int for_each_cache(const std::string& head, const char* nothing, Action action) {
   int exit_code = kExitOk;
+  bool is_silent = true;
   for (const std::string& place : cache_places()) {
     const auto lines = action(place);
     if (!lines) {
@@ -99,8 +101,10 @@ int for_each_cache(const std::string& head, Action action) {
       exit_code = kExitFailed;
       continue;
     }
+    if (!lines->empty()) is_silent = false;
     for (const std::string& line : *lines) std::printf("%s%s\n", head.c_str(), line.c_str());
   }
+  if (is_silent && exit_code == kExitOk) std::printf("%s%s\n", head.c_str(), nothing);
   return exit_code;
 }
 
@@ -114,7 +118,8 @@ std::string take_head(std::span<const char* const>& words) {
 
 int list_caches(std::span<const char* const> words) {
   const std::string head = take_head(words);
-  return words.empty() ? for_each_cache(head, list_cache) : usage("list-cache takes --host alone");
+  return words.empty() ? for_each_cache(head, "nothing is kept", list_cache)
+                       : usage("list-cache takes --host alone");
 }
 
 int clean_caches(std::span<const char* const> words) {
@@ -123,8 +128,9 @@ int clean_caches(std::span<const char* const> words) {
   if (!options) return usage(options.error().message.c_str());
   const CleanRequest request{cache_limits(options->max_age_s, options->max_bytes), options->dry_run,
                              false, std::nullopt};
-  return for_each_cache(
-      head, [&request](const std::string& place) { return clean_cache(place, request); });
+  return for_each_cache(head, "nothing to remove", [&request](const std::string& place) {
+    return clean_cache(place, request);
+  });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <iterator>
 #include <utility>
 
 #include "launcher/agent/bundle_cache.h"
@@ -182,6 +183,19 @@ Status remove_notes(const CacheDirectory& directory) {
   return Ok{};
 }
 
+// What is gone by `removed`, and the room that it took alone: what entries share stays with the
+// last.
+std::string tell_removed(const std::string& path, const std::vector<CacheItem>& items,
+                         const std::vector<std::string>& removed) {
+  std::vector<CacheItem> left;
+  std::copy_if(items.begin(), items.end(), std::back_inserter(left), [&](const CacheItem& item) {
+    return std::find(removed.begin(), removed.end(), item.name) == removed.end();
+  });
+  return "removed " + std::to_string(removed.size()) +
+         (removed.size() == 1 ? " entry of " : " entries of ") + path + ": " +
+         format_size(total_bytes(items) - total_bytes(left));
+}
+
 // Others may be about to use it: then it is not empty, or they make it again.
 Status remove_directory(const std::string& path) {
   if (::rmdir(path.c_str()) == 0 || errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT) {
@@ -212,6 +226,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
     if (use && use->bundle != kCleaner) told.push_back(tell_kept(*directory, name, *use));
   };
   for (const std::string& name : choice.kept) tell(name, named(*entries, name).use);
+  std::vector<std::string> removed;
   for (const std::string& name : choice.remove) {
     if (request.dry_run) {
       const CacheItem& item = named(*entries, name).item;
@@ -224,8 +239,10 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
     const auto use = remove_unused(*directory, name);
     if (!use) return std::move(use).error();
     tell(name, *use);
+    if (!*use) removed.push_back(name);
   }
   if (request.dry_run) return told;
+  if (!removed.empty()) told.push_back(tell_removed(path, items_of(*entries), removed));
   HORA_TRY(remove_notes(*directory));
   if (!request.in_passing) HORA_TRY(remove_directory(path));
   return told;
@@ -258,8 +275,11 @@ Result<std::vector<std::string>> list_cache(const std::string& path) {
     add(total_bytes({item}), is_used ? use_text(*use) : age_text(item.unused),
         directory->entry_path(item.name));
   }
-  // Less than the sum, where entries share parts.
-  if (!entries->empty()) add(total_bytes(items_of(*entries)), "total", path);
+  if (entries->empty()) return lines;
+  std::uint64_t sum = 0;
+  for (const Entry& entry : *entries) sum += total_bytes({entry.item});
+  const std::uint64_t total = total_bytes(items_of(*entries));
+  add(total, "total", path + (total < sum ? " (what entries share counts once)" : ""));
   return lines;
 }
 

@@ -28,8 +28,8 @@ struct CleanRequest {
 
 // Answers what had to stay although it is beyond the limits, a line each; but for agents that clean
 // as well, on hosts that share the directory: who takes a program away from another host may end it
-// there, and that is not worth a word. Of a dry run: what would go, too. Removes the directory when
-// it is empty. One that is not there is clean.
+// there, and that is not worth a word. Then how much is gone; of a dry run, what would go. Removes
+// the directory when it is empty. One that is not there is clean.
 Result<std::vector<std::string>> clean_cache(const std::string& path, const CleanRequest& request);
 
 // The entries, oldest use first, a line each with size, last use and path; and what they take
