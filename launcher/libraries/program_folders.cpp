@@ -79,9 +79,10 @@ std::vector<std::string> program_folders(const std::string& program) {
 std::vector<std::string> wheel_folders(const std::string& program) {
   std::vector<std::string> folders;
   if (program.substr(0, 1) != "/") return folders;
-  for (const std::string& path : {program, real_path(program)}) {
-    add_wheels_below(folder_of(folder_of(path)), folders);
-  }
+  const std::string prefix = folder_of(folder_of(program));
+  const std::string real_prefix = folder_of(folder_of(real_path(program)));
+  add_wheels_below(prefix, folders);
+  if (real_prefix != prefix) add_wheels_below(real_prefix, folders);
   return folders;
 }
 
