@@ -9,9 +9,11 @@ import pwd
 import shutil
 import subprocess
 import time
+import uuid
 
 import pytest
 
+import jobs
 from elastic_training import PYTHON, Training
 from extra_sshd import ExtraSshd
 
@@ -178,10 +180,15 @@ def test_who_does_not_come_in_time_is_named(horarun, pod):
 
 
 def list_workers(*names):
-    """As the operator writes its script anew: a volume is changed by a link that is put in its place."""
+    """As the operator writes its script anew: a volume is changed by a link that is put in its place.
+
+    Returns the name of a file that is there once the new script has been run.
+    """
+    mark = f"/etc/mpi/.{uuid.uuid4().hex}"
     with open("/etc/mpi/.discover_hosts", "w") as file:
-        file.write("#!/bin/sh\n" + "".join(f"echo {name}\n" for name in names))
+        file.write(f"#!/bin/sh\n: >{mark}\n" + "".join(f"echo {name}\n" for name in names))
     os.replace("/etc/mpi/.discover_hosts", "/etc/mpi/discover_hosts.sh")
+    return mark
 
 
 @pytest.mark.skipif(
@@ -200,8 +207,10 @@ def test_an_elastic_job_follows_the_operators_script(horarun, shared, pod):
     list_workers(*pod.names)
     training.wait_for("goes on with 2", 2)
     pod.hosts.execute(2, "pkill", "-KILL", "-f", "/hora/agent-")
-    list_workers(pod.names[0])
+    mark = list_workers(pod.names[0])
     training.wait_for("goes on with 1")
+    # A worker that failed is taken back once it was not listed.
+    jobs.wait_until(lambda: os.path.exists(mark), "the script to be run without the worker")
     list_workers(*pod.names)
     training.wait_for("goes on with 2", 2)
     done = training.finish()

@@ -170,8 +170,9 @@ def test_hosts_that_do_not_share_a_folder(horarun, allocation, tmp_path, engine,
     by_host = collections.Counter(line for lines in done.ranks().values() for line in lines)
     assert by_host == SLOTS, done
     assert done.messages.count("not all hosts are reached by one step") == 1, done
-    why = "does not see the folder" if engine == "jsrun" else f"{WAYS[engine][1]} ended with status 1"
-    assert why in done.messages, done
+    # On a busy machine the wait for the tasks may end before the command that starts them.
+    why = "does not see the folder" if engine == "jsrun" else f"{WAYS[engine][1]} ended with status 1|has not dialled"
+    assert re.search(why, done.messages), done
 
 
 def kill_commands(job, name):
