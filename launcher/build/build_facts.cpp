@@ -65,7 +65,7 @@ std::string column(std::string text, std::size_t width) {
 std::string feature_line(const FeatureFact& fact) {
   std::string out = "    " + column(fact.name, 7) + column(yes_no(fact.built), 7) +
                     column(fact.built ? yes_no(fact.loads) : "", 7) +
-                    column(fact.version_built, 15) + column(fact.version_found, 12);
+                    column(fact.version_built, 15) + column(fact.version_found, 20);
   out += fact.path.empty() ? "-" : fact.path;
   if (!fact.note.empty()) out += "  " + fact.note;
   return out + "\n";
@@ -98,7 +98,7 @@ std::string vendor_line(const VendorFact& fact) {
 std::string verbose_text(const BuildFacts& facts) {
   std::string out = "\nFeatures:\n    ";
   out += column("", 7).replace(0, 1, " ") + column("built", 7) + column("loads", 7) +
-         column("built against", 15) + column("found here", 12) + "path\n";
+         column("built against", 15) + column("found here", 20) + "path\n";
   for (const FeatureFact& fact : facts.features) out += feature_line(fact);
   out += "\nProcessors of hosts:\n";
   for (const MachineFact& fact : facts.machines) out += machine_line(fact);
@@ -108,7 +108,7 @@ std::string verbose_text(const BuildFacts& facts) {
   if (!facts.runtime_error.empty()) out += "    does not load: " + facts.runtime_error + "\n";
   for (const auto& [id, backend] : facts.backends) {
     out += "    " + column(id, 7) + column(backend.loads ? "loads" : "does not load", 15);
-    out += column(backend.version, 12);
+    out += column(backend.version, 20);
     out += backend.usable ? "usable here" : "not usable here";
     if (!backend.why_not.empty()) out += ": " + backend.why_not;
     out += "\n";

@@ -419,8 +419,7 @@ constexpr OptionRow kRows[] = {
      .help = "make this Job, which --dry-run has printed and you have edited",
      .traits = kCommon | kOurs, .verbs = kVerbKubernetes, .excludes = "pods"},
     {.names = "--dial", .kind = kChoice, .metavar = "auto|yes|no", .group = kPods,
-     .help = "let pods connect to horarun, so that the job outlives connections through the API "
-             "server (default: if horarun itself is in a pod)",
+     .help = "let pods dial horarun, past the API server (auto: if it is in a pod)",
      .traits = kCommon | kOurs, .verbs = kVerbKubernetes},
     {.names = "--kubectl", .kind = kText, .metavar = "COMMAND", .group = kPods,
      .help = "the client: 'kubectl --context prod', oc, 'k3s kubectl'",
@@ -455,6 +454,9 @@ constexpr VerbHelp kVerbHelps[] = {
     {"--num-proc", kVerbKubernetes, "number of ranks (default: one for each pod, or for each GPU)"},
     {"--verbose", kVerbDoctor, "also print notes, and what is done"},
     {"--dry-run", kVerbCache, "clean: print what would go and exit"},
+    {"--older-than", kVerbCache, "clean: remove only what no job has used for TIME: 30d"},
+    {"--max-size", kVerbCache, "clean: remove the oldest until at most SIZE is left: 500M"},
+    {"--deep", kVerbDoctor, "import every framework and run a tiny operation"},
     {"--dry-run", kVerbKubernetes, "print the Job that would be made and exit"},
     {"--json", kVerbDoctor, "print the report as JSON"},
 };
@@ -467,6 +469,11 @@ std::string_view help_of(const OptionRow& row, Verb verb) {
     if ((text.verbs & verb) != 0 && text.option == long_name(row)) return text.help;
   }
   return row.help;
+}
+
+std::string_view heading_of(std::string_view group, Verb verb) {
+  const bool runs_programs = verb == kVerbLaunch || verb == kVerbKubernetes;
+  return group == kShow && !runs_programs ? "Other" : group;
 }
 
 std::span<const OptionRow> option_table() { return kRows; }

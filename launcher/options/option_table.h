@@ -71,6 +71,8 @@ std::string_view shown_name(const OptionRow& row);
 std::string_view long_name(const OptionRow& row);
 // What the option does for this verb.
 std::string_view help_of(const OptionRow& row, Verb verb);
+// What the group is called in the help of this verb.
+std::string_view heading_of(std::string_view group, Verb verb);
 // The row with this exact name ("-np", "--num-proc"), among those of the verb; nullptr when none.
 const OptionRow* find_option(std::string_view name, Verb verb);
 

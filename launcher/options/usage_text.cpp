@@ -160,7 +160,7 @@ std::string help_text(Verb verb, bool all) {
     bool is_first = true;
     for (const OptionRow& row : option_table()) {
       if (row.group != group || !is_shown(row, verb, all)) continue;
-      if (is_first) out += "\n" + std::string(group) + ":\n";
+      if (is_first) out += "\n" + std::string(heading_of(group, verb)) + ":\n";
       is_first = false;
       out += help_line(row, verb);
     }
