@@ -15,6 +15,7 @@
 
 #include "launcher/build/part_hash.h"
 #include "launcher/libraries/library_search.h"
+#include "rendezvous/os/paths.h"
 
 namespace hora::launcher {
 
@@ -23,15 +24,6 @@ namespace {
 constexpr std::string_view kFolder = "nccl";
 // NCCL for all GPUs that there are has a quarter of it; something else would be wrong.
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 30;
-
-std::string folder_of(const std::string& path) {
-  return path.substr(0, std::min(path.rfind('/'), path.size()));
-}
-
-std::string real_path(const std::string& path) {
-  const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), std::free);
-  return real ? real.get() : path;
-}
 
 bool begins_with(std::string_view text, std::string_view begin) {
   return text.substr(0, begin.size()) == begin;
@@ -65,11 +57,11 @@ std::string licence_in(const std::string& folder) {
 
 // Known places instead of a question to the package manager: it takes 0.1 s, at every launch.
 std::string licence_of(const std::string& library) {
-  const std::string prefix = folder_of(folder_of(library));  // of .../lib/libnccl.so.2
+  const std::string prefix = os::folder_of(os::folder_of(library));  // of .../lib/libnccl.so.2
   std::vector<std::string> folders;
   // A wheel: site-packages/nvidia/nccl/lib beside site-packages/nvidia_nccl_cu12-2.21.5.dist-info;
   // or several of NVIDIA's wheels in one prefix.
-  for (const std::string& beside : {folder_of(folder_of(prefix)), prefix + "/dist-info"}) {
+  for (const std::string& beside : {os::folder_of(os::folder_of(prefix)), prefix + "/dist-info"}) {
     const std::string wheel = first_name(beside, "nvidia_nccl");
     if (wheel.empty()) continue;
     folders.push_back(beside + "/" + wheel);
@@ -123,7 +115,7 @@ Result<FoundNccl> find_nccl(const std::vector<std::string>& folders) {
                       found.path + " has " + std::to_string(found.size_bytes >> 20) +
                           " MiB; at most " + std::to_string(kLargest >> 20) + " MiB are sent");
   }
-  found.licence = licence_of(real_path(found.path));
+  found.licence = licence_of(os::real_path(found.path));
   if (found.licence.empty()) {
     return make_error(ErrorCode::kNotFound, "no text of a licence was found for " + found.path +
                                                 ", without which it may not be passed on");

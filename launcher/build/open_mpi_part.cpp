@@ -19,6 +19,7 @@
 #include "launcher/libraries/library_search.h"
 #include "launcher/text/version.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/paths.h"
 
 namespace hora::launcher {
 
@@ -45,16 +46,9 @@ bool begins_as_one_of(std::string_view soname, const Names& names) {
   });
 }
 
-std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
-
-std::string real_path(const std::string& path) {
-  const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), std::free);
-  return real ? real.get() : path;
-}
-
 // The folder of the library's name, and of the file that it leads to.
 std::vector<std::string> folders_around(const FoundLibrary& library) {
-  return {folder_of(library.path), folder_of(real_path(library.path))};
+  return {os::folder_of(library.path), os::folder_of(os::real_path(library.path))};
 }
 
 // The name of a plug-in ends in ".so" and has no version; libraries for programs have one.
@@ -145,7 +139,7 @@ Status Collector::add_library(const FoundLibrary& library, const std::string& fo
       (part_.least_glibc.empty() || compare_versions(least, part_.least_glibc) > 0)) {
     part_.least_glibc = least;
   }
-  part_.packaged.push_back(real_path(library.path));
+  part_.packaged.push_back(os::real_path(library.path));
   return add_file(library.path, folder + "/" + library.soname);
 }
 

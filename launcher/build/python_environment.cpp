@@ -22,6 +22,7 @@
 #include "launcher/libraries/library_search.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/paths.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -34,19 +35,10 @@ const std::set<std::string_view>& system_folders() {
   return folders;
 }
 
-bool is_folder(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 bool is_program(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
          ::access(path.c_str(), X_OK) == 0;
-}
-
-std::string parent_of(const std::string& path) {
-  return path.substr(0, std::min(path.rfind('/'), path.size()));
 }
 
 bool lies_in(std::string_view path, const std::string& folder) {
@@ -218,9 +210,9 @@ Status examine_virtual(PythonEnvironment& environment, const std::string& text) 
   }
   // The program may be a link to where its installation is.
   const std::string real = real_path(environment.program);
-  const std::string base = parent_of(parent_of(real));
-  if (system_folders().count(base) > 0 || system_folders().count(parent_of(home)) > 0 ||
-      !is_folder(base + "/lib/python" + environment.version)) {
+  const std::string base = os::folder_of(os::folder_of(real));
+  if (system_folders().count(base) > 0 || system_folders().count(os::folder_of(home)) > 0 ||
+      !os::is_folder(base + "/lib/python" + environment.version)) {
     environment.uses_host_python = true;
   } else {
     environment.program = real;
@@ -243,7 +235,7 @@ Status examine_installation(PythonEnvironment& environment) {
   }
   environment.version = version_of_installation(environment.folder);
   if (environment.version.empty()) return not_one(environment.path, "it has no lib/python3.*");
-  environment.is_conda = is_folder(environment.folder + "/conda-meta");
+  environment.is_conda = os::is_folder(environment.folder + "/conda-meta");
   return Ok{};
 }
 
@@ -258,7 +250,7 @@ Result<PythonEnvironment> examine_environment(const std::string& path) {
   PythonEnvironment environment;
   environment.path = path;
   environment.folder = real_path(path);
-  if (!is_folder(environment.folder)) {
+  if (!os::is_folder(environment.folder)) {
     return make_error(ErrorCode::kUsage, path + ": no such folder");
   }
   if (const auto text = os::read_file(environment.folder + "/pyvenv.cfg")) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The kinds of words are told apart by how they look, so none needs an option of its own: numbers
+// are exit codes, names of signals stand for 128 + N, and the rest are codes of the two tables.
 #include "launcher/failures/explain.h"
 
 #include <signal.h>
@@ -128,6 +130,7 @@ Result<std::string> explain(std::string_view word) {
   for (const FindingClass& row : finding_classes()) {
     if (row.code == name || row.code == "D_" + name) return explain_finding(row);
   }
+  // The beginning that was left out would count as two mistakes.
   auto close = did_you_mean(name, explained_words());
   if (close.empty()) close = did_you_mean("E_" + name, explained_words());
   return make_error(ErrorCode::kUsage,

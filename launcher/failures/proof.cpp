@@ -3,18 +3,11 @@
 #include "launcher/failures/proof.h"
 
 #include "launcher/text/shell_words.h"
+#include "rendezvous/base/replace_all.h"
 
 namespace hora::launcher {
 
 namespace {
-
-// Continues after the replacement, which may contain the pattern.
-void replace_all(std::string& text, std::string_view what, std::string_view by) {
-  for (std::size_t at = text.find(what); at != std::string::npos;
-       at = text.find(what, at + by.size())) {
-    text.replace(at, what.size(), by);
-  }
-}
 
 // A --rsh command that says itself where host and command belong, such as srun's. The pattern is
 // "{ssh} {host} COMMAND"; COMMAND becomes one word, as when an agent is started.

@@ -13,8 +13,10 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/base/replace_all.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/paths.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -38,17 +40,6 @@ constexpr std::string_view kSystemFolders[] = {
 
 // No plug-in of any library needs so many; a circle ends by the set of names that were seen.
 constexpr std::size_t kMostLibraries = 512;
-
-std::string folder_of(std::string_view path) {
-  return std::string(path.substr(0, std::min(path.rfind('/'), path.size())));
-}
-
-void replace_all(std::string& text, std::string_view what, std::string_view by) {
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) {
-    text.replace(at, what.size(), by);
-    at += by.size();
-  }
-}
 
 // A file whose headers and names are read in many small pieces that lie side by side.
 class FileBlocks {
@@ -96,8 +87,8 @@ std::vector<std::string> run_path_folders(std::string_view run_path, std::string
   std::vector<std::string> folders;
   for (const std::string_view each : split(run_path, ':')) {
     std::string folder(each);
-    replace_all(folder, "${ORIGIN}", folder_of(path));
-    replace_all(folder, "$ORIGIN", folder_of(path));
+    replace_all(folder, "${ORIGIN}", os::folder_of(path));
+    replace_all(folder, "$ORIGIN", os::folder_of(path));
     if (folder.substr(0, 1) == "/" && folder.find('$') == std::string::npos) {
       folders.push_back(std::move(folder));
     }

@@ -13,6 +13,7 @@
 
 #include "launcher/libraries/library_search.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/paths.h"
 
 namespace hora::launcher {
 
@@ -20,15 +21,6 @@ namespace {
 
 // A folder of site-packages has some thousands; nothing of interest has more.
 constexpr std::size_t kMostNames = 4096;
-
-std::string folder_of(const std::string& path) {
-  return path.substr(0, std::min(path.rfind('/'), path.size()));
-}
-
-bool is_folder(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
 
 // Sorted; empty where there is no such folder.
 std::vector<std::string> names_in(const std::string& folder, std::string_view begin) {
@@ -47,7 +39,8 @@ std::vector<std::string> names_in(const std::string& folder, std::string_view be
 void add_wheels(const std::string& packages, std::vector<std::string>& folders) {
   for (const std::string& wheel : names_in(packages + "/nvidia", "")) {
     std::string folder = packages + "/nvidia/" + wheel + "/lib";
-    if (is_folder(folder) && std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+    if (os::is_folder(folder) &&
+        std::find(folders.begin(), folders.end(), folder) == folders.end()) {
       folders.push_back(std::move(folder));
     }
   }
@@ -63,11 +56,6 @@ void add_wheels_below(const std::string& prefix, std::vector<std::string>& folde
   }
 }
 
-std::string real_path(const std::string& path) {
-  const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), std::free);
-  return real ? real.get() : path;
-}
-
 }  // namespace
 
 std::vector<std::string> program_folders(const std::string& program) {
@@ -79,8 +67,8 @@ std::vector<std::string> program_folders(const std::string& program) {
 std::vector<std::string> wheel_folders(const std::string& program) {
   std::vector<std::string> folders;
   if (program.substr(0, 1) != "/") return folders;
-  const std::string prefix = folder_of(folder_of(program));
-  const std::string real_prefix = folder_of(folder_of(real_path(program)));
+  const std::string prefix = os::folder_of(os::folder_of(program));
+  const std::string real_prefix = os::folder_of(os::folder_of(os::real_path(program)));
   add_wheels_below(prefix, folders);
   if (real_prefix != prefix) add_wheels_below(real_prefix, folders);
   return folders;

@@ -25,6 +25,7 @@
 #include "launcher/options/usage_text.h"
 #include "launcher/text/did_you_mean.h"
 #include "launcher/text/duration.h"
+#include "launcher/text/usage_error.h"
 #include "launcher/text/verbs.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
@@ -34,8 +35,6 @@ namespace hora::launcher {
 namespace {
 
 using Arguments = std::vector<std::string>;
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // Help and version work whatever the configuration files say, even if they are broken.
 std::optional<ShowText> asks_for_help(const Spelled& spelled, Verb verb) {

@@ -4,13 +4,12 @@
 #include <utility>
 
 #include "launcher/text/duration.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // As in horovodrun, 0 or no value means the default.
 Status read_timeout(const OptionValues& values, const ProcessInputs& inputs, ElasticSpec& spec) {

@@ -7,6 +7,7 @@
 #include "launcher/engines/allocation_text.h"
 #include "launcher/engines/registry.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -14,8 +15,6 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kHostsCome{600'000};
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 bool names_hosts(const OptionValues& values) {
   return values.has("-H") || values.has("--hostfile") || values.has("--host-discovery-script") ||

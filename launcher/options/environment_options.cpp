@@ -10,13 +10,12 @@
 
 #include "launcher/plan/worker_environment.h"
 #include "launcher/text/spec_location.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // What is wrong with `name`; empty: nothing.
 std::string problem_with(std::string_view name) {

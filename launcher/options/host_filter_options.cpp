@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launcher/plan/host_filter.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -13,8 +14,6 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kDevices = "CUDA_VISIBLE_DEVICES";
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // The user's value would replace ours, which is what the option is about.
 bool sets_devices(const std::vector<EnvironmentVariable>& variables) {

@@ -21,6 +21,7 @@
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/text/size.h"
+#include "launcher/text/usage_error.h"
 #include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"
 
@@ -31,8 +32,6 @@ namespace {
 // Kubernetes' MPI Operator announces its way into the pods by this variable and value.
 constexpr std::string_view kKubexecVariable = "OMPI_MCA_plm_rsh_agent";
 constexpr std::string_view kKubexec = "/etc/mpi/kubexec.sh";
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 std::chrono::milliseconds duration_of(const OptionValues& values, std::string_view name,
                                       std::chrono::milliseconds otherwise) {

@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "launcher/text/duration.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // "any", "any:4711", "10.0.0.1", "10.0.0.1:4711", "[fe80::1]:4711"
 Result<ListenSpec> parse_door(const std::string& text) {

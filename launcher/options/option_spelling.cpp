@@ -9,6 +9,7 @@
 
 #include "launcher/options/peer_options.h"
 #include "launcher/text/did_you_mean.h"
+#include "launcher/text/usage_error.h"
 #include "launcher/text/verbs.h"
 #include "rendezvous/base/text.h"
 
@@ -19,8 +20,6 @@ namespace {
 bool starts_with(std::string_view text, std::string_view start) {
   return text.substr(0, start.size()) == start;
 }
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // Jobs come first: what they have in common with a verb is theirs.
 constexpr std::pair<Verb, std::string_view> kVerbWords[] = {

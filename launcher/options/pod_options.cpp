@@ -8,6 +8,7 @@
 
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -16,8 +17,6 @@ namespace {
 
 // Agents are sent through the API server, to all pods at once.
 constexpr std::chrono::milliseconds kAgentsStart{120'000};
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // The API server knows what units there are; this is to find a slip before anything is made.
 Result<std::string> read_quantity(const OptionValues& values, std::string_view option) {

@@ -14,6 +14,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/text/logical_lines.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -24,8 +25,6 @@ constexpr std::string_view kSeparator = ":";
 constexpr std::string_view kNumber = "--num-proc";
 // Nothing here changes where a rank runs, or how the ranks find each other.
 constexpr std::string_view kOwnOptions[] = {kNumber, "--env", "--env-file", "--module"};
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // "program 2 (./b)", counted as people do.
 std::string name_of(std::size_t number, const std::vector<std::string>& command) {

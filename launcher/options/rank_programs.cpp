@@ -14,6 +14,7 @@
 #include "launcher/plan/rank_list.h"
 #include "launcher/text/logical_lines.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -22,8 +23,6 @@ namespace {
 
 // Every host gets the words of every program.
 constexpr std::size_t kMostPrograms = 10'000;
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 struct Line {
   std::string place;              // "FILE:3"

@@ -5,13 +5,12 @@
 #include <string_view>
 
 #include "launcher/plan/rankfile.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 constexpr std::string_view kMapping = "rankfile:";
 

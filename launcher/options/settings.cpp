@@ -11,6 +11,7 @@
 #include "launcher/options/config_file.h"
 #include "launcher/text/constant_name.h"
 #include "launcher/text/did_you_mean.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -19,8 +20,6 @@ namespace {
 
 constexpr std::string_view kProjectFile = "hora.yaml";
 constexpr std::string_view kSystemFile = "/etc/hora/config.yaml";
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 Layer command_line_layer(const Spelled& typed) {
   Layer layer{"command line", {}};

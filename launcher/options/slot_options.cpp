@@ -13,13 +13,12 @@
 #include "launcher/options/elastic_options.h"
 #include "launcher/options/first_word.h"
 #include "launcher/options/rankfile_options.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 void read_slots(const OptionValues& values, JobSpec& job) {
   job.num_proc = values.count("-np").value_or(0);

@@ -10,13 +10,12 @@
 
 #include "launcher/text/few_names.h"
 #include "launcher/text/spec_location.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // Behind the last ':' of a term, unless that is part of an IPv6 address; npos: none.
 std::size_t colon_of(std::string_view term) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "launcher/text/shell_words.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
 
@@ -39,8 +40,6 @@ std::string common_network(const Words& addresses) {
 // From this many hosts on, Open MPI's tree of ssh connections is slower than opening all of them
 // from here.
 constexpr std::size_t kManyHosts = 64;
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;

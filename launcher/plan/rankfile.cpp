@@ -12,6 +12,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/text/few_names.h"
 #include "launcher/text/spec_location.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -19,8 +20,6 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kExpected = "expected 'rank N=HOST slot=CORES'";
-
-Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 std::string place_of(std::string_view path, std::size_t number) {
   return std::string(path) + ":" + std::to_string(number);

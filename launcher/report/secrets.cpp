@@ -8,6 +8,8 @@
 #include <array>
 #include <cctype>
 
+#include "rendezvous/base/replace_all.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -45,13 +47,6 @@ bool ends_value(char c) {
 std::size_t value_end(const std::string& text, std::size_t at) {
   while (at < text.size() && !ends_value(text[at])) ++at;
   return at;
-}
-
-void replace_all(std::string& text, const std::string& value) {
-  for (std::size_t at = text.find(value); at != std::string::npos;
-       at = text.find(value, at + kBlank.size())) {
-    text.replace(at, value.size(), kBlank);
-  }
 }
 
 // From BEGIN to END, or to the end of the text, as a tail may have been cut.
@@ -174,7 +169,7 @@ SecretFilter::SecretFilter(const std::vector<std::pair<std::string, std::string>
 std::string SecretFilter::clean(std::string text) const {
   // The values that are known for certain come first: a pattern might take a part of one and leave
   // a rest that no longer matches.
-  for (const std::string& value : values_) replace_all(text, value);
+  for (const std::string& value : values_) replace_all(text, value, kBlank);
   clean_pem(text);
   clean_addresses(text);
   clean_known_keys(text);

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small questions about paths.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace hora::os {
+
+// What stands before the last '/'; the path itself where there is none.
+std::string folder_of(std::string_view path);
+
+// Without links, "." and ".."; the path itself if it leads to nothing.
+std::string real_path(const std::string& path);
+
+// Follows links.
+bool is_folder(const std::string& path);
+
+}  // namespace hora::os
