@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -26,13 +27,42 @@ constexpr std::string_view kUsageLaunch =
     "       horarun bundle-report RECORD.json -o OUT.json\n"
     "Starts the ranks of a distributed job here and on other hosts.\n";
 
-constexpr std::string_view kExamples =
-    "\nExamples:\n"
-    "  horarun -np 4 python train.py\n"
-    "  horarun -np 8 -H a:4,b:4 python train.py\n"
-    "  horarun --hostfile hosts --ship train.py --output-filename logs python train.py\n"
-    "  horarun -np 4 -H a:2,b:2 --smoke\n"
-    "  horarun doctor -H a:2,b:2\n";
+struct Example {
+  std::string_view command;
+  std::string_view meaning;  // for the manual page
+};
+constexpr Example kExamples[] = {
+    {"horarun -np 4 python train.py", "Four ranks on this machine."},
+    {"horarun -np 8 -H a:4,b:4 python train.py", "Four ranks on each of the hosts a and b."},
+    {"horarun --hostfile hosts --ship train.py --output-filename logs python train.py",
+     "Copy the script to all hosts of a file, and keep the output of each rank in a file of its "
+     "own."},
+    {"horarun -np 4 -H a:2,b:2 --smoke", "Check every collective on these hosts."},
+    {"horarun doctor -H a:2,b:2", "Find out what would hold a job up there."},
+};
+
+// What horarun itself reads, or leaves behind.
+struct ManualEntry {
+  std::string_view name;
+  std::string_view meaning;
+};
+constexpr ManualEntry kVariables[] = {
+    {"HORARUN_NAME",
+     "The value of the option --name, such as HORARUN_START_TIMEOUT=60s. The "
+     "command line wins."},
+    {"HOROVOD_*, HORA_*", "Settings of the runtime; they reach the ranks."},
+    {"XDG_CONFIG_HOME, XDG_CACHE_HOME",
+     "Where the files below are, instead of in the home "
+     "directory."},
+};
+constexpr ManualEntry kFiles[] = {
+    {"hora.yaml, ~/.config/hora/config.yaml, /etc/hora/config.yaml",
+     "Options of the project, the user and the system; the first counts most. --show-config shows "
+     "where a value is from."},
+    {"~/.ssh/config, ~/.ssh/known_hosts", "How hosts are reached, and their keys, as for ssh."},
+    {"~/.cache/hora", "On hosts: what later jobs need. See horarun cache."},
+    {"~/.cache/hora-launcher", "On this machine: hashes of what was sent. May be removed."},
+};
 
 constexpr std::string_view kUsageCache =
     "usage: horarun cache ls [options]      the runtimes kept on the hosts, size and last use\n"
@@ -134,6 +164,14 @@ std::string roff_names(const OptionRow& row) {
   return out;
 }
 
+std::string roff_list(std::span<const ManualEntry> entries) {
+  std::string out;
+  for (const ManualEntry& entry : entries) {
+    out += ".TP\n\\fB" + roff(entry.name) + "\\fR\n" + roff(entry.meaning) + "\n";
+  }
+  return out;
+}
+
 std::string sentence(const OptionRow& row) {
   std::string out(row.help);
   if (!row.variable.empty()) {
@@ -165,7 +203,9 @@ std::string help_text(Verb verb, bool all) {
       out += help_line(row, verb);
     }
   });
-  if (verb == kVerbLaunch) out += kExamples;
+  if (verb != kVerbLaunch) return out;
+  out += "\nExamples:\n";
+  for (const Example& example : kExamples) out += "  " + std::string(example.command) + "\n";
   return out;
 }
 
@@ -205,8 +245,13 @@ std::string manual_page(const std::string& version) {
       "The program begins with the first word that is not an option; \\fB\\-\\-\\fR ends the "
       "options.\n"
       "Long options may be abbreviated while they stay unambiguous.\n";
+  out += ".SH VERBS\n";
+  for (const VerbRow& verb : verbs()) {
+    out += ".TP\n\\fB" + roff(verb.name) + "\\fR\n" + roff(verb.purpose) + "\n";
+  }
+  out += ".PP\n\\fBhorarun help\\fR \\fIverb\\fR says more.\n.SH OPTIONS\n";
   for_each_group([&](std::string_view group) {
-    out += ".SH " + roff(group) + "\n";
+    out += ".SS " + roff(group) + "\n";
     for (const OptionRow& row : option_table()) {
       if (row.group != group || row.has(kHidden)) continue;
       out += ".TP\n" + roff_names(row) + "\n" + roff(sentence(row)) + "\n";
@@ -219,8 +264,13 @@ std::string manual_page(const std::string& version) {
       "N ended it; 2 for a mistake on the command line; 124 when a time limit passed; 125 for a "
       "failure\n"
       "of horarun itself; 126 and 127 when the program cannot be executed or does not exist.\n"
-      ".SH SEE ALSO\n.BR ssh (1),\n.BR ssh_config (5)\n";
-  return out;
+      "\\fBhorarun explain\\fR says more of a code.\n";
+  out += ".SH ENVIRONMENT\n" + roff_list(kVariables) + ".SH FILES\n" + roff_list(kFiles);
+  out += ".SH EXAMPLES\n";
+  for (const Example& example : kExamples) {
+    out += ".TP\n\\fB" + roff(example.command) + "\\fR\n" + roff(example.meaning) + "\n";
+  }
+  return out + ".SH SEE ALSO\n.BR ssh (1),\n.BR ssh_config (5)\n";
 }
 
 std::string verb_reference() {

@@ -15,7 +15,7 @@ constexpr VerbRow kVerbs[] = {
      "collect all that is known of a job in one file"},
     {"cache", "ls|clean [options]", "list or remove the runtimes cached on hosts", "ls clean"},
     {"completion", "bash|zsh|fish", "print a completion script for that shell", "bash zsh fish"},
-    {"doctor", "[options]", "examine hosts: can they run jobs? (doctor.md)"},
+    {"doctor", "[options]", "examine hosts: can they run jobs?"},
     {"explain", "[code]", "explain a failure, a finding of doctor, an exit code or a signal",
      "events"},
     {"help", "[verb]", "the same as --help"},
