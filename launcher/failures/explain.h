@@ -11,8 +11,8 @@
 
 namespace hora::launcher {
 
-// Of "E_SSH_AUTH", also "ssh-auth"; "D_SHM"; "125"; "SIGKILL"; "xid79". An empty word gives the list
-// of exit codes and classes. A kUsage error names a word that is close.
+// Of "E_SSH_AUTH", also "ssh-auth"; "D_SHM"; "125"; "SIGKILL"; "xid79". An empty word gives the
+// list of exit codes and classes. A kUsage error names a word that is close.
 Result<std::string> explain(std::string_view word);
 
 // The words that have an explanation, in their first spelling. Of exit codes, those of horarun.

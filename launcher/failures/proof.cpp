@@ -21,6 +21,8 @@ std::string fill_template(const std::string& text, std::string reach) {
   return reach;
 }
 
+constexpr std::string_view kThere = "{ssh} {host} '";
+
 bool is_ssh(const std::string& reach) {
   const std::string program = reach.substr(0, reach.find(' '));
   return program == "ssh" || (program.size() > 4 && program.substr(program.size() - 4) == "/ssh");
@@ -31,6 +33,7 @@ bool is_ssh(const std::string& reach) {
 // The options with which horarun itself reached the host; without them the command may fail for
 // another reason.
 std::string reach_words(const JobSpec& spec) {
+  if (spec.listen) return {};
   if (!spec.rsh_command.empty()) return quote_shell_words(spec.rsh_command);
   std::vector<std::string> words{"ssh"};
   if (spec.ssh.port) words.insert(words.end(), {"-p", std::to_string(*spec.ssh.port)});
@@ -39,10 +42,12 @@ std::string reach_words(const JobSpec& spec) {
   return quote_shell_words(words);
 }
 
+// Its words stand in quotes there, as a shell on the host gets them.
+bool runs_on_host(std::string_view pattern) { return pattern.starts_with(kThere); }
+
 // What other patterns have behind {host} is ssh's own business, which its user has asked for.
 std::string fill_local_command(std::string_view pattern, const Host& host) {
-  constexpr std::string_view kThere = "{ssh} {host} '";
-  if (!pattern.starts_with(kThere)) return fill_command(pattern, "ssh", host);
+  if (!runs_on_host(pattern)) return fill_command(pattern, "ssh", host);
   pattern.remove_prefix(kThere.size());
   return std::string(pattern.substr(0, pattern.rfind('\'')));
 }

@@ -10,10 +10,14 @@
 
 namespace hora::launcher {
 
-// How this job reaches a host: "ssh -p 2222", or the words of --rsh.
+// How this job reaches a host: "ssh -p 2222", or the words of --rsh. Empty: the hosts dial horarun,
+// which has no way to them.
 std::string reach_words(const JobSpec& spec);
 
-// The same for a host that is this machine: the command alone.
+// Whether a command of the table runs on the host: "{ssh} {host} 'uptime'".
+bool runs_on_host(std::string_view pattern);
+
+// The same for whoever is on that host: the command alone.
 std::string fill_local_command(std::string_view pattern, const Host& host);
 
 // A command from a table with "{ssh}" and "{host}" filled in; options of ssh behind "{ssh}" are

@@ -75,6 +75,16 @@ constexpr StderrHint kHints[] = {
      "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
     {"python-by-sh", "import: command not found", "the script has no #! line, so sh ran it",
      "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
+    {"init-waits", "to start (HOROVOD_GLOO_TIMEOUT_SECONDS",
+     "these ranks have not called init() in time: they are slow, hang before it, or their program "
+     "does not call it",
+     "run again and press Ctrl-\\, which shows where they stand; every program of a job has to "
+     "call "
+     "init()"},
+    {"init-of-others", "joining the job: connecting to rank 0",
+     "rank 0 did not let this rank in: it waits for one that has not called init(), or a firewall "
+     "is in between",
+     "look at what rank 0 says; horarun doctor tries the connections"},
     {"address-in-use", "Address already in use", "the port is taken, perhaps by an earlier job",
      "let the launcher choose: leave MASTER_PORT alone; ss -ltnp shows the owner"},
     {"refused", "Connection refused",

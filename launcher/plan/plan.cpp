@@ -33,6 +33,7 @@ std::string slots_by_host(const std::vector<Host>& hosts) {
 // hosts would be more than anybody types: the first few stand for all.
 std::string enough_slots(const std::vector<Host>& hosts, int num_proc) {
   constexpr std::size_t kShown = 4;
+  // Rounded up: the slots that are too many do no harm.
   const auto count = static_cast<int>(hosts.size());
   const int each = num_proc / count + (num_proc % count == 0 ? 0 : 1);
   std::vector<std::string> out;

@@ -160,19 +160,23 @@ std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
   }
   const Host& host = hosts[static_cast<std::size_t>(cause.host)].host;
   const bool is_local = is_here(cause.host, context);
-  std::string command = is_local ? fill_local_command(row->proof, host)
-                                 : fill_command(row->proof, context.reach, host);
+  // Who cannot reach the host can still tell its user what to type there.
+  const bool is_out_of_reach = !is_local && context.reach.empty();
+  if (is_out_of_reach && !runs_on_host(row->proof)) return {};
+  std::string command = is_local || is_out_of_reach ? fill_local_command(row->proof, host)
+                                                    : fill_command(row->proof, context.reach, host);
   constexpr std::string_view kLook = "'ls -ld DIR'";
   const std::size_t at = command.find(kLook);
   if (at != std::string::npos && !context.working_directory.empty()) {
     const std::string look = "ls -ld " + quote_shell_words({context.working_directory});
     command.replace(at, kLook.size(), quote_shell_words({look}));
   }
-  if (is_local && !context.working_directory.empty()) {
+  if ((is_local || is_out_of_reach) && !context.working_directory.empty()) {
     constexpr std::string_view kLookHere = "ls -ld DIR";
     if (command == kLookHere) command = "ls -ld " + quote_shell_words({context.working_directory});
   }
-  return "  try: " + visible(command) + "\n";
+  return (is_out_of_reach ? "  try on " + visible(host.name) + ": " : "  try: ") +
+         visible(command) + "\n";
 }
 
 std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,

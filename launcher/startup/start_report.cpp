@@ -35,7 +35,9 @@ std::string start_timeout_text(const StartBoard& board, StartBoard::TimePoint no
     text += "  " + entry.first;
     if (entry.count > 1) text += " and " + std::to_string(entry.count - 1) + " more";
     text += " (" + std::string(stage_name(stage)) + "): " + std::string(advice.cause) + "\n";
-    if (!advice.command.empty()) {
+    // Hosts that dial horarun cannot be tried from here.
+    const bool has_way = !reach.empty() || advice.command.find("{ssh}") == std::string_view::npos;
+    if (!advice.command.empty() && has_way) {
       text += "    try: " + fill_command(advice.command, reach, Host{entry.first, "", {}}) + "\n";
     }
   }

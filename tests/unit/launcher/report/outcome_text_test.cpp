@@ -343,4 +343,12 @@ TEST_CASE("on this machine a command needs no ssh") {
   outcome.cause->failure.code = failure::kBind;
   CHECK(describe_outcome(outcome, kHosts, context).find("  try: grep Cpus_allowed_list /proc") !=
         std::string::npos);
+  // A host that has dialled: nobody can be told to go there by ssh.
+  outcome.cause->failure.code = failure::kCwd;
+  context.local = {};
+  context.reach.clear();
+  CHECK(describe_outcome(outcome, kHosts, context).find("  try on node2: ls -ld '/my dir'\n") !=
+        std::string::npos);
+  outcome.cause->failure.code = failure::kConnect;
+  CHECK(describe_outcome(outcome, kHosts, context).find("try") == std::string::npos);
 }

@@ -106,6 +106,12 @@ TEST_CASE("hints: the narrow pattern wins, every row says what it means and what
         "cuda-memory");
   CHECK(find_stderr_hint("x.so: undefined symbol: ncclCommResume")->id == "nccl-symbol");
   CHECK(find_stderr_hint("x.so: undefined symbol: foo")->id == "symbol");
+  CHECK(find_stderr_hint("InitError: joining the job: timed out waiting for ranks 3 to start "
+                         "(HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit)")
+            ->id == "init-waits");
+  CHECK(
+      find_stderr_hint("joining the job: connecting to rank 0 at a:1: receiving: timed out")->id ==
+      "init-of-others");
   CHECK(find_stderr_hint("all is well") == nullptr);
 }
 

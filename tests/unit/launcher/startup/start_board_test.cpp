@@ -209,6 +209,8 @@ TEST_CASE("A proof goes the way that the job went") {
         "srun '--nodelist=a' sh -c true");
   CHECK(fill_command("{ssh} {host} 'uptime; dmesg | tail'", reach_words(spec), host) ==
         "srun '--nodelist=a' sh -c 'uptime; dmesg | tail'");
+  spec.listen.emplace();
+  CHECK(reach_words(spec).empty());
 }
 
 }  // namespace
