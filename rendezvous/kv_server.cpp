@@ -85,7 +85,6 @@ class KvServer::Impl {
         options_(std::move(options)),
         listeners_(std::move(listeners)),
         context_{service, options_} {
-    context_.scratch.resize(kReadBytes);
     if (options_.max_connections == 0) options_.max_connections = connection_limit();
     // At least half of the places are for authenticated clients.
     options_.max_unauthenticated =
@@ -190,6 +189,9 @@ class KvServer::Impl {
   }
 
   void add_connection(net::Accepted accepted) {
+    // With the first connection: many programs have no use for a rendezvous, and to clear the
+    // memory costs a launch more than the listener.
+    if (context_.scratch.empty()) context_.scratch.resize(kReadBytes);
     // Ids are never reused, so a late reply cannot reach another client.
     const KvService::ClientId id = next_id_++;
     auto stream = options_.make_stream ? options_.make_stream(std::move(accepted.fd))

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -39,27 +40,6 @@ bool read_at(const os::Fd& file, std::uint64_t offset, void* into, std::size_t s
          ::pread(file.get(), into, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
 }
 
-// The names of the versions that a library defines, and of its symbols, one after the other.
-std::string version_names(const std::string& path) {
-  const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  Elf64_Ehdr header{};
-  if (!file.valid() || !read_at(file, 0, &header, sizeof header) ||
-      header.e_shnum > kMostSections) {
-    return {};
-  }
-  std::vector<Elf64_Shdr> sections(header.e_shnum);
-  if (!read_at(file, header.e_shoff, sections.data(), sections.size() * sizeof(Elf64_Shdr))) {
-    return {};
-  }
-  for (const Elf64_Shdr& section : sections) {
-    if (section.sh_type != SHT_GNU_verdef || section.sh_link >= sections.size()) continue;
-    const Elf64_Shdr& names = sections[section.sh_link];
-    std::string text(std::min<std::uint64_t>(names.sh_size, kMostNames), '\0');
-    return read_at(file, names.sh_offset, text.data(), text.size()) ? text : std::string();
-  }
-  return {};
-}
-
 // glibc defines a version for each release that brought a symbol, and nearly each did. 0: none.
 int newest_release(std::string_view names) {
   constexpr std::string_view kPrefix = "GLIBC_2.";
@@ -74,6 +54,43 @@ int newest_release(std::string_view names) {
     newest = std::max(newest, release);
   }
   return newest;
+}
+
+// By pieces: the names are larger than all else that the agent reads, and need no memory of their
+// own.
+int newest_release_in(const os::Fd& file, std::uint64_t offset, std::uint64_t size) {
+  constexpr std::size_t kLongest = 32;  // of a version's name, at the end of a piece
+  std::array<char, 4096> piece;
+  int newest = 0;
+  for (std::uint64_t done = 0; done < size;) {
+    const auto count = std::min<std::uint64_t>(size - done, piece.size());
+    if (!read_at(file, offset + done, piece.data(), count)) return 0;
+    newest = std::max(newest, newest_release({piece.data(), count}));
+    if (count < piece.size()) break;
+    done += count - kLongest;
+  }
+  return newest;
+}
+
+// By the names of the versions that a library defines, which lie among those of its symbols.
+int newest_release_of(const std::string& path) {
+  const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Elf64_Ehdr header{};
+  if (!file.valid() || !read_at(file, 0, &header, sizeof header) ||
+      header.e_shnum > kMostSections) {
+    return 0;
+  }
+  std::vector<Elf64_Shdr> sections(header.e_shnum);
+  if (!read_at(file, header.e_shoff, sections.data(), sections.size() * sizeof(Elf64_Shdr))) {
+    return 0;
+  }
+  for (const Elf64_Shdr& section : sections) {
+    if (section.sh_type != SHT_GNU_verdef || section.sh_link >= sections.size()) continue;
+    const Elf64_Shdr& names = sections[section.sh_link];
+    return newest_release_in(file, names.sh_offset,
+                             std::min<std::uint64_t>(names.sh_size, kMostNames));
+  }
+  return 0;
 }
 
 }  // namespace
@@ -95,7 +112,7 @@ std::string c_library(const std::string& root) {
     folders.insert(folders.begin(), std::string(path.substr(0, path.rfind('/'))));
   }
   for (const std::string& folder : folders) {
-    const int release = newest_release(version_names(folder + "/libc.so.6"));
+    const int release = newest_release_of(folder + "/libc.so.6");
     if (release > 0) return "glibc 2." + std::to_string(release);
   }
   return {};

@@ -59,6 +59,12 @@ int l3_of(const std::string& folder) {
   return -1;
 }
 
+// One file instead of a directory for each CPU, on most machines.
+bool has_numa() {
+  const std::string online = line_in("/sys/devices/system/node/online");
+  return !online.empty() && online != "0";
+}
+
 // A CPU's directory has an entry "nodeN" for its NUMA node. Machines without NUMA have none.
 int node_of(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
@@ -77,6 +83,7 @@ int node_of(const std::string& folder) {
 std::vector<CpuPlace> usable_cpu_places(bool with_caches) {
   std::vector<CpuPlace> places;
   const auto mask = current_mask();
+  const bool numa = has_numa();
   for (std::size_t cpu = 0; cpu < mask.size() * kWordBits; ++cpu) {
     if ((mask[cpu / kWordBits] >> (cpu % kWordBits) & 1) == 0) continue;
     const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
@@ -85,7 +92,7 @@ std::vector<CpuPlace> usable_cpu_places(bool with_caches) {
     const int package = number_in(folder + "/topology/physical_package_id", 0);
     // core_id is only unique within one package.
     place.core = package * 100'000 + number_in(folder + "/topology/core_id", static_cast<int>(cpu));
-    place.node = node_of(folder);
+    if (numa) place.node = node_of(folder);
     place.package = package;
     if (with_caches) place.l3 = l3_of(folder);
     places.push_back(place);

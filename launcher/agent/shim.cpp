@@ -167,7 +167,8 @@ int run_with_shim(const std::function<int(ShimState&, os::Fd)>& agent_main) {
   void* page =
       ::mmap(nullptr, sizeof(ShimState), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return fail("mapping a page");
-  auto* share = new (page) ShimState{};
+  // Not cleared: the kernel did that, and most of its pages are never touched.
+  auto* share = new (page) ShimState;
   share->patience_ms = 60'000;
   fill_mark(share->mark);
 

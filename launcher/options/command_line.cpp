@@ -456,13 +456,15 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
     return usage("no program to run; expected: horarun [options] program [arguments], or --help");
   }
   // A program whose name is a verb can still be run as ./doctor or after "--".
-  // These two came later than programs of their names, which win.
-  const bool is_program = inputs.has_program && inputs.has_program(arguments.front());
-  if (arguments.front() == "help" && !is_program) {
+  // These two came later than programs of their names, which win. Nothing else is searched for.
+  const auto is_program = [&] {
+    return inputs.has_program && inputs.has_program(arguments.front());
+  };
+  if (arguments.front() == "help" && !is_program()) {
     auto asked = read_help({arguments.begin() + 1, arguments.end()});
     if (!asked) return std::move(asked).error();
     arguments = std::move(*asked);
-  } else if (arguments == Arguments{"version"} && !is_program) {
+  } else if (arguments == Arguments{"version"} && !is_program()) {
     arguments = {"--version"};
   }
   const std::string first = arguments.front();

@@ -258,7 +258,7 @@ int Narrator::end(const EndedJob& job) {
   const bool is_over = job.restart.empty();
   if (is_over && !spec_.report_file.empty()) write_report_of(job, text);
   const std::string lost = lost_records_text(lost_);
-  if (is_over) events_.take(job_end(job, text + lost));
+  if (is_over && events_.listens()) events_.take(job_end(job, text + lost));
   if (!text.empty()) tell(text);
   if (!lost.empty()) tell(lost);
   if (!is_over) tell_restart(job);
