@@ -213,7 +213,7 @@ std::string DialServer::standing() {
   return out;
 }
 
-void DialServer::say_goodbye(int exit_code) {
+bool DialServer::say_goodbye(int exit_code) {
   run_on_loop([&] {
     close_door();
     std::vector<PeerId> strangers;
@@ -232,7 +232,7 @@ void DialServer::say_goodbye(int exit_code) {
   // Whoever closes with bytes unread resets the connection, and the last frame with it: so the
   // machines hang up.
   std::unique_lock lock(mutex_);
-  all_gone_.wait_for(lock, kGoodbyePatience, [this] { return connected_ == 0; });
+  return all_gone_.wait_for(lock, kGoodbyePatience, [this] { return connected_ == 0; });
 }
 
 // The kernel refuses who comes from now on, and --join says what that means.

@@ -60,8 +60,9 @@ class DialServer {
   // Hangs up on all machines that have joined; those in use are lost, by `why`.
   void drop_all(const std::string& why);
 
-  // Tells all machines that the job is over, and waits a moment for them to hang up.
-  void say_goodbye(int exit_code);
+  // Tells all machines that the job is over, and waits a moment for them to hang up; whether they
+  // have.
+  bool say_goodbye(int exit_code);
 
  private:
   class DialTransport;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "launcher/process/env_words.h"
+#include "launcher/process/guard.h"
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
 #include "launcher/protocol/exit_code.h"
@@ -73,16 +74,17 @@ std::vector<char*> environment_of(const CommandWords& command) {
 
 // A client on a dead link would outlive a launcher that was killed.
 Result<PipedChild> PipedChild::start(const std::vector<std::string>& argv, bool one_socket) {
-  return start_as(argv, one_socket, /*die_with_parent=*/true);
+  return start_as(argv, one_socket, std::nullopt);
 }
 
-Result<PipedChild> PipedChild::start_unbound(const std::vector<std::string>& argv) {
-  return start_as(argv, /*one_socket=*/false, /*die_with_parent=*/false);
+Result<PipedChild> PipedChild::start_guarded(const std::vector<std::string>& argv,
+                                             std::chrono::milliseconds patience) {
+  return start_as(argv, /*one_socket=*/false, patience);
 }
 
 // Resolving the program here, in the parent, gives an error that names the search path.
 Result<PipedChild> PipedChild::start_as(const std::vector<std::string>& argv, bool one_socket,
-                                        bool die_with_parent) {
+                                        Patience guarded) {
   const CommandWords command = without_env(argv);
   const char* path = ::getenv("PATH");
   auto program =
@@ -113,16 +115,23 @@ Result<PipedChild> PipedChild::start_as(const std::vector<std::string>& argv, bo
   request.stdin_fd = in->theirs.get();
   request.stdout_fd = one_socket ? in->theirs.get() : out.theirs.get();
   request.stderr_fd = err->theirs.get();
-  request.die_with_parent = die_with_parent;
+  request.die_with_parent = true;
   request.want_pidfd = true;
-  SpawnOutcome outcome = spawn(request);
-  if (!outcome.ok()) {
+  Guarded outcome;
+  if (guarded) {
+    outcome = guard_program(request, {out.ours.get(), err->ours.get()}, *guarded);
+  } else {
+    SpawnOutcome spawned = spawn(request);
+    outcome = {spawned.pid, std::move(spawned.pidfd), {}, spawned.failed_stage, spawned.errnum};
+  }
+  if (outcome.failed_stage != SpawnStage::kNone) {
     return errno_error(outcome.errnum,
                        std::string(spawn_stage_name(outcome.failed_stage)) + " " + *program);
   }
   PipedChild child;
   child.pid_ = outcome.pid;
   child.pidfd_ = std::move(outcome.pidfd);
+  child.lifeline_ = std::move(outcome.lifeline);
   child.stdin_fd = std::move(in->ours);
   child.stdout_fd = std::move(out.ours);
   child.stderr_fd = std::move(err->ours);
@@ -138,6 +147,7 @@ PipedChild& PipedChild::operator=(PipedChild&& other) noexcept {
   stdout_fd = std::move(other.stdout_fd);
   stderr_fd = std::move(other.stderr_fd);
   pidfd_ = std::move(other.pidfd_);
+  lifeline_ = std::move(other.lifeline_);
   // Moved-from objects keep no pid, so their destructor signals no process.
   status_ = std::exchange(other.status_, std::nullopt);
   pid_ = std::exchange(other.pid_, -1);
@@ -178,10 +188,18 @@ void PipedChild::ask_to_end() {
   if (pid_ > 0 && !status_) ::kill(-pid_, SIGTERM);
 }
 
+// Reaped by whoever adopts it.
+void PipedChild::leave() {
+  pid_ = -1;
+  end();
+}
+
 void PipedChild::end() {
   stdin_fd.reset();
   stdout_fd.reset();
   stderr_fd.reset();
+  pidfd_.reset();
+  lifeline_.reset();
   if (pid_ < 0) return;
   if (!status_) {
     // The pid and its group stay reserved until the child is reaped, so this signal cannot hit
@@ -190,7 +208,6 @@ void PipedChild::end() {
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
-  pidfd_.reset();
   pid_ = -1;
 }
 

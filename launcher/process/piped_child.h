@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,8 +20,10 @@ class PipedChild {
  public:
   // One socket for both stdin and stdout, when `one_socket` (a proxy); pipes otherwise.
   static Result<PipedChild> start(const std::vector<std::string>& argv, bool one_socket = false);
-  // One that outlives a launcher that is killed by force, for somebody else to end.
-  static Result<PipedChild> start_unbound(const std::vector<std::string>& argv);
+  // One that outlives a launcher that is killed by force: it has `patience` to end by itself, and
+  // then a guard ends it (launcher/process/guard.h).
+  static Result<PipedChild> start_guarded(const std::vector<std::string>& argv,
+                                          std::chrono::milliseconds patience);
   PipedChild() = default;
   PipedChild(PipedChild&& other) noexcept;
   PipedChild& operator=(PipedChild&& other) noexcept;
@@ -38,14 +41,18 @@ class PipedChild {
   // The same without reaping it: what it has left behind in its process group still ends with us.
   std::optional<int> ended() const;
   void ask_to_end();  // SIGTERM to its process group
+  // It goes on without us. Only for one with a guard, which sees to it.
+  void leave();
 
  private:
+  using Patience = std::optional<std::chrono::milliseconds>;
   static Result<PipedChild> start_as(const std::vector<std::string>& argv, bool one_socket,
-                                     bool die_with_parent);
+                                     Patience guarded);
   void end();
   pid_t pid_ = -1;
   std::optional<int> status_;
   os::Fd pidfd_;
+  os::Fd lifeline_;  // of the guard, whose pid is pid_ then
 };
 
 }  // namespace hora::launcher

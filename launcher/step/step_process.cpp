@@ -44,7 +44,7 @@ Result<std::optional<PipedChild>> StepProcess::begin_early(const EngineStep& eng
   if (!engine.folder.empty()) return std::optional<PipedChild>();
   auto command = step_command(engine, request);
   if (!command) return std::move(command).error();
-  auto child = PipedChild::start_unbound(*command);
+  auto child = PipedChild::start_guarded(*command, guard_patience(request));
   if (!child) return std::move(child).error();
   return std::optional<PipedChild>(*std::move(child));
 }
@@ -52,9 +52,7 @@ Result<std::optional<PipedChild>> StepProcess::begin_early(const EngineStep& eng
 // The tasks read their line when they run; until then the pipe keeps it.
 Status StepProcess::begin() {
   if (early_) {
-    auto guard = PipedChild::start_unbound(guard_command(request_, early_->pid()));
-    if (!guard) return std::move(guard).error();
-    guard_ = *std::move(guard);
+    is_guarded_ = true;
     HORA_TRY(step_.watch(*std::exchange(early_, {})));
   } else {
     auto command = step_command(engine_, request_);
@@ -68,6 +66,13 @@ Status StepProcess::begin() {
     step_.close_input();
   }
   return Ok{};
+}
+
+// The tasks have hung up. When the engine's daemons have noted that, a seventh of a short job's
+// time later, tells nobody anything.
+bool StepProcess::leave() {
+  if (is_guarded_) step_.leave();
+  return is_guarded_;
 }
 
 // Line by line; what a task's shell prints besides is no harm.

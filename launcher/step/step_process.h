@@ -32,6 +32,7 @@ class StepProcess : public Starter {
   void remove_files() override { files_.remove(); }
   void ask_to_end() override { step_.ask_to_end(); }  // passed on to the tasks by the command
   bool owns_helpers() const override { return true; }
+  bool leave() override;
 
  private:
   void on_output(std::string_view bytes);
@@ -47,11 +48,11 @@ class StepProcess : public Starter {
   Handlers handlers_;
   StepFiles files_;
   WatchedChild step_;
-  PipedChild guard_;  // of the step's command, should this process be killed
   std::string line_;  // of its output, not whole yet
   std::vector<std::unique_ptr<WatchedChild>> copies_;
   std::size_t under_way_ = 0;  // of those
   bool copy_failed_ = false;
+  bool is_guarded_ = false;
   std::string copy_words_;  // what the failed one said
 };
 

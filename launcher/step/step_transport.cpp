@@ -135,8 +135,9 @@ Status StepTransport::open(const std::vector<Host>& hosts) {
   return begun;
 }
 
-// The machines hang up, their tasks end, and with the last one the engine's command does. Who does
-// not is asked to, and killed at last.
+// The machines hang up, their tasks end, and with the last one the engine's command does: nobody
+// has to wait for that if all of them were there. Otherwise who does not end is asked to, and
+// killed at last.
 StepTransport::~StepTransport() {
   payloads_.close();
   if (!server_) return;
@@ -144,12 +145,15 @@ StepTransport::~StepTransport() {
     leaving_ = true;
     wanted_.clear();
   });
-  server_->say_goodbye(0);
+  bool left = false;
+  if (server_->say_goodbye(0)) {
+    run_on_loop([&] { left = awaited_.empty() && !told_ && step_->leave(); });
+  }
   const auto wait = [this] {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kEndPatience, [this] { return step_ended_; });
   };
-  if (!wait()) {
+  if (!left && !wait()) {
     run_on_loop([this] { step_->ask_to_end(); });
     (void)wait();
   }

@@ -53,12 +53,6 @@ constexpr std::string_view kScript =
     "[ -z \"$_v\" ] || _s=; "
     "exec \"$_a\" $_k \"$_n\" \"$_l\" \"$_s\"";
 
-// Parameters: a process group, and how many tenths of a second it gets to end by itself.
-constexpr std::string_view kGuard =
-    "read -r _x; _w() { _i=0; while [ $_i -lt $2 ]; do kill -0 -$1 2>/dev/null || exit 0; "
-    "sleep 0.1; _i=$((_i+1)); done; }; "
-    "_w $1 $2; kill -TERM -$1; _w $1 80; kill -KILL -$1";
-
 // All placeholders of one word in a single pass, so that no value is searched for another one.
 std::string fill(std::string_view word,
                  std::initializer_list<std::pair<std::string_view, std::string_view>> values) {
@@ -120,14 +114,8 @@ Result<std::vector<std::string>> step_command(const EngineStep& engine,
 
 // When the launcher is gone, the tasks end, and with them the engine's command. It is not killed:
 // Slurm would keep the step for seconds, because nobody takes the word that its tasks have ended.
-std::vector<std::string> guard_command(const StepRequest& request, std::int64_t group) {
-  const auto patience = request.grace + std::chrono::seconds(5);
-  return {"/bin/sh",
-          "-c",
-          std::string(kGuard),
-          "hora",
-          std::to_string(group),
-          std::to_string(patience / std::chrono::milliseconds(100))};
+std::chrono::milliseconds guard_patience(const StepRequest& request) {
+  return request.grace + std::chrono::seconds(5);
 }
 
 // In a directory that every host has, under a name that nobody can foresee.

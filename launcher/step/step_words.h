@@ -48,9 +48,8 @@ struct StepRequest {
 // The whole command that starts the step. Errors (kUsage): a host that could be taken for something
 // else.
 Result<std::vector<std::string>> step_command(const EngineStep& engine, const StepRequest& request);
-// The command that watches over the step's: it reads its stdin, which ends with the launcher, and
-// then sees to it that the process group `group` ends.
-std::vector<std::string> guard_command(const StepRequest& request, std::int64_t group);
+// How long the step's command may go on without the launcher before it is ended.
+std::chrono::milliseconds guard_patience(const StepRequest& request);
 // Where the engine is to put a copy of the file, and the command for that.
 std::string step_copies(const EngineStep& engine, const std::string& nonce);
 // The launcher's lines, in the engine's folder.

@@ -13,11 +13,18 @@
 
 namespace hora::launcher {
 
-WatchedChild::~WatchedChild() {
+WatchedChild::~WatchedChild() { unwatch_all(); }
+
+void WatchedChild::unwatch_all() {
   close_input();
   unwatch(child_.stdout_fd.get(), out_);
   unwatch(child_.stderr_fd.get(), err_);
   unwatch(child_.ended_fd(), end_);
+}
+
+void WatchedChild::leave() {
+  unwatch_all();
+  child_.leave();
 }
 
 Status WatchedChild::start(const std::vector<std::string>& argv) {

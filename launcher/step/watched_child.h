@@ -37,11 +37,13 @@ class WatchedChild {
   Status feed(std::shared_ptr<const std::string> bytes);
   void close_input();
   void ask_to_end() { child_.ask_to_end(); }
+  void leave();  // it goes on unwatched: PipedChild::leave(); no more calls
 
  private:
   bool read_all(os::Fd& fd, bool& watched, const std::function<void(std::string_view)>& tell);
   void write_input();
   void on_exit();
+  void unwatch_all();
   void unwatch(int fd, bool& watched);
 
   os::EventLoop& loop_;

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guard is a fork of this process, and no program of its own: it would have to be found and
+// started while the user waits. It does little, because another thread may have held any lock when
+// this one forked.
+#include "launcher/process/guard.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "launcher/protocol/exit_code.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/syscall_numbers.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{50};       // where the kernel has no pidfds
+constexpr std::chrono::milliseconds kEndPatience{8'000};  // from SIGTERM to SIGKILL
+
+// What the guard tells of the start.
+struct Report {
+  SpawnStage stage = SpawnStage::kNone;
+  int errnum = 0;
+};
+
+// Whoever held another end of the program's pipes, or of a connection, would keep it open.
+void close_all_but(std::array<int, 4> kept) {
+  std::sort(kept.begin(), kept.end());
+  int first = 0;
+  const auto close_until = [&first](int end) {
+    if (first < end && ::syscall(SYS_close_range, first, end - 1, 0) != 0) {
+      for (int fd = first; fd < std::min(end, 4096); ++fd) ::close(fd);  // Linux < 5.9
+    }
+    first = end + 1;
+  };
+  for (const int fd : kept) {
+    if (fd >= first) close_until(fd);
+  }
+  close_until(INT32_MAX);
+}
+
+// The program's end, as the guard's exit code. Waits until then, or until `deadline`.
+std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_point deadline) {
+  while (true) {
+    int status = 0;
+    const pid_t ended = ::waitpid(program, &status, WNOHANG);
+    if (ended == program) {
+      return WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of_signal(WTERMSIG(status));
+    }
+    if (ended < 0 && errno != EINTR) return int{kExitClientFailed};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) return std::nullopt;
+    auto pause = std::min(left, std::chrono::milliseconds{60'000});
+    if (pidfd < 0) pause = std::min(pause, kLookAgain);
+    pollfd watched[] = {{pidfd, POLLIN, 0}, {lifeline, POLLIN, 0}};  // negative ones are skipped
+    const int seen = ::poll(watched, 2, static_cast<int>(pause.count()));
+    if (seen > 0 && watched[1].revents != 0) return std::nullopt;
+  }
+}
+
+[[noreturn]] void guard(SpawnRequest request, std::array<int, 2> kept, int lifeline, int report_to,
+                        std::chrono::milliseconds patience) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "hora-guard");
+  request.new_session = false;
+  request.die_with_parent = false;
+  request.want_pidfd = true;
+  const SpawnOutcome program = spawn(request);
+  const Report report{program.failed_stage, program.errnum};
+  (void)!::write(report_to, &report, sizeof report);
+  if (!program.ok()) ::_exit(kExitCannotExecute);
+  const int pidfd = program.pidfd.get();
+  close_all_but({lifeline, pidfd, kept[0], kept[1]});
+  const auto for_ever = Clock::now() + std::chrono::hours(24 * 365 * 10);
+  auto code = wait_for(program.pid, pidfd, lifeline, for_ever);
+  if (!code) code = wait_for(program.pid, pidfd, -1, Clock::now() + patience);
+  if (!code) {
+    ::kill(0, SIGTERM);  // of which this process takes no notice
+    code = wait_for(program.pid, pidfd, -1, Clock::now() + kEndPatience);
+  }
+  // A program that has ended may have left processes that are none of ours to wait for.
+  if (!code) ::kill(0, SIGKILL);
+  ::_exit(code.value_or(kExitClientFailed));
+}
+
+// All signals are blocked in this thread meanwhile, and for good in the guard.
+class Blocked {
+ public:
+  Blocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~Blocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
+                      std::chrono::milliseconds patience) {
+  Guarded made;
+  int life[2] = {-1, -1}, told[2] = {-1, -1};
+  const bool have_pipes = ::pipe2(life, O_CLOEXEC) == 0 && ::pipe2(told, O_CLOEXEC) == 0;
+  const int pipes_errno = errno;
+  os::Fd guards_end(life[0]), report_end(told[0]), report_to(told[1]);
+  made.lifeline = os::Fd(life[1]);
+  const auto failed = [&made](SpawnStage stage, int errnum) {
+    made.failed_stage = stage;
+    made.errnum = errnum;
+    return std::move(made);
+  };
+  if (!have_pipes) return failed(SpawnStage::kDescriptors, pipes_errno);
+  {
+    const Blocked blocked;
+    made.pid = ::fork();
+    if (made.pid == 0) {
+      made.lifeline.reset();
+      guard(request, kept, guards_end.get(), report_to.get(), patience);
+    }
+  }
+  if (made.pid < 0) return failed(SpawnStage::kClone, errno);
+  report_to.reset();
+  Report report;
+  ssize_t got = 0;
+  while ((got = ::read(report_end.get(), &report, sizeof report)) < 0 && errno == EINTR) {
+  }
+  if (got != sizeof report) report = {SpawnStage::kClone, ECHILD};  // somebody has killed the guard
+  if (report.stage != SpawnStage::kNone) {
+    while (::waitpid(made.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return failed(report.stage, report.errnum);
+  }
+  made.pidfd = os::Fd(static_cast<int>(::syscall(SYS_pidfd_open, made.pid, 0)));
+  return made;
+}
+
+}  // namespace hora::launcher

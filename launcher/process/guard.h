@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process between this one and a program that may not be killed as soon as this one is gone: it
+// lets the program end by itself, and kills it when it does not.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <chrono>
+
+#include "launcher/process/spawn.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+struct Guarded {
+  // The guard's, which leads a session and a process group of both, and takes no signal but
+  // SIGKILL. It ends when the program does: with its exit code, or 128 + signal.
+  pid_t pid = -1;
+  os::Fd pidfd;  // only on Linux >= 5.3
+  // The program is on its own as soon as this is closed, as it is when this process is killed.
+  os::Fd lifeline;
+  SpawnStage failed_stage = SpawnStage::kNone;
+  int errnum = 0;
+};
+
+// Nothing of the program is left `patience` after the lifeline's end, and some seconds in which it
+// is asked to end. No moment is without a guard: this one starts it. Blocks until it has. `kept`
+// are our ends of the program's output: while the guard has them, too, a last word does not kill
+// it.
+Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
+                      std::chrono::milliseconds patience);
+
+}  // namespace hora::launcher
