@@ -22,6 +22,7 @@ struct Incoming {
   int rank = 0;       // global rank of the sender
   bool gone = false;  // the connection has ended; `bytes` says how. Once per rank, its last message
   std::string bytes;
+  bool cut_off = false;  // `gone` only because another rank is, which is reported itself
 };
 
 class TcpChannel;

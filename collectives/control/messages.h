@@ -23,12 +23,13 @@ enum class ControlMessage : std::uint8_t {
   kClose = 35,           // all ranks are finished: connections may be closed
   kInFull = 36,          // set, number: rank 0 has evicted that cache entry; send it in full
   kCall = 37,            // turn: a rank waits in the fast path; post there
+  kLost = 38,            // rank, text: that rank is gone, by which rank 0 was reached (tree_node.h)
 };
 
 // True for the messages after which the world cannot continue.
 inline bool ends_the_world(ControlMessage kind) {
   return kind == ControlMessage::kBroken || kind == ControlMessage::kFailed ||
-         kind == ControlMessage::kAbort;
+         kind == ControlMessage::kAbort || kind == ControlMessage::kLost;
 }
 
 inline std::string control_message(ControlMessage kind, std::string_view payload = {}) {

@@ -17,6 +17,8 @@
 #include <chrono>
 #include <utility>
 
+#include "collectives/control/tree_node.h"
+
 namespace hora::collectives {
 
 namespace {
@@ -24,6 +26,8 @@ namespace {
 // epoll's user data is a peer's index; these two values stand for the eventfd and the doorbell.
 constexpr std::uint32_t kWakeUp = 0xFFFFFFFFu;
 constexpr std::uint32_t kDoorbell = 0xFFFFFFFEu;
+// The number of the peer that stands for all ranks behind a tree node.
+constexpr int kTree = -1;
 
 // Rounded up: a wait must not end before its deadline.
 int milliseconds_until(Deadline deadline) {
@@ -60,11 +64,32 @@ TcpChannel::TcpChannel()
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_up_.get(), &event);
 }
 
+TcpChannel::~TcpChannel() = default;
+
+void TcpChannel::keep(std::unique_ptr<TreeNode> node) { node_ = std::move(node); }
+
+Status TcpChannel::add_tree(int size, os::Fd socket, FrameBuffer early, std::vector<Word> came,
+                            os::Fd alarm) {
+  HORA_TRY(add_peer(kTree, std::move(socket), std::move(early)));
+  peers_.back().at_end = 0;  // this rank itself
+  tree_size_ = size;
+  early_words_ = std::move(came);
+  alarm_ = std::move(alarm);
+  return Ok{};
+}
+
+Status TcpChannel::add_way_to_rank_0(int over, os::Fd socket, FrameBuffer early) {
+  HORA_TRY(add_peer(0, std::move(socket), std::move(early)));
+  peers_.back().at_end = over;
+  return Ok{};
+}
+
 Status TcpChannel::add_peer(int rank, os::Fd socket, FrameBuffer early) {
   if (!epoll_.valid() || !wake_up_.valid()) return errno_error(errno, "creating an epoll instance");
   watch_for_silence(socket.get());
   Peer peer;
   peer.rank = rank;
+  peer.at_end = rank;
   peer.socket = std::move(socket);
   peer.in = std::move(early);
   epoll_event event{};
@@ -162,7 +187,16 @@ void TcpChannel::read_from(Peer& peer) {
   }
 }
 
+void TcpChannel::send_by_tree(std::string_view passage) {
+  Peer& peer = *find(kTree);
+  if (peer.deaf) return;
+  append_frame(peer.out, passage);
+  write_to(peer);
+  watch(peer);
+}
+
 void TcpChannel::send(int rank, std::string_view bytes) {
+  if (is_behind_tree(rank)) return send_by_tree(passage_to({rank}, bytes));
   Peer* peer = find(rank);
   if (peer == nullptr || peer->deaf) return;
   append_frame(peer->out, bytes);
@@ -171,6 +205,12 @@ void TcpChannel::send(int rank, std::string_view bytes) {
 }
 
 void TcpChannel::send_to_all(const std::vector<std::int32_t>& ranks, std::string_view bytes) {
+  if (tree_size_ > 0) {  // and then nobody else is sent the same
+    Ranks sorted(ranks.begin(), ranks.end());
+    std::sort(sorted.begin(), sorted.end());
+    const bool all = static_cast<int>(sorted.size()) == tree_size_ - 1;
+    return send_by_tree(all ? passage_to_all(bytes) : passage_to(sorted, bytes));
+  }
   std::string frame;
   append_frame(frame, bytes);
   const auto shared = std::make_shared<const std::string>(std::move(frame));
@@ -193,7 +233,7 @@ Status TcpChannel::flush(int rank, Deadline deadline) {
     full.clear();
     int reader = -1;  // the first rank that does not read
     for (Peer& peer : peers_) {
-      if (rank >= 0 && peer.rank != rank) continue;
+      if (rank >= 0 && peer.rank != rank && peer.rank != kTree) continue;
       write_to(peer);
       watch(peer);
       if (!has_words(peer)) continue;
@@ -210,19 +250,34 @@ Status TcpChannel::flush(int rank, Deadline deadline) {
 
 void TcpChannel::collect(Peer& peer, std::vector<Incoming>& messages) {
   while (std::optional<std::string> message = peer.in.next()) {
-    messages.push_back({peer.rank, false, std::move(*message)});
+    if (peer.rank != kTree) {
+      messages.push_back({peer.rank, false, std::move(*message)});
+    } else if (auto words = decode_words(*message, tree_size_)) {
+      collect(std::move(*words), messages);
+    } else {
+      lose(peer, "it sent a malformed message");
+    }
   }
   // Whole messages come first, so that the caller sees them before the end of the peer.
   if (peer.in.broken()) lose(peer, "it sent a malformed message");
   if (peer.gone && !peer.reported) {
     peer.reported = true;
-    messages.push_back({peer.rank, true, peer.reason});
+    messages.push_back({peer.at_end, true, peer.reason});
+  }
+}
+
+void TcpChannel::collect(std::vector<Word> words, std::vector<Incoming>& messages) {
+  for (const Word& word : words) {
+    for (const std::int32_t rank : word.ranks) {
+      messages.push_back({rank, word.kind != Word::kSaid, word.text, word.kind == Word::kCutOff});
+    }
   }
 }
 
 std::vector<Incoming> TcpChannel::poll(Deadline deadline) {
   std::vector<Incoming> messages;
   // Messages that came with the handshake.
+  collect(std::exchange(early_words_, {}), messages);
   for (const std::size_t place : std::exchange(early_, {})) collect(peers_[place], messages);
   epoll_event events[64];
   const int count =
@@ -268,6 +323,7 @@ void TcpChannel::hang_up() {
 std::vector<int> TcpChannel::liveness_fds() const {
   std::vector<int> fds;
   for (const Peer& peer : peers_) fds.push_back(peer.socket.get());
+  if (alarm_.valid()) fds.push_back(alarm_.get());
   return fds;
 }
 

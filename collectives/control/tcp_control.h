@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control channel over TCP: a star whose centre is rank 0.
+// The control channel over TCP: a star whose centre is rank 0; in a large job a tree whose root is
+// rank 0 (tree_node.h).
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +34,19 @@ Result<os::Fd> open_control_listener(const IpAddress& address);
 // Twice a second `is_void`, if given, is asked whether some of them will never come (kUnavailable).
 Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self, Deadline deadline,
                                     std::function<bool()> is_void = {});
+// The same in a large job: some ranks come with those behind them.
+Result<ControlWorld> gather_tree(os::Fd listener, const ControlIdentity& self, Deadline deadline,
+                                 std::function<bool()> is_void = {});
 // Every other rank.
 Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
                                       Deadline deadline);
+
+// The next rank on the way to rank 0.
+struct WayToRank0 {
+  Endpoint where;
+  std::string over;  // for people
+  os::Fd listener;   // where those come who go by this rank; none: nobody does
+};
+Result<ControlWorld> join_tree(WayToRank0 way, const ControlIdentity& self, Deadline deadline);
 
 }  // namespace hora::collectives

@@ -98,6 +98,13 @@ class WireReader {
   }
   // Fails if there are more than `most`: a count of equal texts may be far larger than the message.
   std::vector<std::string> texts(std::size_t most);
+  // What has not been read.
+  std::string_view rest() const { return rest_; }
+  // For a field whose value is out of range.
+  void fail() {
+    ok_ = false;
+    rest_ = {};
+  }
 
  private:
   std::string_view take(std::uint64_t count) {
@@ -108,10 +115,6 @@ class WireReader {
     const std::string_view taken = rest_.substr(0, count);
     rest_.remove_prefix(count);
     return taken;
-  }
-  void fail() {
-    ok_ = false;
-    rest_ = {};
   }
 
   std::string_view rest_;

@@ -231,7 +231,8 @@ void Engine::handle(Incoming incoming) {
     case ControlMessage::kCall:
       well_formed = fast_path_.handle_call(payload);
       break;
-    // All three are about the end of the world; Shutdown weighs them against each other.
+    // All of these are about the end of the world; Shutdown weighs them against each other.
+    case ControlMessage::kLost:
     case ControlMessage::kBroken:
     case ControlMessage::kFailed:
     case ControlMessage::kAbort:

@@ -192,11 +192,10 @@ void FastPathDriver::call_for(LeaderFastPath& fast_path, int rank, std::uint64_t
   if (turn <= called_) return;
   called_ = turn;
   fast_path.call(turn);
-  const std::string call = turn_message(ControlMessage::kCall, turn);
-  for (int other = 1; other < links_.world.settings.size; ++other) {
-    // Over the control connections, which reach ranks of all hosts.
-    if (other != rank) links_.mailbox.channel().send(other, call);
-  }
+  std::vector<std::int32_t> others = links_.world.other_ranks();
+  std::erase(others, rank);
+  // Over the control connections, which reach ranks of all hosts.
+  links_.mailbox.channel().send_to_all(others, turn_message(ControlMessage::kCall, turn));
 }
 
 bool FastPathDriver::handle_call(std::string_view bytes) {

@@ -6,6 +6,7 @@
 #include "collectives/runtime/negotiator.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "collectives/control/messages.h"
@@ -21,7 +22,9 @@ constexpr std::chrono::milliseconds kLookOften{250};
 }  // namespace
 
 Negotiator::Negotiator(const Links& links) : links_(links) {
-  if (links_.world.coordinates()) coordinator_.emplace(links_.world.settings.size);
+  if (!links_.world.coordinates()) return;
+  coordinator_.emplace(links_.world.settings.size);
+  others_ = links_.world.other_ranks();
 }
 
 AgreedOp Negotiator::agreed_op(const Response* known, std::unique_ptr<Response> made,
@@ -210,16 +213,26 @@ void Negotiator::announce(std::vector<AgreedOp>& list) {
     same_for_all = same_for_all && each.response->agreed.process_set == 0 &&
                    (each.number != 0 || each.response->all_splits.empty());
   }
-  std::string bytes;
-  for (int rank = 1; rank < links_.world.settings.size; ++rank) {
-    if (rank == 1 || !same_for_all) bytes = encode_responses_for(rank, list);
-    if (bytes.empty()) continue;
-    links_.mailbox.channel().send(rank, control_message(ControlMessage::kResponses, bytes));
+  if (same_for_all) {
+    send_responses(others_, encode_responses_for(1, list));
+  } else {
+    // The ranks of a process set get the same: one message for all of them.
+    std::unordered_map<std::string, std::vector<std::int32_t>> by_bytes;
+    for (const std::int32_t rank : others_) {
+      by_bytes[encode_responses_for(rank, list)].push_back(rank);
+    }
+    for (const auto& [bytes, ranks] : by_bytes) send_responses(ranks, bytes);
   }
   // A rank that does not read is slow, not lost, unless the watchdog reports it.
   while (!links_.mailbox.channel().flush(-1, Clock::now() + kLookOften) &&
          links_.interruption.silent_ranks().empty() && !links_.interruption.stop_reason()) {
   }
+}
+
+void Negotiator::send_responses(const std::vector<std::int32_t>& ranks,
+                                const std::string& bytes) const {
+  if (bytes.empty()) return;
+  links_.mailbox.channel().send_to_all(ranks, control_message(ControlMessage::kResponses, bytes));
 }
 
 // Rank 0: decides by which number the response is sent, if it has one.

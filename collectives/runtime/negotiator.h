@@ -63,9 +63,11 @@ class Negotiator {
   static const Request* newly_asked(const AgreedOp& each);
   void learn(ProcessSet& set, AgreedOp& each);
   std::string encode_responses_for(int rank, const std::vector<AgreedOp>& list) const;
+  void send_responses(const std::vector<std::int32_t>& ranks, const std::string& bytes) const;
 
   Links links_;
   std::optional<Coordinator> coordinator_;   // rank 0
+  std::vector<std::int32_t> others_;         // rank 0: all others
   std::optional<Deadline> gathering_until_;  // rank 0: what is ready waits for more
 };
 

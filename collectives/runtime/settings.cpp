@@ -201,6 +201,7 @@ Result<Settings> parse_settings(const Variables& variables) {
   std::int64_t seconds = 30;
   reader.integer(env::kGlooTimeoutSeconds, seconds, 1, 1'000'000);
   settings.start_timeout = std::chrono::seconds(seconds);
+  reader.integer("HORA_STAR_RANKS", settings.star_ranks, 0, kManyRanks);
   reader.integer("HOROVOD_CACHE_CAPACITY", settings.cache_capacity, 0, 1 << 24);
   reader.numbers("HOROVOD_THREAD_AFFINITY", settings.thread_affinity, kManyCores);
   // Horovod's name is negative, ours is not.

@@ -37,6 +37,8 @@ struct Settings {
   int recorder_slot = -1;  // of the agent's file, if not the local rank
   std::string interface;   // name of the one for the traffic between hosts; empty: by the route
   std::chrono::milliseconds start_timeout{30000};
+  // In a job of more ranks on several hosts, control messages go by the leaders of the hosts.
+  int star_ranks = 256;
 
   std::string log_level;  // as given
   bool log_hide_time = false;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/negotiation/wire.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/os/log.h"
 
@@ -77,11 +78,8 @@ void Shutdown::leave(int who) {
     if (state_ == State::kEnded) return;
   }
   if (coordinates()) {
-    for (int rank = 1; rank < world_.settings.size; ++rank) {
-      // Rank 0 closes first, and only now: a worker that closed early would look lost to the
-      // others.
-      mailbox_.channel().send(rank, control_message(ControlMessage::kClose));
-    }
+    // Rank 0 closes first, and only now: a worker that closed early would look lost to the others.
+    mailbox_.channel().send_to_all(world_.other_ranks(), control_message(ControlMessage::kClose));
     static_cast<void>(mailbox_.channel().flush(-1, Clock::now() + seconds(1)));
   }
   mailbox_.channel().hang_up();
@@ -110,6 +108,9 @@ void Shutdown::leave_without(const Incoming& incoming) {
 void Shutdown::handle_failure_notice(const Incoming& incoming) {
   leave_fast_path();
   if (!coordinates()) {
+    if (!incoming.gone && kind_of(incoming.bytes) == ControlMessage::kLost) {
+      return end_world_without_way(std::string_view(incoming.bytes).substr(1));
+    }
     // The first byte is the kind of the message, the rest the text.
     if (!incoming.gone) return end_world(incoming.bytes.substr(1));
     return end_world(world_.name_rank(incoming.rank) + " is gone: " + incoming.bytes);
@@ -118,7 +119,20 @@ void Shutdown::handle_failure_notice(const Incoming& incoming) {
   look_for_evidence(Clock::now() + kEvidencePatience);
 }
 
+// A rank is gone by which this one reached rank 0.
+void Shutdown::end_world_without_way(std::string_view lost) {
+  WireReader in(lost);
+  const std::int64_t rank = in.integer();
+  const std::string how = in.text();
+  if (!in.ok() || rank < 0 || rank >= world_.settings.size) {
+    return end_world("a malformed message about a rank that is gone");
+  }
+  end_world(world_.name_rank(static_cast<int>(rank)) + " is gone: " + how);
+}
+
 void Shutdown::note_evidence(const Incoming& incoming) {
+  // Who is cut off may well run: whoever cut it off is gone, and reported, too.
+  if (incoming.cut_off) return;
   if (incoming.gone) return root_cause_.lost(incoming.rank, incoming.bytes);
   // kFailed: it began there. kBroken: that rank only noticed, and may be a victim.
   const bool own = kind_of(incoming.bytes) == ControlMessage::kFailed;
@@ -265,11 +279,12 @@ void Shutdown::end_for_silence(const std::string& during, const std::vector<int>
 
 void Shutdown::end_world(const std::string& text) {
   if (state_ == State::kEnded) return;
-  for (int rank = 1; coordinates() && rank < world_.settings.size; ++rank) {
-    mailbox_.channel().send(rank, control_message(ControlMessage::kAbort, text));
+  if (coordinates()) {
+    mailbox_.channel().send_to_all(world_.other_ranks(),
+                                   control_message(ControlMessage::kAbort, text));
+    // Bounded: a rank that does not read must not keep the others from ending.
+    static_cast<void>(mailbox_.channel().flush(-1, Clock::now() + seconds(1)));
   }
-  // Bounded: a rank that does not read must not keep the others from ending.
-  if (coordinates()) static_cast<void>(mailbox_.channel().flush(-1, Clock::now() + seconds(1)));
   fail_everything(text);
   // Ranks that are blocked in a collective see the end of the stream at once.
   mailbox_.channel().hang_up();

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/negotiation/root_cause.h"
@@ -73,6 +74,7 @@ class Shutdown {
   bool stop_asked() const { return interruption_.stop_reason().has_value(); }
   void leave_without(const Incoming& incoming);
   void note_evidence(const Incoming& incoming);
+  void end_world_without_way(std::string_view lost);
   void look_for_evidence(Deadline deadline);
   void wait_for_failure_notice(Deadline deadline);
   void tell_rank_0(ControlMessage kind, const std::string& text);

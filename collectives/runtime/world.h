@@ -30,6 +30,12 @@ struct World {
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
+  // All but rank 0.
+  std::vector<std::int32_t> other_ranks() const {
+    std::vector<std::int32_t> others(static_cast<std::size_t>(settings.size) - 1);
+    std::iota(others.begin(), others.end(), 1);
+    return others;
+  }
   // For people.
   std::string name_rank(int rank) const {
     return "rank " + std::to_string(rank) + " (" +

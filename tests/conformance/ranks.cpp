@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "collectives/runtime/bootstrap.h"
+#include "collectives/runtime/launcher_place.h"
 #include "rendezvous/memory_store.h"
 
 namespace hora::test {
@@ -36,6 +37,15 @@ Communicator::Start start_of(const WorldOptions& options, int rank,
   if (!options.hosts.empty()) {
     start.settings.hostname = options.hosts[static_cast<std::size_t>(rank)];
     start.machine = start.settings.hostname;
+    const auto place = collectives::place_among(options.hosts, rank);
+    start.settings.local_rank = place.local_rank;
+    start.settings.local_size = place.local_size;
+    start.settings.cross_rank = place.cross_rank;
+    start.settings.cross_size = place.cross_size;
+  }
+  // HORA_STAR_RANKS=0: the control messages of several hosts go by their leaders.
+  if (const char* star = std::getenv("HORA_STAR_RANKS")) {
+    start.settings.star_ranks = std::atoi(star);
   }
   if (options.adjust) options.adjust(start.settings);
   start.process_sets = options.process_sets;

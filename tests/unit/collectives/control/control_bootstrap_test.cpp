@@ -65,11 +65,12 @@ std::string hello(int rank, int size, std::string_view nonce) {
   WireWriter out;
   out.u8(1);
   out.text("hora control");
-  out.varint(2);
+  out.varint(3);
   out.text("job");
   out.integer(rank);
   out.integer(size);
   out.text(nonce);
+  out.u8(0);
   std::string frame;
   append_frame(frame, out.take());
   return frame;
@@ -365,6 +366,7 @@ TEST_CASE("a rank does not talk to a coordinator that cannot prove the token") {
     out.u8(2);
     out.text(std::string(16, 'c'));
     out.text(std::string(32, 'p'));
+    out.integer(0);
     std::string frame;
     append_frame(frame, out.take());
     (void)net::send_all(accepted->fd.get(), frame, in(kPatience));

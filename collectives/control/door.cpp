@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/control/door.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/control/handshake.h"
+#include "collectives/control/meeting_protocol.h"
+#include "collectives/negotiation/wire.h"
+#include "rendezvous/base/hex.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/random.h"
+#include "rendezvous/os/would_block.h"
+
+namespace hora::collectives {
+
+using namespace meeting;
+
+namespace {
+
+constexpr std::uint32_t kLargestHello = 4096;  // from whoever connects
+constexpr std::uint32_t kLargestProof = 1 << 20;
+// After this many, the accepted connections and the clock get their turn: connections may arrive
+// faster than they can be accepted.
+constexpr int kAcceptsPerTurn = 64;
+constexpr int kWordsPerTurn = 256;  // and from as many candidates it is read between two turns
+constexpr std::uint64_t kListener = 0;
+constexpr std::chrono::milliseconds kRoomPause{10};  // until the kernel may have room again
+
+}  // namespace
+
+Door::Door(os::Fd listener, ControlIdentity self, bool takes_nodes, std::function<bool(int)> is_in)
+    : listener_(std::move(listener)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      self_(std::move(self)),
+      takes_nodes_(takes_nodes),
+      is_in_(std::move(is_in)),
+      next_number_(kListener + 1) {}
+
+Status Door::open() { return watch(listener_, kListener); }
+
+Deadline Door::next_look() const {
+  return waits_for_room_ ? Clock::now() + kRoomPause : Deadline::max();
+}
+
+Result<std::vector<Newcomer>> Door::look(Deadline until) {
+  until = std::min(until, next_look());
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  epoll_event events[kWordsPerTurn];
+  const int count = ::epoll_wait(epoll_.get(), events, kWordsPerTurn,
+                                 static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+  if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for the other ranks");
+  for (int i = 0; i < count; ++i) {
+    // Whoever was ready may have been turned away meanwhile.
+    const auto candidate = candidates_.find(events[i].data.u64);
+    if (candidate != candidates_.end()) converse(candidate);
+  }
+  if (waits_for_room_) push_all();
+  HORA_TRY(accept_some());
+  return std::exchange(came_, {});
+}
+
+// A rank may come twice between two looks.
+bool Door::is_in(int rank) const {
+  return is_in_(rank) || std::any_of(came_.begin(), came_.end(),
+                                     [&](const Newcomer& each) { return each.rank == rank; });
+}
+
+Status Door::watch(const os::Fd& socket, std::uint64_t number) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = number;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    return errno_error(errno, "watching the connections of the other ranks");
+  }
+  return Ok{};
+}
+
+Status Door::accept_some() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    auto accepted = net::accept_tcp(listener_.get());
+    if (!accepted) {
+      // No descriptor or memory is left: an unauthenticated connection has to make room.
+      if (turn_one_away()) continue;
+      return std::move(accepted).error().with_context("accepting a rank");
+    }
+    if (!accepted->has_value()) return Ok{};
+    if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMaxUnauthenticated)
+      turn_one_away();
+    Candidate candidate;
+    candidate.socket = std::move((*accepted)->fd);
+    HORA_TRY(watch(candidate.socket, next_number_));
+    candidates_.emplace(next_number_++, std::move(candidate));
+  }
+  return Ok{};
+}
+
+// Closes the connection that has waited longest, preferably one that has sent nothing: a rank
+// identifies itself as soon as it is connected.
+bool Door::turn_one_away() {
+  if (candidates_.empty()) return false;
+  auto leaves = candidates_.begin();
+  for (auto each = candidates_.begin(); each != candidates_.end(); ++each) {
+    Candidate& candidate = each->second;
+    // Its word may have come meanwhile.
+    if (candidate.rank < 0 && !candidate.over) read_from(candidate);
+    if (candidate.rank >= 0 && !candidate.over) continue;
+    leaves = each;
+    break;
+  }
+  candidates_.erase(leaves);
+  return true;
+}
+
+void Door::converse(Candidates::iterator each) {
+  push(each->second);
+  if (!each->second.over) read_from(each->second);
+  if (each->second.over) candidates_.erase(each);
+}
+
+// Whoever the kernel had no room for.
+void Door::push_all() {
+  waits_for_room_ = false;
+  for (auto& [number, candidate] : candidates_) push(candidate);
+  std::erase_if(candidates_, [](const auto& each) { return each.second.over; });
+}
+
+void Door::say(Candidate& candidate, std::string_view message) {
+  append_frame(candidate.out, message);
+  push(candidate);
+}
+
+// A few hundred bytes on a fresh connection: the kernel takes them at once, unless it is short of
+// memory.
+void Door::push(Candidate& candidate) {
+  std::string& out = candidate.out;
+  while (!candidate.over && !out.empty()) {
+    const ssize_t sent =
+        ::send(candidate.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      out.erase(0, static_cast<std::size_t>(sent));
+    } else if (os::would_block(errno)) {
+      waits_for_room_ = true;
+      return;
+    } else if (errno != EINTR) {
+      candidate.over = true;
+    }
+  }
+}
+
+void Door::refuse(Candidate& candidate, std::string_view why) {
+  say(candidate, refusal(why));
+  candidate.over = true;
+}
+
+void Door::read_from(Candidate& candidate) {
+  char buffer[16384];
+  while (!candidate.over) {
+    const ssize_t count = ::recv(candidate.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (count <= 0) {
+      candidate.over = true;
+      return;
+    }
+    candidate.in.append({buffer, static_cast<std::size_t>(count)});
+    take_messages(candidate);  // at once: nobody may make us keep more than a message
+  }
+}
+
+void Door::take_messages(Candidate& candidate) {
+  while (!candidate.over) {
+    // Before the hello anybody may be speaking, so very little is accepted.
+    const std::uint32_t largest = candidate.rank < 0 ? kLargestHello : kLargestProof;
+    std::optional<std::string> message = candidate.in.next(largest);
+    if (!message) break;
+    if (candidate.rank < 0) {
+      on_hello(candidate, *message);
+    } else {
+      on_proof(candidate, *message);
+      return;  // what follows belongs to the channel
+    }
+  }
+  if (candidate.in.broken()) candidate.over = true;
+}
+
+void Door::on_hello(Candidate& candidate, std::string_view bytes) {
+  WireReader in(bytes);
+  const bool hello = in.u8() == kHello && in.text() == kMagic;
+  const std::uint64_t version = in.varint();
+  const std::string job = in.text();
+  const std::int64_t rank = in.integer();
+  const std::int64_t size = in.integer();
+  candidate.worker_nonce = in.text();
+  if (!hello || !in.ok() || candidate.worker_nonce.size() != kNonceBytes) {
+    candidate.over = true;  // not one of us
+    return;
+  }
+  if (version != kProtocolVersion) {
+    return refuse(candidate, "the ranks run different versions of libhora: control protocol " +
+                                 std::to_string(version) + " on this rank, " +
+                                 std::to_string(kProtocolVersion) + " on rank 0");
+  }
+  const bool carries = in.u8() != 0;
+  if (!in.ok()) {
+    candidate.over = true;
+    return;
+  }
+  // Ports are reused: a worker may have read the address of a job that has ended.
+  if (job != self_.job) return refuse(candidate, "rank 0 at this address belongs to another job");
+  if (size != self_.size || rank < 1 || rank >= size) {
+    return refuse(candidate, "this rank is " + std::to_string(rank) + " of " +
+                                 std::to_string(size) + ", but rank 0 is in a world of " +
+                                 std::to_string(self_.size));
+  }
+  if (is_in(static_cast<int>(rank))) {
+    return refuse(candidate, "another process is rank " + std::to_string(rank) + " already");
+  }
+  if (carries && !takes_nodes_) {
+    return refuse(candidate,
+                  "this rank speaks for others, and rank 0 expects a connection of each rank: "
+                  "HORA_STAR_RANKS has to be the same on all ranks");
+  }
+  candidate.rank = static_cast<int>(rank);
+  candidate.carries = carries;
+  // A fresh number from each side, both in both proofs: neither proof can be replayed or
+  // reflected (the role is part of it).
+  candidate.own_nonce = os::random_bytes(kNonceBytes);
+  WireWriter out;
+  out.u8(kChallenge);
+  out.text(candidate.own_nonce);
+  out.text(handshake_proof(self_.token, "coordinator", candidate.worker_nonce, candidate.own_nonce,
+                           candidate.rank));
+  out.integer(self_.rank);
+  say(candidate, out.take());
+}
+
+void Door::on_proof(Candidate& candidate, std::string_view bytes) {
+  WireReader in(bytes);
+  const bool proof = in.u8() == kProof;
+  const std::string given = in.text();
+  std::string rank_info = in.text();
+  const std::string expected = handshake_proof(self_.token, "worker", candidate.worker_nonce,
+                                               candidate.own_nonce, candidate.rank);
+  // The time of the comparison must not tell how much of a guess was right.
+  if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {
+    return refuse(candidate, "the job token is wrong");
+  }
+  if (is_in(candidate.rank)) {
+    return refuse(candidate,
+                  "another process is rank " + std::to_string(candidate.rank) + " already");
+  }
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, candidate.socket.get(), nullptr);
+  // Its buffered input moves along: the rank may have sent its first message already.
+  came_.push_back({candidate.rank, candidate.carries, std::move(rank_info),
+                   std::move(candidate.socket), std::move(candidate.in)});
+  candidate.over = true;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A listening socket at which ranks prove themselves. Anybody may connect: each side proves that it
+// knows the token before the other believes anything, and the token itself is never sent. All who
+// have come are read from in one loop, so a client that stalls delays nobody.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/control/frame_buffer.h"
+#include "collectives/control/tcp_control.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::collectives {
+
+// The limit of unauthenticated connections in addition to those of the ranks; it bounds the memory
+// and descriptors that outsiders can take.
+inline constexpr std::size_t kMaxUnauthenticated = 256;
+
+// A rank that has proved itself and waits for its welcome.
+struct Newcomer {
+  int rank = 0;
+  bool carries = false;  // messages of other ranks, too
+  std::string rank_info;
+  os::Fd socket;
+  FrameBuffer in;  // what has come after the proof
+};
+
+class Door {
+ public:
+  // `is_in` says whether a rank has come before. `takes_nodes`: those who carry the messages of
+  // other ranks are let in.
+  Door(os::Fd listener, ControlIdentity self, bool takes_nodes, std::function<bool(int)> is_in);
+
+  Status open();
+  // Readable when look() has something to do.
+  int fd() const { return epoll_.get(); }
+  // The latest moment for the next look(), when fd() stays silent.
+  Deadline next_look() const;
+  // Waits until somebody says something, at most until then, and returns who has proved itself.
+  Result<std::vector<Newcomer>> look(Deadline until);
+
+ private:
+  // A connection that has not finished its handshake.
+  struct Candidate {
+    os::Fd socket;
+    FrameBuffer in;
+    std::string out;  // what the kernel had no room for yet
+    int rank = -1;    // once it has said so
+    bool carries = false;
+    std::string worker_nonce;
+    std::string own_nonce;
+    bool over = false;
+  };
+  // In the order in which they came; each has a number, which is not used again.
+  using Candidates = std::map<std::uint64_t, Candidate>;
+
+  Status watch(const os::Fd& socket, std::uint64_t number);
+  Status accept_some();
+  bool turn_one_away();
+  void converse(Candidates::iterator each);
+  void push_all();
+  void say(Candidate& candidate, std::string_view message);
+  void push(Candidate& candidate);
+  void refuse(Candidate& candidate, std::string_view why);
+  void read_from(Candidate& candidate);
+  void take_messages(Candidate& candidate);
+  void on_hello(Candidate& candidate, std::string_view bytes);
+  void on_proof(Candidate& candidate, std::string_view bytes);
+  bool is_in(int rank) const;
+
+  os::Fd listener_;
+  os::Fd epoll_;
+  ControlIdentity self_;
+  bool takes_nodes_;
+  std::function<bool(int)> is_in_;
+  Candidates candidates_;
+  std::uint64_t next_number_;
+  bool waits_for_room_ = false;  // some candidate's `out` is not empty
+  std::vector<Newcomer> came_;
+};
+
+}  // namespace hora::collectives
