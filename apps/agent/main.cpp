@@ -32,7 +32,7 @@ int usage(const char* problem) {
       stderr,
       "hora-agent: %s\n"
       "usage: hora-agent agent [--parts LIST] [--cache DIR] [--local-bundle DIR]\n"
-      "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID]\n"
+      "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID] [--cpu N]\n"
       "                        [--cache-max-age SECONDS] [--cache-max-size BYTES]\n"
       "       hora-agent list-cache [--host NAME]\n"
       "       hora-agent clean-cache [--host NAME] [--max-age SECONDS] [--max-size BYTES] "

@@ -24,6 +24,7 @@
 #include "launcher/agent/stack_collector.h"
 #include "launcher/agent/staging.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/process/one_cpu.h"
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/protocol/launcher_message.h"
@@ -36,6 +37,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr Milliseconds kDefaultGrace{5'000};
+constexpr Milliseconds kTogether{100};             // with the launcher, on one CPU
 constexpr Milliseconds kMarkRenewal{3'600'000};    // cache_directory.h: kAbandonedAfterS
 constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does not read the goodbye
 
@@ -114,6 +116,7 @@ class Agent {
   std::unique_ptr<Prober> prober_;
   std::unique_ptr<StackCollector> stacks_;
   std::unique_ptr<HostJob> job_;
+  std::unique_ptr<OneCpu> one_cpu_;  // null: everywhere
   os::Fd signals_;
   ReservedPort reserved_port_;
   bool leaving_ = false;
@@ -127,6 +130,7 @@ int Agent::run() {
     return kExitLauncher;
   }
   loop_ = std::move(*loop);
+  if (options_.cpu >= 0) one_cpu_ = OneCpu::stay(options_.cpu);
   link_ = std::make_unique<LauncherLink>(*loop_, STDIN_FILENO, STDOUT_FILENO);
   lease_ = std::make_unique<LauncherLease>(
       *loop_, *link_,
@@ -166,6 +170,7 @@ Status Agent::open() {
                         [this](const std::string&) { on_launcher_lost(); }}));
   lease_->begin();
   loop_->call_after(kMarkRenewal, [this] { renew_marks(); });
+  if (one_cpu_) loop_->call_after(kTogether, [this] { one_cpu_.reset(); });
   return Ok{};
 }
 
@@ -196,7 +201,10 @@ std::vector<std::string> Agent::needed_parts(const Hello& hello) const {
 }
 
 void Agent::greet() {
-  Hello hello = describe_machine();
+  Hello hello = [this] {
+    const OneCpu::Pause pause(one_cpu_.get());
+    return describe_machine();
+  }();
   hello.version = HORA_VERSION;
   hello.pid = ::getpid();
   hello.libraries = find_host_libraries(options_);
@@ -345,7 +353,11 @@ void Agent::on(HostOrder order) {
   if (staging_->in_progress()) return fail_protocol("an order inside a delivery");
   if (const Status sound = check_order(order); !sound) return fail_protocol(sound.error().message);
   probe_listener_.reset();
+  // Several ranks start side by side, and a server of theirs stays where it is started.
+  if (order.ranks.size() != 1 || !order.pmi.empty()) one_cpu_.reset();
   JobPlace place;
+  if (one_cpu_) place.cpus = one_cpu_->everywhere();
+  const OneCpu::Pause pause(one_cpu_.get());
   if (auto failure = prepare_place(order.ship_directory, place)) return fail(std::move(*failure));
   auto prepared = PreparedJob::prepare(std::move(order), place);
   if (auto* failure = std::get_if<Failure>(&prepared)) return fail(std::move(*failure));

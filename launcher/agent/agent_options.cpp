@@ -35,6 +35,7 @@ constexpr OptionRow<AgentOptions> kAgentRows[] = {
     {"--cache-max-age", &AgentOptions::cache_max_age_s},
     {"--cache-max-size", &AgentOptions::cache_max_bytes},
     {"--launcher", &AgentOptions::launcher},
+    {"--cpu", &AgentOptions::cpu},
     {"--shim-margin-ms", &AgentOptions::shim_margin_ms},
     {"--suspended-lease-ms", &AgentOptions::suspended_lease_ms},
 };

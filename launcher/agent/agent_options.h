@@ -32,6 +32,9 @@ struct AgentOptions {
   // The launcher's process, where it is on this machine: as long as that is at work it may be
   // silent for longer than the lease. 0: it is elsewhere.
   int launcher = 0;
+  // Where the launcher stays while the job starts (process/one_cpu.h), and the agent with it. -1:
+  // everywhere.
+  int cpu = -1;
   // Beyond the grace: when the launcher is gone and the agent does nothing, the shim steps in.
   int shim_margin_ms = 10'000;
   // For how long ranks stay stopped for a launcher that was suspended (Ctrl-Z) and may be gone with

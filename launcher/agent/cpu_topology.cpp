@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -13,25 +12,12 @@
 #include <memory>
 #include <string>
 
-#include "launcher/plan/cpu_list.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
 namespace {
-
-// cpu_set_t ends at 1,024 CPUs; the system call takes a mask of any size.
-constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
-
-std::vector<unsigned long> current_mask() {
-  std::vector<unsigned long> mask(static_cast<std::size_t>(kMostCpus) / kWordBits, 0);
-  if (::sched_getaffinity(0, mask.size() * sizeof mask[0],
-                          reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
-    mask.clear();
-  }
-  return mask;
-}
 
 std::string line_in(const std::string& path) {
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -82,10 +68,11 @@ int node_of(const std::string& folder) {
 
 std::vector<CpuPlace> usable_cpu_places(bool with_caches) {
   std::vector<CpuPlace> places;
-  const auto mask = current_mask();
+  const CpuMask mask = cpu_mask_of_this_thread();
   const bool numa = has_numa();
-  for (std::size_t cpu = 0; cpu < mask.size() * kWordBits; ++cpu) {
-    if ((mask[cpu / kWordBits] >> (cpu % kWordBits) & 1) == 0) continue;
+  const std::size_t most = mask.size() * 8 * sizeof mask[0];
+  for (std::size_t cpu = 0; cpu < most; ++cpu) {
+    if (!has_cpu(mask, cpu)) continue;
     const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
     CpuPlace place;
     place.cpu = static_cast<int>(cpu);
@@ -104,19 +91,13 @@ std::vector<CpuPlace> usable_cpu_places(bool with_caches) {
 // it.
 AffinityScope::AffinityScope(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
-  before_ = current_mask();
+  before_ = cpu_mask_of_this_thread();
   if (before_.empty()) return;
-  std::vector<unsigned long> mask(before_.size(), 0);
-  for (const int cpu : cpus)
-    mask[static_cast<std::size_t>(cpu) / kWordBits] |= 1UL << (cpu % kWordBits);
-  changed_ = ::sched_setaffinity(0, mask.size() * sizeof mask[0],
-                                 reinterpret_cast<const cpu_set_t*>(mask.data())) == 0;
+  changed_ = set_cpu_mask(0, mask_of(cpus, before_));
 }
 
 AffinityScope::~AffinityScope() {
-  if (!changed_) return;
-  (void)::sched_setaffinity(0, before_.size() * sizeof before_[0],
-                            reinterpret_cast<const cpu_set_t*>(before_.data()));
+  if (changed_) (void)set_cpu_mask(0, before_);
 }
 
 }  // namespace hora::launcher

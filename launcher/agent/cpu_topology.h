@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launcher/plan/binding_plan.h"
+#include "launcher/process/cpu_mask.h"
 
 namespace hora::launcher {
 
@@ -20,7 +21,7 @@ class AffinityScope {
   AffinityScope& operator=(const AffinityScope&) = delete;
 
  private:
-  std::vector<unsigned long> before_;  // a cpu mask of any size
+  CpuMask before_;
   bool changed_ = false;
 };
 

@@ -151,6 +151,7 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   PreparedJob job(std::move(order), std::move(*environment));
   job.placement_ = std::move(*placement);
   job.bundle_root_ = place.bundle_root;
+  job.cpus_ = place.cpus;
   job.open_files_limit_ = std::get<std::optional<unsigned long>>(room);
   job.working_directory_ = std::move(std::get<os::Fd>(working_directory));
   job.flight_records_ = std::move(records);
@@ -221,10 +222,12 @@ std::variant<std::unique_ptr<StartingRank>, RankExit> PreparedJob::begin_start(
   request.cgroup_fd = cgroup_ ? cgroup_->fd() : -1;
   const auto& bindings = placement_.binding.cpus;
   const auto local_rank = static_cast<std::size_t>(rank.local_rank);
+  const std::vector<int> own =
+      local_rank < bindings.size() ? bindings[local_rank] : std::vector<int>();
+  if (own.empty() && !cpus_.empty()) request.cpus = &cpus_;
   // The child inherits the affinity of this thread, which gets its own back at the end of the
   // scope.
-  const AffinityScope affinity(local_rank < bindings.size() ? bindings[local_rank]
-                                                            : std::vector<int>());
+  const AffinityScope affinity(own);
   starting->spawning.emplace(request);
   return starting;
 }

@@ -31,6 +31,7 @@ struct JobPlace {
   std::string cgroup_word;       // names the job's cgroup
   std::string stacks_place;      // StackCollector's meeting place; empty: none
   int stacks_signal = 0;
+  CpuMask cpus;  // for ranks that are not bound, where the agent has others; or empty
 };
 
 struct StartedRank {
@@ -96,6 +97,7 @@ class PreparedJob {
   ProgramTable programs_;
   std::optional<unsigned long> open_files_limit_;
   RankPlacement placement_;
+  CpuMask cpus_;  // JobPlace::cpus
 };
 
 }  // namespace hora::launcher

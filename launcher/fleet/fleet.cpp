@@ -20,6 +20,7 @@ namespace hora::launcher {
 
 namespace {
 
+constexpr Milliseconds kTogether{100};  // with the agent of an only host, on one CPU
 constexpr std::string_view kComponent = "horarun";
 constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
 // Between heartbeats: agents without an order know no lease.
@@ -94,12 +95,14 @@ int Fleet::add(Host host, bool local) {
 
 std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
   Member& each = member(host);
-  auto stream = connector_->connect(each.host, host, each.local, deadline);
+  auto stream = connector_->connect(each.host, host, each.local, members_.size() == 1, deadline);
   if (!stream) {
     const Error& error = stream.error();
     return Failure{std::string(each.local ? failure::kAgent : failure::kConnect), error.message,
                    failure::open_files_advice(error.errnum, "here")};
   }
+  // Most of what a short job is has happened by then; a long one has no use for it.
+  if (connector_->is_on_one_cpu()) loop_.call_after(kTogether, [this] { connector_->leave_cpu(); });
   each.link = std::make_unique<HostLink>(
       loop_, std::move(*stream),
       HostLink::Handlers{

@@ -85,7 +85,10 @@ Transport& HostConnector::transport_for(bool same_machine) {
 }
 
 Result<os::Fd> HostConnector::connect(const Host& host, int host_index, bool same_machine,
-                                      Clock::time_point deadline) {
+                                      bool alone, Clock::time_point deadline) {
+  one_cpu_.reset();
+  if (same_machine && alone) one_cpu_ = OneCpu::stay();
+  image_.one_cpu = one_cpu_.get();
   return transport_for(same_machine).start(host, host_index, image_, deadline);
 }
 

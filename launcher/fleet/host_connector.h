@@ -20,15 +20,19 @@ class HostConnector {
   HostConnector(const JobSpec& spec, const Installation& installation, bool several_hosts,
                 MakeTransport make_remote, StageObserver observer);
 
-  // Never blocks; the stream tells of success and failure (transport.h).
-  Result<os::Fd> connect(const Host& host, int host_index, bool same_machine,
+  // Never blocks; the stream tells of success and failure (transport.h). `alone`: there is no other
+  // host; if it is this machine, its agent and we keep together on one CPU until leave_cpu().
+  Result<os::Fd> connect(const Host& host, int host_index, bool same_machine, bool alone,
                          Clock::time_point deadline);
+  bool is_on_one_cpu() const { return one_cpu_ != nullptr; }
+  void leave_cpu() { one_cpu_.reset(); }
 
  private:
   Transport& transport_for(bool same_machine);
 
   const JobSpec& spec_;
   AgentImage image_;
+  std::unique_ptr<OneCpu> one_cpu_;
   MakeTransport make_remote_;
   StageObserver observer_;
   std::unique_ptr<Transport> local_;  // each is made when the first host needs it

@@ -48,6 +48,8 @@ struct ChildPlan {
   pid_t parent;
   rlimit files;
   bool set_files;
+  const unsigned long* cpus;  // null: as the parent
+  std::size_t cpus_bytes;
   volatile SpawnStage failed_stage;
   volatile int errnum;
 };
@@ -157,6 +159,10 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
   child_place_stdio(plan);
   if (plan->set_files) {
     need(SpawnStage::kLimits, raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, word(&plan->files), 0));
+  }
+  // Refused only if all of them have been taken from us, and then the kernel has moved us itself.
+  if (plan->cpus != nullptr) {
+    raw_call(SYS_sched_setaffinity, 0, static_cast<long>(plan->cpus_bytes), word(plan->cpus));
   }
   child_reset_signals();
   // The parent has blocked all signals for the child's sake.
@@ -350,6 +356,10 @@ void Spawning::Child::start(const SpawnRequest& request) {
     if (::getrlimit(RLIMIT_NOFILE, &plan.files) != 0) return fail(SpawnStage::kLimits, errno);
     plan.files.rlim_cur = *request.open_files_limit;
     plan.set_files = true;
+  }
+  if (request.cpus != nullptr) {
+    plan.cpus = request.cpus->data();
+    plan.cpus_bytes = request.cpus->size() * sizeof(unsigned long);
   }
   // No handler of ours may run in the child while it shares our memory.
   sigset_t all;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "launcher/process/cpu_mask.h"
 #include "launcher/protocol/spawn_stage.h"
 #include "rendezvous/os/fd.h"
 
@@ -25,6 +26,7 @@ struct SpawnRequest {
   int extra_fd = -1;              // becomes 3 in the child; -1: none
   int working_directory_fd = -1;  // -1: the caller's
   int cgroup_fd = -1;             // directory of a cgroup v2 to be born in; -1: the caller's
+  const CpuMask* cpus = nullptr;  // where it may run; null: where the caller may
   bool new_session = true;        // also its own process group, and no terminal
   bool die_with_parent = false;   // SIGKILL when the calling thread ends
   std::optional<unsigned long> open_files_limit;  // soft RLIMIT_NOFILE of the child

@@ -36,6 +36,9 @@ std::vector<std::string> agent_arguments(const AgentImage& image) {
   if (!image.local_bundle.empty()) {
     arguments.insert(arguments.end(), {"--local-bundle", image.local_bundle});
   }
+  if (image.one_cpu != nullptr) {
+    arguments.insert(arguments.end(), {"--cpu", std::to_string(image.one_cpu->cpu())});
+  }
   arguments.insert(arguments.end(), image.arguments.begin(), image.arguments.end());
   return arguments;
 }
@@ -73,6 +76,8 @@ class LocalTransport : public Transport {
     request.stdout_fd = theirs.get();
     request.stderr_fd = STDERR_FILENO;
     request.want_pidfd = true;
+    // It begins where we are, and knows all CPUs.
+    if (image.one_cpu != nullptr) request.cpus = &image.one_cpu->everywhere();
     SpawnOutcome outcome = spawn(request);
     if (!outcome.ok()) {
       return errno_error(outcome.errnum, std::string(spawn_stage_name(outcome.failed_stage)) +

@@ -18,6 +18,7 @@
 
 #include "launcher/plan/host_list.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/process/one_cpu.h"
 #include "launcher/startup/start_stage.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
@@ -38,6 +39,7 @@ struct AgentImage {
   std::vector<AgentBuild> builds;      // never empty; the one for this machine comes first
   std::string machines;                // what this installation has builds for, for messages
   std::string local_bundle;            // the bundle's directory on this machine
+  const OneCpu* one_cpu = nullptr;     // where the launcher stays for now; null: everywhere
   std::vector<std::string> arguments;  // appended to the agent's argv on every host
 
   const AgentBuild& own() const { return builds.front(); }

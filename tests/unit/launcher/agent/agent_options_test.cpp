@@ -23,6 +23,8 @@ TEST_CASE("agent options: values, numbers and flags") {
                                        "5000000000",
                                        "--launcher",
                                        "17",
+                                       "--cpu",
+                                       "3",
                                        "--library-path",
                                        "/a:/b",
                                        "--run-path",
@@ -49,9 +51,11 @@ TEST_CASE("agent options: values, numbers and flags") {
   CHECK(options->program == "python3");
   CHECK(options->find == "libmpi.so.40");
   CHECK(options->launcher == 17);
+  CHECK(options->cpu == 3);
   CHECK(options->shim_margin_ms == 5);
   CHECK(options->suspended_lease_ms == 0);
   CHECK(parse_agent_options({})->launcher == 0);
+  CHECK(parse_agent_options({})->cpu == -1);
   CHECK(cache_limits(0, 0) == CacheLimits{});
 }
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes of a short launch work one after the other: each wakes the next one and waits.
+// On one CPU that is a switch. On two, the next one has to wait for a CPU that was given to another
+// program meanwhile, for some milliseconds each time, or has to be woken from its sleep.
+#pragma once
+
+#include <memory>
+
+#include "launcher/process/cpu_mask.h"
+
+namespace hora::launcher {
+
+class OneCpu {
+ public:
+  // The calling thread, and what it starts, stays on this CPU from now on; -1: the one where it is.
+  // Null where it has only one CPU, must not use that one, or the kernel refuses.
+  static std::unique_ptr<OneCpu> stay(int cpu = -1);
+  // Leaves.
+  ~OneCpu();
+  OneCpu(const OneCpu&) = delete;
+  OneCpu& operator=(const OneCpu&) = delete;
+
+  int cpu() const { return cpu_; }
+  // Where it may run otherwise: for what is started, which is not to stay (SpawnRequest::cpus).
+  const CpuMask& everywhere() const { return everywhere_; }
+
+  // All threads of this process may run everywhere again, those that began meanwhile included.
+  void leave();
+
+  // For as long as it lives, the calling thread sees all of its CPUs.
+  class Pause {
+   public:
+    explicit Pause(OneCpu* place);  // null: nothing is changed
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    OneCpu* place_;
+  };
+
+ private:
+  OneCpu(int cpu, CpuMask everywhere);
+
+  int cpu_;
+  CpuMask everywhere_;
+  CpuMask here_;
+  bool staying_ = true;
+};
+
+}  // namespace hora::launcher
