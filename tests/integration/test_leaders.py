@@ -103,7 +103,6 @@ CASES = [
     for way in ("crash", "stop", "cut")
     for operation in OPERATIONS
     for options in ([], MPI)
-    if not options or "lane" not in operation
 ]
 
 
