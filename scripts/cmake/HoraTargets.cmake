@@ -66,7 +66,9 @@ function(hora_add_unit_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE hora_settings ${ARG_LINK} hora_catch_main)
   # The test's own code need not be fast: this halves the time to compile it.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
+  if(HORA_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   set(properties "LABELS [==[${ARG_LABELS}]==] TIMEOUT ${hora_test_timeout} ENVIRONMENT [==[${ARG_ENVIRONMENT}]==]")
   if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
     return()  # nobody here can run it
