@@ -23,9 +23,9 @@ class IoThreads {
   os::EventLoop& loop(int index) { return *threads_[static_cast<std::size_t>(index)].loop; }
 
   // Ends the loops, what was posted before included, and waits for the threads: as long as the
-  // longest handler takes. False when one does not come back in time, as a library's that waits for
-  // a key on a dead file system: then nothing that the threads use may ever be destroyed, this
-  // object included.
+  // longest handler computes. False when one does nothing for as long as `patience`, as a library's
+  // that waits for a key on a dead file system: then nothing that the threads use may ever be
+  // destroyed, this object included.
   bool stop(std::chrono::milliseconds patience = std::chrono::hours(24 * 365));
 
  private:
@@ -35,6 +35,8 @@ class IoThreads {
   };
   IoThreads() = default;
   void run(os::EventLoop& loop);
+  std::chrono::nanoseconds processor_time();
+  bool wait_for_end(std::chrono::milliseconds patience);
 
   std::vector<Thread> threads_;
   std::mutex mutex_;
