@@ -17,8 +17,14 @@ constexpr std::size_t kScoresPerSample = 5;
 // A step of the program is over when a tensor's name returns. If none returns, so many reductions
 // count as one step.
 constexpr std::int64_t kReductionsPerStep = 200;
-// The start and the finalist take turns, so the number is even.
+// The start and the finalist take turns, so the numbers are even. Of few samples, the search keeps
+// most.
 constexpr std::size_t kDuelSamples = 4;
+constexpr std::size_t kShortDuelSamples = 2;
+constexpr std::size_t kFewestForDuel = 4;
+// The logarithm of how much faster than the start the finalist has to be, on average, to take its
+// place: the samples of equally good parameters differ by as much.
+constexpr double kLead = 0.02;
 
 }  // namespace
 
@@ -75,10 +81,15 @@ std::optional<Autotuner::Trial> Autotuner::finish_sample() {
   return trial;
 }
 
-// How many of the samples the search gets; the last ones are for the duel, if there are enough.
+// How many of the last samples are for the duel.
+std::size_t Autotuner::duel_samples() const {
+  const auto all = static_cast<std::size_t>(std::max(options_.most_samples, 1));
+  if (all < kFewestForDuel) return 0;
+  return all < 3 * kDuelSamples ? kShortDuelSamples : kDuelSamples;
+}
+
 std::size_t Autotuner::search_samples() const {
-  const std::size_t all = static_cast<std::size_t>(std::max(options_.most_samples, 1));
-  return all < 3 * kDuelSamples ? all : all - kDuelSamples;
+  return static_cast<std::size_t>(std::max(options_.most_samples, 1)) - duel_samples();
 }
 
 void Autotuner::decide() {
@@ -91,22 +102,21 @@ void Autotuner::decide() {
     if (search_.told() >= search_samples()) {
       const Point best = search_.best();
       if (best == space_.point_of(start_)) return finish_search(start_);
-      if (static_cast<int>(search_samples()) == std::max(options_.most_samples, 1)) {
-        return finish_search(space_.at(best));
-      }
+      if (duel_samples() == 0) return finish_search(space_.at(best));
       finalist_ = space_.at(best);
       next = start_;
     }
   } else {
     next = current_ == start_ ? *finalist_ : start_;
-    if (trials_.size() >= search_samples() + kDuelSamples) {
+    if (trials_.size() >= search_samples() + duel_samples()) {
       // The samples alternate, so what else the machine does affects both alike.
       double lead = 0;
       for (std::size_t i = search_samples(); i < trials_.size(); ++i) {
         const double score = std::log(std::max(trials_[i].score, 1e-9));
         lead += trials_[i].parameters == start_ ? -score : score;
       }
-      return finish_search(lead > 0 ? *finalist_ : start_);
+      const double turns = static_cast<double>(duel_samples()) / 2;
+      return finish_search(lead / turns > kLead ? *finalist_ : start_);
     }
   }
   if (next != current_) change_ = next;

@@ -53,6 +53,7 @@ class Autotuner {
   std::optional<Trial> finish_sample();
   void decide();
   void finish_search(const Parameters& winner);
+  std::size_t duel_samples() const;
   std::size_t search_samples() const;
 
   ParameterSpace space_;

@@ -211,6 +211,33 @@ TEST_CASE("autotuner: at the end the start and the best are measured in turns") 
   CHECK(program.trials.size() <= 20);
 }
 
+TEST_CASE("autotuner: of few samples, too, the last ones are measured in turns") {
+  for (const int samples : {4, 6, 11}) {
+    Program program({.fusion = true, .cycle_time = true}, options(0, 1, samples));
+    int before = 0;
+    program.run(5000, [&](const Parameters& now) {
+      program.change();
+      // While the start was measured first, something else kept the machine busy.
+      return ++before <= 45 ? 10.0 : now == Parameters{} ? 100.0 : 70.0;
+    });
+    REQUIRE(program.tuner.result());
+    CHECK(program.tuner.result()->parameters == Parameters{});
+    CHECK(program.trials.size() == static_cast<std::size_t>(samples));
+  }
+}
+
+TEST_CASE("autotuner: what is hardly faster does not take the place of the start") {
+  for (const double faster : {1.01, 1.04}) {
+    Program program({.fusion = true}, options(0, 1, 12));
+    program.run(5000, [&](const Parameters& now) {
+      program.change();
+      return now == Parameters{} ? 100.0 : 100.0 * faster;
+    });
+    REQUIRE(program.tuner.result());
+    CHECK((program.tuner.result()->parameters == Parameters{}) == (faster < 1.02));
+  }
+}
+
 TEST_CASE("autotuner: names that never return are steps as well") {
   Autotuner tuner(Parameters{}, {.fusion = true}, options(0, 1, 1));
   Autotuner::TimePoint now{};
