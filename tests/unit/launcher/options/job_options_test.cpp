@@ -40,8 +40,6 @@ TEST_CASE("Options set the job") {
                               "20",
                               "--timeout",
                               "2h",
-                              "--wdir",
-                              "/w",
                               "--ship",
                               "a.py",
                               "--ship",
@@ -71,7 +69,7 @@ TEST_CASE("Options set the job") {
   CHECK(job.grace.count() == 500);
   CHECK(job.lease.count() == 20'000);
   CHECK(job.timeout == std::chrono::hours(2));
-  CHECK(job.working_directory == "/w");
+  CHECK(parsed<Launch>({"-np", "1", "--wdir", "/w", "true"}).job.working_directory == "/w");
   CHECK(job.ship_files == Words{"a.py", "b.py"});
   CHECK(job.runtime == RuntimeKind::kHost);
   CHECK(job.stdin_policy == StdinPolicy::kAll);
