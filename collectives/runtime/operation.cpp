@@ -5,6 +5,7 @@
 
 #include <climits>
 #include <mutex>
+#include <utility>
 
 #include "collectives/memory/futex_call.h"
 
@@ -20,6 +21,7 @@ class OperationPool {
   }
 
   Operation* take() {
+    if (Operation* const mine = std::exchange(spare_.operation, nullptr)) return mine;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!idle_.empty()) {
@@ -33,6 +35,28 @@ class OperationPool {
 
   void give(Operation* operation) {
     operation->reset();
+    if (spare_.operation == nullptr && !spare_.over) {
+      spare_.operation = operation;
+      return;
+    }
+    give_to_all(operation);
+  }
+
+ private:
+  static constexpr std::size_t kMostIdle = 4096;
+
+  // One for the thread itself: a caller that waits for each operation before the next takes no
+  // lock for it.
+  struct Spare {
+    Operation* operation = nullptr;
+    bool over = false;  // the thread is ending
+    ~Spare() {
+      over = true;
+      if (operation != nullptr) instance().give_to_all(std::exchange(operation, nullptr));
+    }
+  };
+
+  void give_to_all(Operation* operation) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (idle_.size() < kMostIdle) {
@@ -43,12 +67,12 @@ class OperationPool {
     delete operation;
   }
 
- private:
-  static constexpr std::size_t kMostIdle = 4096;
-
   std::mutex mutex_;
   std::vector<Operation*> idle_;
+  static thread_local Spare spare_;
 };
+
+thread_local OperationPool::Spare OperationPool::spare_;
 
 OperationPtr make_operation() {
   OperationPtr operation;
