@@ -22,8 +22,8 @@ constexpr std::int64_t kReductionsPerStep = 200;
 constexpr std::size_t kDuelSamples = 4;
 constexpr std::size_t kShortDuelSamples = 2;
 constexpr std::size_t kFewestForDuel = 4;
-// The logarithm of how much faster than the start the finalist has to be, on average, to take its
-// place: the samples of equally good parameters differ by as much.
+// The logarithm of how much faster than the start the finalist has to be, on average of its turns,
+// all of which it has to win, to take its place: equally good parameters differ by as much.
 constexpr double kLead = 0.02;
 
 }  // namespace
@@ -110,13 +110,18 @@ void Autotuner::decide() {
     next = current_ == start_ ? *finalist_ : start_;
     if (trials_.size() >= search_samples() + duel_samples()) {
       // The samples alternate, so what else the machine does affects both alike.
+      const auto score = [this](std::size_t i) {
+        return std::log(std::max(trials_[i].score, 1e-9));
+      };
+      bool wins = true;
       double lead = 0;
-      for (std::size_t i = search_samples(); i < trials_.size(); ++i) {
-        const double score = std::log(std::max(trials_[i].score, 1e-9));
-        lead += trials_[i].parameters == start_ ? -score : score;
+      for (std::size_t i = search_samples(); i < trials_.size(); i += 2) {
+        const double turn = score(i + 1) - score(i);  // the start comes first
+        wins = wins && turn > 0;
+        lead += turn;
       }
       const double turns = static_cast<double>(duel_samples()) / 2;
-      return finish_search(lead / turns > kLead ? *finalist_ : start_);
+      return finish_search(wins && lead / turns > kLead ? *finalist_ : start_);
     }
   }
   if (next != current_) change_ = next;

@@ -216,8 +216,7 @@ TEST_CASE("the end of rank 0 reaches all") {
   tree.lose(0);
   for (int rank = 1; rank < kSize; ++rank) {
     CHECK(shows_an_end(tree[rank]));
-    CHECK(tree.hear(rank, 2).front().bytes ==
-          control_message(ControlMessage::kAbort, "over"));
+    CHECK(tree.hear(rank, 2).front().bytes == control_message(ControlMessage::kAbort, "over"));
   }
 }
 
