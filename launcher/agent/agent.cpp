@@ -17,6 +17,7 @@
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/host_job.h"
 #include "launcher/agent/host_libraries.h"
+#include "launcher/agent/image_server.h"
 #include "launcher/agent/launcher_lease.h"
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/order_check.h"
@@ -68,6 +69,7 @@ class Agent {
   void on(KeepDelivery order);
   void on(FetchDelivery order);
   void on(ForgetDeliveries forget) { exchange_->forget(forget.id); }
+  void on(ServeImage order);
   void on(Probe probe);
   void on(HostOrder order);
   void on(StartRanks);
@@ -111,6 +113,7 @@ class Agent {
   std::unique_ptr<LauncherLease> lease_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<DeliveryExchange> exchange_;
+  std::unique_ptr<ImageServer> image_server_;
   std::unique_ptr<ProbeListener> probe_listener_;
   std::unique_ptr<RelayDoor> relay_;
   std::unique_ptr<Prober> prober_;
@@ -315,6 +318,17 @@ void Agent::on(FetchDelivery order) {
   if (const Status good = exchange_->fetch(std::move(order)); !good) {
     fail_protocol(good.error().message);
   }
+}
+
+// Also while ranks run: hosts may join the job late. Without a socket it serves nobody; the
+// launcher finds others.
+void Agent::on(ServeImage order) {
+  image_server_.reset();
+  if (order.token.empty()) return;
+  auto server = ImageServer::create(*loop_, order.token);
+  if (server) image_server_ = std::move(*server);
+  link_->send(FrameType::kImagePort,
+              u32_payload(static_cast<std::uint32_t>(image_server_ ? image_server_->port() : 0)));
 }
 
 // Behind it the launcher sends the orders, which tell the ranks the port.
@@ -533,6 +547,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   reserved_port_.holder.reset();
   prober_.reset();
   probe_listener_.reset();
+  image_server_.reset();
   exchange_->forget("");
   staging_->clean_up();
   link_->send(FrameType::kGoodbye, encode(fit(std::move(goodbye))));

@@ -75,11 +75,15 @@ Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& insta
               if (host < size()) handler_(host, StageReached{stage, text});
             });
           })),
+      // What reaches hosts in another way brings the agent in another way, too.
+      agents_(loop, options_.make_remote ? Sharing::kNever : sharing_of(spec.ship_via),
+              spec.start_timeout, agent_handlers()),
       delivery_(loop, sharing_of(spec.ship_via), delivery_handlers()),
       trees_(loop, options_.ship_files, tree_handlers()) {}
 
-// The links go before the transports that pump them.
+// The links go before the transports that pump them, whose threads ask agents_.
 Fleet::~Fleet() {
+  agents_.close();
   members_.clear();
   connector_.reset();
 }
@@ -95,6 +99,7 @@ int Fleet::add(Host host, bool local) {
 
 std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
   Member& each = member(host);
+  if (agents_.shares(size())) connector_->share_agents_by(agents_);
   auto stream = connector_->connect(each.host, host, each.local, members_.size() == 1, deadline);
   if (!stream) {
     const Error& error = stream.error();
@@ -108,7 +113,7 @@ std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
       HostLink::Handlers{
           [this, host](AgentMessage message) { on_message(host, std::move(message)); },
           [this, host](const std::string& what) {
-            delivery_.lost(host);
+            forget(host);
             handler_(host, Failure{std::string(failure::kProtocol),
                                    "its agent broke the protocol: " + what, ""});
           },
@@ -122,7 +127,7 @@ std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
 
 void Fleet::keep_first(int count) {
   for (int host = count; host < size(); ++host) {
-    delivery_.lost(host);
+    forget(host);
     trees_.lost(host);
   }
   members_.resize(static_cast<std::size_t>(count));
@@ -189,6 +194,12 @@ void Fleet::ship(int host, const ShipFiles& files) {
 void Fleet::close(int host) {
   if (!member(host).link) return;
   member(host).link->close();
+  forget(host);
+}
+
+// It neither gets nor gives anything any more.
+void Fleet::forget(int host) {
+  agents_.lost(host);
   delivery_.lost(host);
 }
 
@@ -202,6 +213,8 @@ void Fleet::on_message(int host, AgentMessage message) {
           on_hello(host, std::move(each));
         } else if constexpr (std::is_same_v<Message, DeliveryReport>) {
           delivery_.on_report(host, each);
+        } else if constexpr (std::is_same_v<Message, ImageServed>) {
+          agents_.serves(host, each.port);
         } else if constexpr (std::is_same_v<Message, TreeState>) {
           on_tree_state(host, each);
         } else if constexpr (std::is_same_v<Message, Goodbye>) {
@@ -224,6 +237,7 @@ void Fleet::on_hello(int host, Hello hello) {
   each.clock_offset =
       std::chrono::nanoseconds(wall_clock_ns() - std::max<std::int64_t>(hello.clock_ns, 0));
   each.hello = std::move(hello);
+  agents_.greeted(host);
   const Build* build = installation_.find(each.hello->machine);
   if (build == nullptr) {
     return handler_(host, no_build_for(each.hello->machine, installation_.machines_text()));
@@ -312,6 +326,23 @@ Result<PartDelivery::Frames> Fleet::frames_of(const Build& build,
   return found;
 }
 
+AgentDelivery::Handlers Fleet::agent_handlers() {
+  AgentDelivery::Handlers handlers;
+  handlers.serve = [this](int host, const std::string& token) {
+    send(host, FrameType::kServeImage, token);
+  };
+  handlers.addresses = [this](int source) { return addresses_of(source); };
+  handlers.hosts = [this] { return size(); };
+  handlers.more_may_come = [this] {
+    return std::any_of(members_.begin(), members_.end(), [](const Member& each) {
+      return each.link && each.link->is_open() && !each.hello;
+    });
+  };
+  handlers.name = [this](int host) -> const std::string& { return name(host); };
+  handlers.on_given_up = [this] { delivery_.give_up(); };
+  return handlers;
+}
+
 PartDelivery::Handlers Fleet::delivery_handlers() {
   PartDelivery::Handlers handlers;
   handlers.send = [this](int host, std::shared_ptr<const std::string> frames) {
@@ -371,6 +402,20 @@ void Fleet::on_supplied(int host, const Supply& supply) {
   });
 }
 
+// For hosts of which nothing is known yet.
+std::vector<std::string> Fleet::addresses_of(int source) const {
+  constexpr std::size_t kMostAddresses = 2;
+  std::vector<std::string> found;
+  const auto candidates = find_candidates({network(source)}, spec_.network_interfaces);
+  for (const Candidate& each : candidates.front()) {
+    if (!each.refusal.empty() || each.address.is_loopback() || each.address.is_link_local()) {
+      continue;
+    }
+    if (found.size() < kMostAddresses) found.push_back(format_address(each.address));
+  }
+  return found;
+}
+
 // By the addresses that it has for this one host, as the network of the job is not chosen yet.
 DeliverySource Fleet::find_source(int source, int host) const {
   constexpr std::size_t kMostAddresses = 4;
@@ -404,7 +449,7 @@ void Fleet::on_goodbye(int host, Goodbye goodbye) {
 
 void Fleet::on_link_end(int host, std::string detail) {
   Member& each = member(host);
-  delivery_.lost(host);
+  forget(host);
   if (each.goodbye) {
     if (!std::exchange(each.left, true)) handler_(host, AgentLeft{*each.goodbye});
     return;
@@ -433,7 +478,7 @@ void Fleet::beat() {
     const auto length = silence.length(now);
     if (length > options_.lease && !is_only_slow(host, length)) {
       each.link->close();
-      delivery_.lost(host);
+      forget(host);
       handler_(host,
                AgentLost{"no sign of life for " + seconds_text(length), silence.last_heard()});
     } else {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "launcher/build/bundle.h"
+#include "launcher/fleet/agent_delivery.h"
 #include "launcher/fleet/host_connector.h"
 #include "launcher/fleet/host_link.h"
 #include "launcher/fleet/part_delivery.h"
@@ -154,6 +155,9 @@ class Fleet {
   void on_hello(int host, Hello hello);
   void on_tree_state(int host, const TreeState& state);
   void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes);
+  AgentDelivery::Handlers agent_handlers();
+  std::vector<std::string> addresses_of(int source) const;
+  void forget(int host);
   PartDelivery::Handlers delivery_handlers();
   TreeDelivery::Handlers tree_handlers();
   Result<PartDelivery::Frames> frames_of(const Build& build, const std::vector<std::string>& parts);
@@ -170,11 +174,12 @@ class Fleet {
   const Installation& installation_;
   Options options_;
   Handler handler_;
-  std::unique_ptr<HostConnector> connector_;
+  std::unique_ptr<HostConnector> connector_;  // gone before agents_
   std::vector<Member> members_;
   // By hash; each is made for the first host that lacks it.
   std::map<std::string, std::shared_ptr<const std::string>> part_frames_;
   std::vector<SentVendorPart> sent_vendor_parts_;
+  AgentDelivery agents_;
   PartDelivery delivery_;
   TreeDelivery trees_;
   Clock::time_point next_beat_;

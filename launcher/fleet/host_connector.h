@@ -20,6 +20,9 @@ class HostConnector {
   HostConnector(const JobSpec& spec, const Installation& installation, bool several_hosts,
                 MakeTransport make_remote, StageObserver observer);
 
+  // Those that lack the agent ask there from now on. It outlives this object.
+  void share_agents_by(AgentSharing& sharing) { image_.sharing = &sharing; }
+
   // Never blocks; the stream tells of success and failure (transport.h). `alone`: there is no other
   // host; if it is this machine, its agent and we keep together on one CPU until leave_cpu().
   Result<os::Fd> connect(const Host& host, int host_index, bool same_machine, bool alone,

@@ -24,6 +24,9 @@ namespace hora::launcher {
 struct AgentReady {
   std::string bundle;  // where the runtime lies on the host; empty where its ranks get none
 };
+struct ImageServed {
+  int port = 0;  // 0: it cannot
+};
 struct AgentSuspended {};  // its ranks have been stopped
 struct RankOutput {
   int rank = 0;
@@ -62,7 +65,7 @@ struct RelayFrame {
 using AgentMessage =
     std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
                  InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, TreeState,
-                 AgentSuspended, LogLine, RelayFrame, Failure, Goodbye>;
+                 ImageServed, AgentSuspended, LogLine, RelayFrame, Failure, Goodbye>;
 
 class AgentConversation {
  public:
@@ -104,6 +107,7 @@ class AgentConversation {
   Result<AgentMessage> read_relay(Frame frame);
   Result<AgentMessage> read_stacks(std::string_view payload);
   Result<AgentMessage> read_delivery_report(std::string_view payload);
+  Result<AgentMessage> read_image_port(std::string_view payload);
   Result<AgentMessage> read_tree_state(std::string_view payload);
   Result<AgentMessage> read_gpu_fault(std::string_view payload);
   Result<Rank*> rank_of(std::string_view& payload, int& rank);
@@ -120,6 +124,7 @@ class AgentConversation {
   bool started_ = false;
   std::map<int, Rank> ranks_;  // of the order
   std::size_t output_credit_ = 0;
+  bool image_asked_ = false;  // where it serves its program, without the answer yet
   bool relay_asked_ = false;
   bool relay_open_ = false;
   int dumps_ = 0;     // questions that wait for their answers

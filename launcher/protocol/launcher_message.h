@@ -25,6 +25,10 @@ struct DeliveryFrame {
 struct ForgetDeliveries {
   std::string id;  // empty: all of them
 };
+// Hosts that show the token get the agent's program.
+struct ServeImage {
+  std::string token;  // empty: nobody any more
+};
 struct StartRanks {};
 // TERM, then KILL after `grace`.
 struct TerminateRanks {
@@ -77,9 +81,9 @@ struct RelayedBytesTaken {
 
 using LauncherMessage =
     std::variant<LauncherAlive, DeliveryFrame, OfferTree, KeepDelivery, FetchDelivery,
-                 ForgetDeliveries, Probe, HostOrder, StartRanks, TerminateRanks, TerminateRank,
-                 SignalRanks, SignalRank, SuspendRanks, ResumeRanks, DumpStacks, OutputTaken,
-                 RankInput, RankInputEnd, OpenRelay, RelayedBytes, RelayedBytesTaken>;
+                 ForgetDeliveries, ServeImage, Probe, HostOrder, StartRanks, TerminateRanks,
+                 TerminateRank, SignalRanks, SignalRank, SuspendRanks, ResumeRanks, DumpStacks,
+                 OutputTaken, RankInput, RankInputEnd, OpenRelay, RelayedBytes, RelayedBytesTaken>;
 
 // The Error says what was received instead: "a malformed frame of type 42".
 Result<LauncherMessage> read_launcher_frame(Frame frame);

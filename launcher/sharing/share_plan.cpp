@@ -77,6 +77,27 @@ SharePlan::Steps SharePlan::failed(int host) {
   return steps;
 }
 
+// No source's fault, so it says nothing of the others.
+SharePlan::Steps SharePlan::unable(int host) {
+  const auto found = members_.find(host);
+  if (found == members_.end()) return {};
+  switch (found->second.state) {
+    case State::kWaiting:
+      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), host));
+      break;
+    case State::kFetching:
+      end_fetch(found->second);
+      break;
+    case State::kSending:
+    case State::kServing:
+    case State::kDone:
+      return {};
+  }
+  Steps steps{send(host)};
+  for (Step& step : next()) steps.push_back(std::move(step));
+  return steps;
+}
+
 // It keeps the peers that it has; they will say how they fared.
 void SharePlan::refuse(int source) {
   const auto found = members_.find(source);

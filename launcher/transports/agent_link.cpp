@@ -17,6 +17,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/no_build.h"
 #include "launcher/protocol/agent_limits.h"
+#include "launcher/transports/agent_sharing.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
 
@@ -203,6 +204,8 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
     if (std::holds_alternative<BootstrapDialogue::Listening>(event)) return;
     if (const auto* need = std::get_if<BootstrapDialogue::Need>(&event)) {
       on_need(*need);
+    } else if (const auto* news = std::get_if<FetchNews>(&event)) {
+      on_fetch_news(*news);
     } else if (const auto* other = std::get_if<BootstrapDialogue::OtherMachine>(&event)) {
       return refuse_machine(other->machine);
     } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
@@ -246,14 +249,79 @@ void AgentLink::on_need(const BootstrapDialogue::Need& need) {
     return fail({std::string(failure::kAgent), "kept requesting the agent", ""});
   }
   report(Stage::kShip, need.directory);
-  AgentPayload& payload = *options_.payloads[static_cast<std::size_t>(build - builds.begin())];
-  payload.get(need.gzip, [this, gzip = need.gzip, loop = &loop_,
-                          alive = std::weak_ptr<bool>(alive_)](Result<AgentPayload::Bytes> bytes) {
-    loop->post([this, gzip, alive, bytes = std::move(bytes)]() mutable {
-      const auto still = alive.lock();
-      if (still && *still) on_payload(gzip, std::move(bytes));
-    });
-  });
+  attempt_.waits = true;
+  attempt_.fetching = {};
+  attempt_.has_gzip = need.gzip;
+  attempt_.build = static_cast<std::size_t>(build - builds.begin());
+  if (options_.image.sharing != nullptr) {
+    ask_for_source();
+  } else {
+    send_agent();
+  }
+}
+
+// The answers of an attempt that was given up come too late.
+void AgentLink::ask_for_source() {
+  options_.image.sharing->want(
+      options_.host_index, options_.image.builds[attempt_.build].machine,
+      [this, nonce = attempt_.nonce, loop = &loop_,
+       alive = std::weak_ptr<bool>(alive_)](std::optional<AgentOffer> offer) {
+        loop->post([this, nonce, alive, offer = std::move(offer)] {
+          const auto still = alive.lock();
+          if (still && *still && nonce == attempt_.nonce) on_offer(offer);
+        });
+      });
+}
+
+// The commands go out before there is a source: a host that cannot run them says so meanwhile.
+void AgentLink::on_offer(const std::optional<AgentOffer>& offer) {
+  if (state_ != State::kBootstrap || !attempt_.waits) return;
+  if (!offer) return send_agent();
+  if (!std::exchange(attempt_.fetching.may, true)) to_remote_.append(fetch_script());
+  if (!offer->addresses.empty()) {
+    to_remote_.append(fetch_order(*offer));
+    attempt_.fetching.number = offer->number;
+    attempt_.fetching.open = false;
+  }
+  notify();
+}
+
+// Of no other offer than the last one, since the host begins anew with each; and each once.
+void AgentLink::on_fetch_news(const FetchNews& news) {
+  auto& fetching = attempt_.fetching;
+  if (!attempt_.waits || !fetching.may) return;
+  AgentSharing& sharing = *options_.image.sharing;
+  if (news.kind == FetchNews::Kind::kMissed && news.number == 0) {
+    if (std::exchange(fetching.cannot, true)) return;
+    return sharing.missed(options_.host_index, 0, news.reason);
+  }
+  if (news.number == 0 || news.number != fetching.number) return;
+  switch (news.kind) {
+    case FetchNews::Kind::kOpen:
+      if (std::exchange(fetching.open, true)) return;
+      return sharing.opened(options_.host_index, news.number);
+    case FetchNews::Kind::kMissed:
+      fetching.number = 0;
+      return sharing.missed(options_.host_index, news.number, news.reason);
+    case FetchNews::Kind::kGot:
+      attempt_.waits = false;
+      to_remote_.append(fetch_accepted());
+      notify();
+      return sharing.got(options_.host_index, news.number);
+  }
+}
+
+void AgentLink::send_agent() {
+  attempt_.waits = false;
+  AgentPayload& payload = *options_.payloads[attempt_.build];
+  payload.get(attempt_.has_gzip,
+              [this, gzip = attempt_.has_gzip, loop = &loop_,
+               alive = std::weak_ptr<bool>(alive_)](Result<AgentPayload::Bytes> bytes) {
+                loop->post([this, gzip, alive, bytes = std::move(bytes)]() mutable {
+                  const auto still = alive.lock();
+                  if (still && *still) on_payload(gzip, std::move(bytes));
+                });
+              });
 }
 
 void AgentLink::on_payload(bool gzip, Result<AgentPayload::Bytes> bytes) {

@@ -103,8 +103,17 @@ class AgentLink {
     explicit Attempt(bool fresh_copy);
     std::string nonce;
     BootstrapDialogue dialogue;
-    bool forced;    // the cached agent is not used
-    int needs = 0;  // how often the host has asked for the agent
+    bool forced;            // the cached agent is not used
+    int needs = 0;          // how often the host has asked for the agent
+    bool waits = false;     // it has asked, and neither was sent it nor has fetched it
+    bool has_gzip = false;  // it takes it packed
+    std::size_t build = 0;  // the one that it asks for
+    struct Fetching {
+      bool may = false;     // the host has the commands for it
+      bool cannot = false;  // and has said that it lacks programs
+      int number = 0;       // of the offer that it has, and of which it has not said the end
+      bool open = false;    // it has said that it begins
+    } fetching;
     std::string greeting;
     std::string errors;  // the last of its stderr
   };
@@ -118,6 +127,10 @@ class AgentLink {
   void on_need(const BootstrapDialogue::Need& need);
   void refuse_machine(const std::string& machine);
   bool is_ours(const std::string& sha256) const;
+  void ask_for_source();
+  void on_offer(const std::optional<AgentOffer>& offer);
+  void on_fetch_news(const FetchNews& news);
+  void send_agent();
   void on_payload(bool gzip, Result<AgentPayload::Bytes> bytes);
   void on_greeting();
   void pass_on(std::string_view bytes);

@@ -49,15 +49,19 @@ constexpr std::string_view kScript =
     "_w=noexec; \"$_t\" 2>/dev/null || return; "
     "echo \"HORA-$_k need $_g $_m $_d\"; "
     "read -r _e _z || exit 1; "
-    // Any other answer than gz or raw is the launcher's refusal (see transfer_refusal()).
-    "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; *) exit 1;; esac; "
-    "_w=transfer; "
+    // Commands that fetch it from another host (fetch_script.h). They read the launcher's next
+    // words, and leave in $_e and $_z what is left to do here.
+    "case $_e in sh) eval \"$_z\";; esac; "
+    // Any other answer than these three is the launcher's refusal (see transfer_refusal()).
+    "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; here) ;; *) exit 1;; esac; "
+    "_w=transfer; _r=0; "
     // Read exactly $_z bytes even if unpacking fails, so that the rest does not reach the next
     // command.
+    "[ \"$_e\" = here ] || { "
     "head -c $_z | (exec 2>/dev/null; $_e >\"$_t\"; _r=$?; cat >/dev/null; exit $_r); _r=$?; "
     // 153 is 128 + SIGXFSZ.
     "[ $_r = 153 ] && _w=limit; "
-    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] || return; "
+    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ]; } || return; "
     // Another launcher may have put a copy there meanwhile, which may already run on other hosts;
     // on a file server a replacement would remove it under them. So `ln` only takes a free name,
     // and `mv -f` replaces a file only if it is bad or force asks for it.
@@ -263,6 +267,7 @@ BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) 
     return OtherMachine{take_word(line)};
   }
   if (line == "fail") return Failed{std::move(unfit_)};
+  if (auto news = read_fetch_news(line)) return *std::move(news);
   keep_noise(line);  // not ours after all
   return Listening{};
 }

@@ -6,6 +6,7 @@
 //   remote: noise*  <agent's magic>                          it was in the cache
 //   remote: noise*  "HORA-<nonce> need <gz|raw> <machine> <directory>\n"
 //   launcher:       "<gz|raw> <bytes>\n" <that many bytes>   or "no 0\n"
+//                   or, before one of these, the conversation of fetch_script.h
 //   remote:         the agent's magic, or, when a directory cannot hold the agent,
 //                   "HORA-<nonce> unfit <reason> <directory>\n" and a "need" for the next one
 //   remote:         "HORA-<nonce> fail\n" behind the last "unfit"
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "launcher/protocol/frame.h"
+#include "launcher/transports/fetch_script.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -101,7 +103,7 @@ class BootstrapDialogue {
   struct Started {
     std::string rest;  // what came behind the magic
   };
-  using Event = std::variant<Listening, Need, OtherMachine, Failed, Started>;
+  using Event = std::variant<Listening, Need, FetchNews, OtherMachine, Failed, Started>;
 
   explicit BootstrapDialogue(std::string_view nonce)
       : marker_("HORA-" + std::string(nonce) + " ") {}

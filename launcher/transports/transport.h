@@ -26,6 +26,8 @@
 
 namespace hora::launcher {
 
+class AgentSharing;
+
 // The agent for one kind of processor.
 struct AgentBuild {
   std::string machine;  // as `uname -m` names it on the hosts
@@ -41,6 +43,7 @@ struct AgentImage {
   std::string local_bundle;            // the bundle's directory on this machine
   const OneCpu* one_cpu = nullptr;     // where the launcher stays for now; null: everywhere
   std::vector<std::string> arguments;  // appended to the agent's argv on every host
+  AgentSharing* sharing = nullptr;     // outlives the transport; none: the launcher sends to all
 
   const AgentBuild& own() const { return builds.front(); }
 };

@@ -83,6 +83,8 @@ class Job {
         return conversation_.sent(OfferTree{{kPartOfTree, kKept}});
       case 'G':
         return conversation_.sent(FetchDelivery{kFetched, 100, "key", {{}, {}}});
+      case 'V':
+        return conversation_.sent(FrameType::kServeImage, "token");
       case 'R':
         relays_ = true;
         return conversation_.sent(FrameType::kRelay, "10.0.0.1");

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who sends the agent to a host that lacks it: the launcher, or a host that has it.  [interface]
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "launcher/transports/fetch_script.h"
+
+namespace hora::launcher {
+
+// Any thread may call it, and none waits.
+class AgentSharing {
+ public:
+  // Told where the host gets it: from the launcher (nothing), from whom the offer names, or from
+  // somebody who is not known yet (an offer without addresses). The last word counts; none comes
+  // after a got() or after the launcher. From any thread; must not block.
+  using Answer = std::function<void(std::optional<AgentOffer>)>;
+
+  virtual ~AgentSharing() = default;
+  // It lacks the agent for `machine`.
+  virtual void want(int host, const std::string& machine, Answer answer) = 0;
+  // What it says of an offer.
+  virtual void opened(int host, int number) = 0;
+  virtual void got(int host, int number) = 0;
+  // Number 0: it can fetch from nobody.
+  virtual void missed(int host, int number, const std::string& reason) = 0;
+};
+
+}  // namespace hora::launcher
