@@ -253,6 +253,12 @@ class HostShell {
 
 const std::vector<std::string> kSh = {"sh", "-c"};
 
+// What can fetch where the shell is this one: busybox's has an nc of its own, before any Python.
+std::vector<std::string> tools_with(const std::vector<std::string>& shell) {
+  if (shell[0] == "busybox") return {"bash", "nc"};
+  return {"bash", "nc", "python3"};
+}
+
 // zsh is sh only when called by that name; posh has no `test -O`, and is no system's sh.
 std::vector<std::vector<std::string>> system_shells() {
   auto shells = test::shells_here(true);
@@ -265,7 +271,7 @@ std::vector<std::vector<std::string>> system_shells() {
 TEST_CASE("a host fetches the agent with whatever it has, in every shell") {
   const Source source([](int fd) { Source::send(fd, kAgent); });
   for (const auto& shell : system_shells()) {
-    for (const std::string tool : {"bash", "nc", "python3"}) {
+    for (const std::string& tool : tools_with(shell)) {
       INFO(shell[0] << ", " << tool);
       HostShell host(shell, {tool});
       host.ask();
@@ -374,7 +380,7 @@ TEST_CASE("the launcher ends an attempt at a silent source") {
   const Source other([](int fd) { Source::send(fd, kAgent); });
   const std::string by = GENERATE("sending", "naming another one", "its own end", "a signal");
   for (const auto& shell : system_shells()) {
-    for (const std::string tool : {"bash", "nc", "python3"}) {
+    for (const std::string& tool : tools_with(shell)) {
       INFO(shell[0] << ", " << tool << ", by " << by);
       HostShell host(shell, {tool});
       host.ask();
@@ -409,7 +415,7 @@ TEST_CASE("the launcher ends an attempt at a source that cannot be reached") {
   const DeadPort dead;
   const std::string by = GENERATE("sending", "its own end");
   for (const auto& shell : system_shells()) {
-    for (const std::string tool : {"bash", "nc", "python3"}) {
+    for (const std::string& tool : tools_with(shell)) {
       INFO(shell[0] << ", " << tool << ", by " << by);
       HostShell host(shell, {tool});
       host.ask();
