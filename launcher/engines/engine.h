@@ -70,6 +70,9 @@ struct EngineDescriptor {
   // Whether the job begins before all of its hosts are there, so that a name that does not resolve,
   // or a port where nothing listens, is waited for.
   bool hosts_come_late = false;
+  // What its command says on stderr when it refuses a host for now, so that it is worth trying
+  // again.
+  std::string_view passing_refusal = {};
   // Of what the engine's commands have said on stderr, the line that tells that the engine has
   // ended the job: cancelled, out of time, preempted, a node gone. Empty: none does. nullptr:
   // unknown.

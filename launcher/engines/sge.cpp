@@ -78,6 +78,8 @@ constexpr EngineDescriptor kDescriptor{.name = "sge",
                                        .how = "qrsh -inherit",
                                        .mark = "PE_HOSTFILE",
                                        .find = find,
+                                       // A host forgets tasks that have ended a moment later.
+                                       .passing_refusal = "didn't accept task",
                                        .verdict = verdict};
 
 }  // namespace

@@ -123,6 +123,7 @@ Status read_engine_options(const OptionValues& values, const ProcessInputs& inpu
                    allocation.step->name + "; --transport ssh reaches its hosts by ssh");
     }
     job.rsh_command = allocation.starter;
+    job.passing_refusal = found->engine->passing_refusal;
     job.engine_step = allocation.step;
   }
   job.engine = JobEngine{

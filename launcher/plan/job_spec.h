@@ -176,6 +176,8 @@ struct JobSpec {
   // The command that reaches a host, in words: from --rsh, the engine or the transport;
   // empty: ssh.
   std::vector<std::string> rsh_command;
+  // What that command says when it refuses a host for now; empty: unknown.
+  std::string passing_refusal;
   // Reaches all hosts at once, where it can; else `rsh_command` does, host by host.
   std::optional<EngineStep> engine_step;
   // The engine may start them after this job: those that are not there are tried again.

@@ -86,7 +86,7 @@ StepTransport::StepTransport(const JobSpec& spec, DialWay way, std::vector<Host>
       way_(std::move(way)),
       words_(std::move(words)),
       observer_(observer),
-      commands_(spec.rsh_command, std::move(observer)) {
+      commands_(spec.rsh_command, std::move(observer), spec.passing_refusal) {
   if (words_) commands_.listen_to_errors([this](std::string_view said) { words_->hear(said); });
   if (const auto opened = open(hosts); !opened) {
     server_.reset();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
@@ -23,6 +24,7 @@ constexpr std::size_t kBurst = 1024 * 1024;  // bytes moved before other hosts h
 constexpr std::size_t kMaxErrors = 4096;
 constexpr auto kExitPatience = std::chrono::seconds(3);  // between end of output and exit
 constexpr auto kEndPatience = std::chrono::seconds(1);   // after end of input, and after TERM
+constexpr int kMostRefusals = 5;                         // that may pass: two to four seconds
 
 }  // namespace
 
@@ -33,10 +35,12 @@ CommandHost::CommandHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions opt
       host_(std::move(host)),
       command_(std::move(command)),
       deadline_(deadline),
-      done_(std::move(done)) {}
+      done_(std::move(done)),
+      refusals_{"", BackOff(std::random_device{}())} {}
 
 CommandHost::~CommandHost() {
   loop_.cancel(start_timer_);
+  loop_.cancel(refusals_.timer);
   drop_child();
 }
 
@@ -104,6 +108,7 @@ void CommandHost::link_restarts() {
 void CommandHost::link_finished() {
   loop_.cancel(start_timer_);
   start_timer_ = 0;
+  loop_.cancel(std::exchange(refusals_.timer, 0));
   finishing_ = true;
   if (!running_ || exited_ || child_.try_wait()) return finish();
   // A client whose input ends lets the far side end in order.
@@ -240,6 +245,7 @@ void CommandHost::report_end() {
   exit_timer_ = 0;
   read_errors();
   for (Watch* each : {&in_, &out_, &err_, &end_}) unwatch(*each);
+  if (is_refused_for_now()) return run_later();
   RemoteEnd end;
   const auto status = child_.try_wait();
   if (!status) {
@@ -251,6 +257,24 @@ void CommandHost::report_end() {
     end.exit_status = status;
   }
   link_.on_remote_end(end);
+}
+
+// The client's own words decide: its exit status is that of a host which refuses for good, too.
+bool CommandHost::is_refused_for_now() const {
+  return !refusals_.words.empty() && errors_.find(refusals_.words) != std::string::npos &&
+         !link_.agent_started() && !link_.ended() && refusals_.back_off.attempts() < kMostRefusals;
+}
+
+void CommandHost::run_later() {
+  refusals_.back_off.count_attempt();
+  const auto pause = refusals_.back_off.next_pause();
+  link_.report(Stage::kConnect, "trying again in " + std::to_string(pause.count()) +
+                                    " ms: " + visible_line(trim(errors_)));
+  drop_child();
+  refusals_.timer = loop_.call_after(pause, [this] {
+    refusals_.timer = 0;
+    run();
+  });
 }
 
 // --- watches -------------------------------------------------------------------------------------

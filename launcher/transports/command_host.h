@@ -11,6 +11,7 @@
 
 #include "launcher/process/piped_child.h"
 #include "launcher/transports/agent_link.h"
+#include "launcher/transports/back_off.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {
@@ -27,6 +28,9 @@ class CommandHost : private AgentLink::Carrier {
   // Is told what the command says on stderr.
   using Listener = std::function<void(std::string_view said)>;
   void listen_to_errors(Listener listener) { listener_ = std::move(listener); }
+
+  // What the command says when it refuses this host for now: a few times, it is run again then.
+  void try_again_after(std::string refusal) { refusals_.words = std::move(refusal); }
 
   void begin();
 
@@ -50,6 +54,8 @@ class CommandHost : private AgentLink::Carrier {
   void read_errors();
   void on_exit();
   void settle_end();
+  bool is_refused_for_now() const;
+  void run_later();
   void report_end();
   void ask_child_to_end();
   void finish();
@@ -59,6 +65,12 @@ class CommandHost : private AgentLink::Carrier {
     int fd = -1;
     bool on = false;
     std::uint32_t events = 0;
+  };
+  // That may pass.
+  struct Refusals {
+    std::string words;  // of the command; empty: unknown
+    BackOff back_off;
+    os::EventLoop::TimerId timer = 0;  // until it is run again
   };
   void watch(Watch& watch, int fd, std::uint32_t events, os::EventLoop::IoHandler handler);
   void rewatch(Watch& watch, std::uint32_t events);
@@ -71,6 +83,7 @@ class CommandHost : private AgentLink::Carrier {
   Clock::time_point deadline_;
   Done done_;
   Listener listener_;
+  Refusals refusals_;
 
   PipedChild child_;
   bool running_ = false;  // there is a child whose end is not settled

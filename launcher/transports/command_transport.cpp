@@ -58,6 +58,7 @@ Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host,
         // its own.
         [this, &loop](CommandHost* done) { loop.post([this, done] { hosts_.erase(done); }); });
     made->listen_to_errors(listener_);
+    made->try_again_after(passing_refusal_);
     CommandHost* started = made.get();
     hosts_[started] = std::move(made);
     started->begin();
@@ -95,7 +96,7 @@ constexpr TransportDescriptor kDescriptor{
     .takes_command = true,
     .configure = configure,
     .create = [](const JobSpec& job, StageObserver observer) {
-      return make_command_transport(job.rsh_command, std::move(observer));
+      return make_command_transport(job.rsh_command, std::move(observer), job.passing_refusal);
     }};
 
 }  // namespace
@@ -103,8 +104,10 @@ constexpr TransportDescriptor kDescriptor{
 const TransportDescriptor* command_transport_descriptor() { return &kDescriptor; }
 
 std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_command,
-                                                  StageObserver observer) {
-  return std::make_unique<CommandTransport>(std::move(rsh_command), std::move(observer));
+                                                  StageObserver observer,
+                                                  std::string passing_refusal) {
+  return std::make_unique<CommandTransport>(std::move(rsh_command), std::move(observer),
+                                            std::move(passing_refusal));
 }
 
 }  // namespace hora::launcher

@@ -19,9 +19,12 @@ namespace hora::launcher {
 
 class CommandTransport : public Transport {
  public:
-  // `rsh_command` as rsh_argv() takes it.
-  CommandTransport(std::vector<std::string> rsh_command, StageObserver observer)
-      : command_(std::move(rsh_command)), observer_(std::move(observer)) {}
+  // `rsh_command` as rsh_argv() takes it; `passing_refusal`: JobSpec.
+  CommandTransport(std::vector<std::string> rsh_command, StageObserver observer,
+                   std::string passing_refusal)
+      : command_(std::move(rsh_command)),
+        passing_refusal_(std::move(passing_refusal)),
+        observer_(std::move(observer)) {}
   ~CommandTransport() override;
 
   // Before the first start: is told what the commands say on stderr. From a thread of this object.
@@ -37,6 +40,7 @@ class CommandTransport : public Transport {
   Status start_thread();
 
   std::vector<std::string> command_;
+  std::string passing_refusal_;
   StageObserver observer_;
   CommandHost::Listener listener_;
   std::mutex mutex_;

@@ -78,9 +78,10 @@ struct TransportDescriptor {
 };
 
 std::unique_ptr<Transport> make_local_transport(StageObserver observer);
-// `rsh_command` as rsh_argv() takes it.
+// `rsh_command` as rsh_argv() takes it; `passing_refusal`: JobSpec.
 std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_command,
-                                                  StageObserver observer);
+                                                  StageObserver observer,
+                                                  std::string passing_refusal = "");
 #if HORA_WITH_SSH
 struct SshTransportOptions {
   SshOptions ssh;

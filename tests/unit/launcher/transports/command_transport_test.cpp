@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 
 #include "launcher/failures/failure_code.h"
@@ -114,6 +116,55 @@ TEST_CASE("many hosts through one command at the same time") {
     REQUIRE(hello);
     CHECK(hello->type == FrameType::kHello);
   }
+}
+
+// Refuses as long as the file `log` has no more than `refusals` lines, and adds one each time.
+std::vector<std::string> refusing_shell(const std::string& home, int refusals) {
+  std::vector<std::string> command = shell_with_home(home);
+  command.back() = "echo >>$HOME/log; [ $(wc -l <$HOME/log) -gt " + std::to_string(refusals) +
+                   " ] || { echo \"error: daemon didn't accept task\" >&2; exit 1; }; eval \"$0\"";
+  command.emplace_back("{command}");
+  return command;
+}
+
+TEST_CASE("a host that refuses for now is tried again, and the reason is said") {
+  const test::TemporaryDirectory home;
+  std::vector<std::string> told;
+  std::mutex mutex;
+  auto transport = make_command_transport(
+      refusing_shell(home.path(), 2),
+      [&](int, Stage stage, std::string_view detail) {
+        std::lock_guard lock(mutex);
+        if (stage == Stage::kConnect && detail.find("trying again") != detail.npos) {
+          told.emplace_back(detail);
+        }
+      },
+      "didn't accept task");
+  auto fd = transport->start({"x", "", {}}, 0, image({}), Clock::now() + seconds(60));
+  REQUIRE(fd);
+  Reader reader(*std::move(fd));
+  auto hello = reader.next();
+  REQUIRE(hello);
+  CHECK(hello->type == FrameType::kHello);
+  transport.reset();
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].find("ms: error: daemon didn't accept task") != std::string::npos);
+}
+
+TEST_CASE("a host that goes on refusing has failed") {
+  const test::TemporaryDirectory home;
+  auto transport =
+      make_command_transport(refusing_shell(home.path(), 1000), nullptr, "didn't accept task");
+  auto fd = transport->start({"x", "", {}}, 0, image({}), Clock::now() + seconds(60));
+  REQUIRE(fd);
+  Reader reader(*std::move(fd));
+  auto frame = reader.next();
+  REQUIRE(frame);
+  REQUIRE(frame->type == FrameType::kFailure);
+  CHECK(decode_failure(frame->payload)->message.find("didn't accept task") != std::string::npos);
+  // Five times, and once more with a fresh copy of the agent.
+  std::ifstream log(home.path() + "/log");
+  CHECK(std::count(std::istreambuf_iterator<char>(log), {}, '\n') == 7);
 }
 
 Failure failure_of(std::vector<std::string> command, Clock::duration limit = seconds(30)) {
