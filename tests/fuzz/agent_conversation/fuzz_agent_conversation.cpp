@@ -80,7 +80,7 @@ class Job {
       case 'K':
         return conversation_.sent(KeepDelivery{kKept, "key"});
       case 'T':
-        return conversation_.sent(OfferTree{{kPartOfTree, kKept}});
+        return conversation_.sent(OfferTree{{kPartOfTree, kKept}, {}});
       case 'G':
         return conversation_.sent(FetchDelivery{kFetched, 100, "key", {{}, {}}});
       case 'V':
@@ -228,6 +228,7 @@ class Job {
     check(relays_ && frame.bytes().size() <= kMostRelayed);
     if (frame.type == FrameType::kRelayPort) check(frame.number <= 65'535);
   }
+  void on(ImageServed& served) { check(served.port >= 0 && served.port <= 65'535); }
   void on(AgentSuspended&) {}
   void on(LogLine& line) {
     check(++log_lines_ <= kMostLogLines && line.message.size() <= kMostText);
