@@ -30,6 +30,8 @@ void write_ranks(WireWriter& out, const Ranks& ranks) {
   }
 }
 
+// A few bytes can name a run of any length, so each is compared with the size of the world before
+// room is made for its ranks.
 Ranks read_ranks(WireReader& in, std::int32_t end) {
   Ranks ranks;
   const auto limit = static_cast<std::uint64_t>(end);
@@ -87,6 +89,7 @@ void WordCollector::add(Word word) {
   words_.push_back(std::move(word));
 }
 
+// In the order in which they came: what a rank says last must come last.
 std::string WordCollector::take() {
   WireWriter out;
   for (const Word& word : words_) {

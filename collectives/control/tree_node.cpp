@@ -62,6 +62,7 @@ Result<std::unique_ptr<TreeNode>> TreeNode::start(Start start) {
   return self;
 }
 
+// The thread says what is left to say before it ends, so this may take kLingerPatience.
 TreeNode::~TreeNode() {
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
@@ -78,6 +79,7 @@ Status TreeNode::open() {
   HORA_TRY(watch_input(door_->fd(), kDoorNumber));
   HORA_TRY(watch_input(start_.above.get(), kAbove));
   add(kAbove, std::move(start_.above), std::move(start_.above_in), start_.rank_above);
+  // The root's own runtime is above it already.
   if (is_root()) return Ok{};
   HORA_TRY(watch_input(start_.own.get(), kOwn));
   add(kOwn, std::move(start_.own), {}, start_.self.rank).behind = {start_.self.rank};
@@ -107,6 +109,7 @@ void TreeNode::run() {
   while (!is_done()) wait();
 }
 
+// A link may end without having taken all: who does not read must not keep this process.
 bool TreeNode::is_done() const {
   if (!stopping_) return false;
   return Clock::now() >= *stopping_ ||
@@ -115,6 +118,8 @@ bool TreeNode::is_done() const {
          });
 }
 
+// poll() and not epoll_wait() waits, since the latter knows milliseconds only and kGather is a
+// tenth of one.
 void TreeNode::wait() {
   Deadline until = std::min(due_, stopping_.value_or(Deadline::max()));
   if (door_) until = std::min(until, door_->next_look());
@@ -210,6 +215,7 @@ void TreeNode::handle(std::uint32_t number) {
   if (link.in.broken()) lose(number, "it sent a malformed message");
 }
 
+// From above to those whom it names. The welcome goes to all: nobody can join any more then.
 void TreeNode::on_passage(std::string_view message) {
   const auto passage = decode_passage(message, start_.self.size);
   if (!passage) return lose(kAbove, "it sent a malformed message");
@@ -231,6 +237,8 @@ void TreeNode::on_passage(std::string_view message) {
   Frame to_all;
   for (auto& [number, ranks] : by_link) {
     Link& link = links_.at(number);
+    // A rank itself gets the bare text, as in a star; a leader is told for whom it is, unless it is
+    // for all whom it speaks for, which is the usual case and needs no list.
     if (!link.carries) {
       if (!plain) plain = framed(passage->text);
       push(link, plain);
@@ -252,6 +260,8 @@ void TreeNode::tell_all_below(std::string_view text, const Frame& passage) {
   }
 }
 
+// From below. A leader may speak for those alone who have joined by its link: what it says of
+// others is dropped, so one that lies harms nobody but its own.
 void TreeNode::on_words(std::uint32_t number, std::string_view message) {
   auto words = decode_words(message, start_.self.size);
   if (!words) return lose(number, "it sent a malformed message");
@@ -276,6 +286,8 @@ void TreeNode::on_words(std::uint32_t number, std::string_view message) {
   }
 }
 
+// Two processes with one rank are a mistake of whoever started them. The second is told; the first
+// goes on.
 void TreeNode::join(std::uint32_t number, Word word) {
   for (const std::int32_t rank : word.ranks) {
     if (route_.count(rank) != 0) {
@@ -311,6 +323,8 @@ void TreeNode::lose(std::uint32_t number, const std::string& how) {
            "rank " + std::to_string(link.rank) + ", by which its control messages went, is gone"});
 }
 
+// Before the welcome those below wait for an answer, and get a refusal; later for verdicts, and get
+// the loss of a rank. Both name the leader that is gone, which they do not know of otherwise.
 void TreeNode::lose_above(const std::string& how) {
   if (!is_root()) {
     std::string text;
@@ -330,6 +344,8 @@ void TreeNode::lose_above(const std::string& how) {
   }
 }
 
+// What all ranks of a host say within a step gains by being merged. An abort, or the loss of a
+// rank, is news that others wait for.
 bool TreeNode::may_wait(const Word& word) const {
   if (word.kind == Word::kJoined) return true;
   if (word.kind != Word::kSaid) return false;
@@ -338,6 +354,8 @@ bool TreeNode::may_wait(const Word& word) const {
          kind == ControlMessage::kFinished;
 }
 
+// Goes up when everybody below has spoken, or kGather after the first: a rank that is late, or has
+// nothing to say in this step, delays the others by no more.
 void TreeNode::collect(std::uint32_t number, Word word) {
   Link& link = links_.at(number);
   link.spoke = true;
@@ -359,6 +377,7 @@ void TreeNode::pass_on() {
   if (somebody_went_ && start_.alarm.valid()) ::shutdown(start_.alarm.get(), SHUT_WR);
 }
 
+// One frame is shared by all links that it goes to: a verdict for 32 leaders is kept once.
 void TreeNode::push(Link& link, Frame frame) {
   if (link.deaf || link.ends) return;
   link.out.push_back(std::move(frame));

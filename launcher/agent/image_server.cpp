@@ -28,6 +28,7 @@ constexpr std::size_t kMostStrangers = 64;
 constexpr std::size_t kMostAdmitted = 16;
 constexpr int kAcceptsPerTurn = 16;
 constexpr std::size_t kSentPerTurn = 256 * 1024;
+// A host asks once it is connected, and a shell may take its time to say a line.
 constexpr std::chrono::milliseconds kLook{500};
 constexpr std::chrono::seconds kRequestPatience{3};
 constexpr std::chrono::seconds kReadPatience{5};  // of a peer that takes no bytes
@@ -67,12 +68,14 @@ ImageServer::ImageServer(os::EventLoop& loop, os::Fd socket, int port, os::Fd pr
   timer_ = loop_.call_after(kLook, [this] { look_at_deadlines(); });
 }
 
+// Peers that are being served find the end of the stream, and turn to another source.
 ImageServer::~ImageServer() {
   loop_.cancel(timer_);
   loop_.unwatch(socket_.get());
   for (const auto& [number, peer] : peers_) loop_.unwatch(peer.fd.get());
 }
 
+// Bounded in each turn: a flood of connections must not keep the launcher's stream waiting.
 void ImageServer::accept_some() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = net::accept_tcp(socket_.get());

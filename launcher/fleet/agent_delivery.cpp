@@ -79,6 +79,7 @@ void AgentDelivery::missed(int host, int number, const std::string& reason) {
 
 // --- a host that lacks the agent -----------------------------------------------------------------
 
+// A plan for each kind of processor, as a host can serve none but its own agent.
 SharePlan& AgentDelivery::plan_of(const std::string& machine) {
   return plans_.try_emplace(machine, given_up_ ? Sharing::kNever : sharing_).first->second;
 }
@@ -167,12 +168,14 @@ void AgentDelivery::has_source(Guest& guest) {
   guest.answer = nullptr;
 }
 
+// Nobody, if the host has another offer by now: it says so of each, and each may be overtaken.
 AgentDelivery::Guest* AgentDelivery::guest_of(int host, int number) {
   const auto found = guests_.find(host);
   // What was said of an offer that is over crossed with the next one.
   return found != guests_.end() && found->second.number == number ? &found->second : nullptr;
 }
 
+// It is connected, so now the bytes have their own deadline.
 void AgentDelivery::on_opened(int host, int number) {
   if (Guest* guest = guest_of(host, number)) {
     set_deadline(*guest, host, kFetchPatience, "it sent too slowly");
@@ -220,6 +223,7 @@ void AgentDelivery::on_missed(int host, int number, const std::string& reason) {
 
 // --- a host that has it --------------------------------------------------------------------------
 
+// A host serves only as long as it is of use: while others wait, or may still ask.
 void AgentDelivery::greeted(int host) {
   const auto found = guests_.find(host);
   if (found != guests_.end()) {

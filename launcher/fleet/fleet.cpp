@@ -11,7 +11,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/no_build.h"
 #include "launcher/failures/proof.h"
-#include "launcher/network/network_candidates.h"
+#include "launcher/fleet/source_addresses.h"
 #include "launcher/process/process_table.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/os/log.h"
@@ -43,6 +43,19 @@ bool are_offered(std::vector<std::string> missing, const std::vector<NeededPart>
     if (found != missing.end()) missing.erase(found);
   }
   return missing.empty();
+}
+
+// For the message that it is on its way: unlike the runtime, it may be large enough for a user to
+// wonder what takes so long.
+void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes,
+                       std::vector<Fleet::SentVendorPart>& all) {
+  for (const VendorNeed& need : build.vendor_needs) {
+    if (!need.part || need.part->hash != hash) continue;
+    auto sent = std::find_if(all.begin(), all.end(),
+                             [&need](const auto& each) { return each.name == need.name; });
+    if (sent == all.end()) sent = all.insert(all.end(), {need.name, bytes, 0});
+    ++sent->hosts;
+  }
 }
 
 // Before anything is sent to it. Nothing has started yet, on no host, so a failure here is the
@@ -296,19 +309,6 @@ std::vector<std::pair<std::string, std::string>> Fleet::vendor_paths(int host) c
   return paths;
 }
 
-// For the message that it is on its way: unlike the runtime, it may be large enough for a user to
-// wonder what takes so long.
-void Fleet::count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes) {
-  for (const VendorNeed& need : build.vendor_needs) {
-    if (!need.part || need.part->hash != hash) continue;
-    auto& all = sent_vendor_parts_;
-    auto sent = std::find_if(all.begin(), all.end(),
-                             [&need](const auto& each) { return each.name == need.name; });
-    if (sent == all.end()) sent = all.insert(all.end(), {need.name, bytes, 0});
-    ++sent->hosts;
-  }
-}
-
 // Packed for the first host that lacks it. The others get the same bytes.
 Result<PartDelivery::Frames> Fleet::frames_of(const Build& build,
                                               const std::vector<std::string>& parts) {
@@ -321,7 +321,7 @@ Result<PartDelivery::Frames> Fleet::frames_of(const Build& build,
       frames = std::move(*made);
     }
     found.emplace(hash, frames);
-    count_vendor_part(build, hash, frames->size());
+    count_vendor_part(build, hash, frames->size(), sent_vendor_parts_);
   }
   return found;
 }
@@ -331,7 +331,9 @@ AgentDelivery::Handlers Fleet::agent_handlers() {
   handlers.serve = [this](int host, const std::string& token) {
     send(host, FrameType::kServeImage, token);
   };
-  handlers.addresses = [this](int source) { return addresses_of(source); };
+  handlers.addresses = [this](int source) {
+    return addresses_for_all(network(source), spec_.network_interfaces);
+  };
   handlers.hosts = [this] { return size(); };
   handlers.more_may_come = [this] {
     return std::any_of(members_.begin(), members_.end(), [](const Member& each) {
@@ -354,7 +356,10 @@ PartDelivery::Handlers Fleet::delivery_handlers() {
   handlers.forget = [this](int host, const std::string& id) { send(host, FrameType::kForget, id); };
   // Not within the call that has settled something.
   handlers.on_settled = [this] { loop_.post([this] { trees_.pack_more(); }); };
-  handlers.find_source = [this](int source, int host) { return find_source(source, host); };
+  handlers.find_source = [this](int source, int host) {
+    return DeliverySource{name(source),
+                          addresses_for(network(host), network(source), spec_.network_interfaces)};
+  };
   handlers.on_complete = [this](int host, const Supply& supply) { on_supplied(host, supply); };
   handlers.more_may_come = [this] { return more_may_greet(); };
   handlers.name = [this](int host) -> const std::string& { return name(host); };
@@ -400,34 +405,6 @@ void Fleet::on_supplied(int host, const Supply& supply) {
   loop_.post([this, host, all] {
     if (host < size()) handler_(host, RuntimeSupplied{all});
   });
-}
-
-// For hosts of which nothing is known yet.
-std::vector<std::string> Fleet::addresses_of(int source) const {
-  constexpr std::size_t kMostAddresses = 2;
-  std::vector<std::string> found;
-  const auto candidates = find_candidates({network(source)}, spec_.network_interfaces);
-  for (const Candidate& each : candidates.front()) {
-    if (!each.refusal.empty() || each.address.is_loopback() || each.address.is_link_local()) {
-      continue;
-    }
-    if (found.size() < kMostAddresses) found.push_back(format_address(each.address));
-  }
-  return found;
-}
-
-// By the addresses that it has for this one host, as the network of the job is not chosen yet.
-DeliverySource Fleet::find_source(int source, int host) const {
-  constexpr std::size_t kMostAddresses = 4;
-  DeliverySource found;
-  found.host = name(source);
-  const auto candidates =
-      find_candidates({network(source), network(host)}, spec_.network_interfaces);
-  for (const Candidate& each : candidates.front()) {
-    if (!each.refusal.empty() || found.addresses.size() == kMostAddresses) continue;
-    found.addresses.push_back(format_address(each.address));
-  }
-  return found;
 }
 
 // While a host is still connecting, the others keep what it may lack.

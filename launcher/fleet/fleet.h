@@ -154,15 +154,12 @@ class Fleet {
   void on_message(int host, AgentMessage message);
   void on_hello(int host, Hello hello);
   void on_tree_state(int host, const TreeState& state);
-  void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes);
   AgentDelivery::Handlers agent_handlers();
-  std::vector<std::string> addresses_of(int source) const;
   void forget(int host);
   PartDelivery::Handlers delivery_handlers();
   TreeDelivery::Handlers tree_handlers();
   Result<PartDelivery::Frames> frames_of(const Build& build, const std::vector<std::string>& parts);
   void on_supplied(int host, const Supply& supply);
-  DeliverySource find_source(int source, int host) const;
   bool more_may_greet() const;
   void on_goodbye(int host, Goodbye goodbye);
   void on_link_end(int host, std::string detail);

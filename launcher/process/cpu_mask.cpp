@@ -44,6 +44,7 @@ std::size_t count_cpus(const CpuMask& mask) {
   return count;
 }
 
+// As long as the mask that it is made from, which the kernel took.
 CpuMask mask_of(const std::vector<int>& cpus, const CpuMask& like) {
   CpuMask mask(like.size(), 0);
   for (const int cpu : cpus) {

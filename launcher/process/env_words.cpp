@@ -33,6 +33,7 @@ CommandWords without_env(const std::vector<std::string>& words) {
                         words[at].substr(0, 1) != "-" &&
                         std::none_of(found.set.begin(), found.set.end(), is_path) &&
                         std::none_of(found.unset.begin(), found.unset.end(), is_path);
+  // Anything else is left to env itself, which knows all of its options.
   if (!is_plain) return {words, {}, {}};
   found.argv.assign(words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
   return found;

@@ -70,8 +70,12 @@ std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_
   }
 }
 
+// It reports the start, and closes all that it does not need only then: the descriptors that the
+// program is to have are among the rest. The lifeline's end is the launcher's end, however it came
+// about. Then the program has `patience` to end by itself, since it may have noticed as well.
 [[noreturn]] void guard(SpawnRequest request, std::array<int, 2> kept, int lifeline, int report_to,
                         std::chrono::milliseconds patience) {
+  // Out of the terminal's foreground: Ctrl-C is the launcher's to handle.
   ::setsid();
   ::prctl(PR_SET_NAME, "hora-guard");
   request.new_session = false;
@@ -113,6 +117,8 @@ class Blocked {
 
 }  // namespace
 
+// Waits for the guard's report: a program that cannot be started is an error here, and not an end
+// that somebody learns of later.
 Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
                       std::chrono::milliseconds patience) {
   Guarded made;

@@ -9,6 +9,7 @@
 
 namespace hora::launcher {
 
+// Nowhere to move from on a single CPU, and no sense in it where the job was given just one.
 std::unique_ptr<OneCpu> OneCpu::stay(int cpu) {
   CpuMask everywhere = cpu_mask_of_this_thread();
   if (count_cpus(everywhere) < 2) return nullptr;
@@ -29,6 +30,7 @@ OneCpu::~OneCpu() { leave(); }
 void OneCpu::leave() {
   if (!std::exchange(staying_, false)) return;
   (void)set_cpu_mask(0, everywhere_);
+  // Threads that were started meanwhile have inherited the one CPU.
   const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir("/proc/self/task"), ::closedir);
   while (threads != nullptr) {
     const dirent* item = ::readdir(threads.get());

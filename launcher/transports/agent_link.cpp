@@ -35,10 +35,25 @@ constexpr int kMaxNeeds = 4;                    // the script tries three direct
 
 std::string new_nonce() { return os::random_token().substr(0, 16); }
 
+// Whichever processor it is for: which build the host took is known only from what it asked for.
+bool has_build(const AgentImage& image, const std::string& sha256) {
+  return std::any_of(image.builds.begin(), image.builds.end(),
+                     [&sha256](const AgentBuild& build) { return build.sha256 == sha256; });
+}
+
 }  // namespace
 
 AgentLink::Attempt::Attempt(bool fresh_copy)
     : nonce(new_nonce()), dialogue(nonce), forced(fresh_copy) {}
+
+// What the far side said, noise and stderr, for a message; empty when it said nothing.
+std::string AgentLink::Attempt::remote_words() const {
+  std::string text = dialogue.noise();
+  if (!trim(text).empty() && !trim(errors).empty()) text += '\n';
+  text += errors;
+  if (trim(text).empty()) return {};
+  return "; it said: " + last_words(text);
+}
 
 AgentLink::AgentLink(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Carrier& carrier)
     : loop_(loop),
@@ -207,7 +222,7 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
     } else if (const auto* news = std::get_if<FetchNews>(&event)) {
       on_fetch_news(*news);
     } else if (const auto* other = std::get_if<BootstrapDialogue::OtherMachine>(&event)) {
-      return refuse_machine(other->machine);
+      return fail(no_build_for(other->machine, options_.image.machines));
     } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
       const bool full = is_disk_full(failed->directories);
       return fail({std::string(full ? failure::kDiskFull : failure::kCache),
@@ -223,17 +238,6 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
   }
 }
 
-void AgentLink::refuse_machine(const std::string& machine) {
-  fail(no_build_for(machine, options_.image.machines));
-}
-
-// Whichever processor it is for: which build the host took is known only from what it asked for.
-bool AgentLink::is_ours(const std::string& sha256) const {
-  const auto& builds = options_.image.builds;
-  return std::any_of(builds.begin(), builds.end(),
-                     [&sha256](const AgentBuild& build) { return build.sha256 == sha256; });
-}
-
 void AgentLink::on_need(const BootstrapDialogue::Need& need) {
   const auto& builds = options_.image.builds;
   const auto build =
@@ -243,7 +247,7 @@ void AgentLink::on_need(const BootstrapDialogue::Need& need) {
                          [&need](const AgentBuild& each) { return each.machine == need.machine; });
   if (build == builds.end()) {
     to_remote_.append(transfer_refusal());
-    return refuse_machine(need.machine);
+    return fail(no_build_for(need.machine, options_.image.machines));
   }
   if (++attempt_.needs > kMaxNeeds || to_remote_.shipping()) {
     return fail({std::string(failure::kAgent), "kept requesting the agent", ""});
@@ -346,7 +350,8 @@ void AgentLink::on_greeting() {
   if (hello && length <= kMaxGreeting) {
     if (greeting.size() < kFrameHeaderSize + length) return;
     const auto message = decode_hello(std::string_view(greeting).substr(kFrameHeaderSize, length));
-    if (message && !message->agent_sha256.empty() && !is_ours(message->agent_sha256)) {
+    if (message && !message->agent_sha256.empty() &&
+        !has_build(options_.image, message->agent_sha256)) {
       if (!attempt_.forced) return restart("its hash does not match its name");
       return fail({std::string(failure::kAgent),
                    "the agent was corrupted on the way: its SHA-256 is " + message->agent_sha256,
@@ -377,17 +382,8 @@ void AgentLink::restart(std::string_view why) {
   notify();
 }
 
-// What the far side said, noise and stderr, for a message; empty when it said nothing.
-std::string AgentLink::remote_words() const {
-  std::string text = attempt_.dialogue.noise();
-  if (!trim(text).empty() && !trim(attempt_.errors).empty()) text += '\n';
-  text += attempt_.errors;
-  if (trim(text).empty()) return {};
-  return "; it said: " + last_words(text);
-}
-
 void AgentLink::fail_before_start(const RemoteEnd& end) {
-  const std::string how = describe(end) + remote_words();
+  const std::string how = describe(end) + attempt_.remote_words();
   if (!end.link_error.empty()) {
     return fail({std::string(options_.lost_class), how, ""});
   }

@@ -101,6 +101,7 @@ class AgentLink {
   // One run of the command line on the host.
   struct Attempt {
     explicit Attempt(bool fresh_copy);
+    std::string remote_words() const;
     std::string nonce;
     BootstrapDialogue dialogue;
     bool forced;            // the cached agent is not used
@@ -125,8 +126,6 @@ class AgentLink {
   void finish();
   void follow_dialogue(std::string_view bytes);
   void on_need(const BootstrapDialogue::Need& need);
-  void refuse_machine(const std::string& machine);
-  bool is_ours(const std::string& sha256) const;
   void ask_for_source();
   void on_offer(const std::optional<AgentOffer>& offer);
   void on_fetch_news(const FetchNews& news);
@@ -137,7 +136,6 @@ class AgentLink {
   void restart(std::string_view why);
   void fail_before_start(const RemoteEnd& end);
   void append_failure(Failure failure);
-  std::string remote_words() const;
   void linger();
   void notify();
   void deliver();

@@ -32,6 +32,7 @@ Result<std::string> module_path() {
          "/launcher/libhora_ssh.so";
 }
 
+// The version of the header that both were compiled with tells a module of another build apart.
 Result<const LibsshModule*> load() {
   if (hora_libssh_module_entry != nullptr) return hora_libssh_module_entry();
   const auto path = module_path();
@@ -55,6 +56,8 @@ Result<const LibsshModule*> load() {
 
 }  // namespace
 
+// The first host decides whether there is an ssh here at all, before any connection is begun; what
+// calls libssh afterwards relies on it.
 Status prepare_libssh() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
