@@ -17,7 +17,7 @@ FOLDER, CLEAN, DELIVERIES = (
     "launcher/agent/bundle_staging.cpp",
 )
 DOOR, COORD, PLAN = (
-    "collectives/control/tcp_control.cpp",
+    "collectives/control/door.cpp",
     "collectives/negotiation/coordinator.cpp",
     "launcher/plan/plan.cpp",
 )
@@ -129,7 +129,7 @@ BUGS = [
     ("a host fetches for as long as it likes", "launcher/fleet/agent_delivery.cpp", "[this, host] { on_late(host); }", "[] {}", "fleet_test"),
     ("who cannot fetch keeps its place at a source", "launcher/sharing/share_plan.cpp", "case State::kFetching:\n      end_fetch(found->second);\n      break;\n    case State::kSending:\n    case State::kServing:", "case State::kFetching:\n      break;\n    case State::kSending:\n    case State::kServing:", "share_plan_test"),
     ("rank 0 lets in who has no token", DOOR, "if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {", "if (!proof || !in.ok()) {", "collectives_test"),
-    ("a rank talks to who has no token", DOOR, """return make_error(ErrorCode::kDenied,
+    ("a rank talks to who has no token", "collectives/control/tcp_control.cpp", """return make_error(ErrorCode::kDenied,
                       "the process at rank 0's address does not know the job token");""", "", "collectives_test"),
     ("the proof is the same every time", DOOR, "candidate.own_nonce = os::random_bytes(kNonceBytes);", "candidate.own_nonce = std::string(kNonceBytes, 'n');", "collectives_test"),
     ("strangers may take the last descriptor", DOOR, "if (turn_one_away()) continue;", "", "collectives_test"),
@@ -207,7 +207,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a prepared cache of another user's is filled", BOOT, '[ -O \\"$_d\\" ] || return 1;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),
     ("a cache that others may replace is filled", BOOT, '_p || return 1;', ":;", "transports_bootstrap_test"),
     ("a cache that others may replace is started from", BOOT, '{ _p && exec', '{ exec', "transports_bootstrap_test"),
-    ("an agent that was changed on its way is used", "launcher/transports/agent_link.cpp", "!is_ours(message->agent_sha256)", "false", "transports_link_test integration/ssh/test_cache.py::test_an_agent_that_is_not_what_was_sent_is_refused"),
+    ("an agent that was changed on its way is used", "launcher/transports/agent_link.cpp", "!has_build(options_.image, message->agent_sha256)", "false", "transports_link_test integration/ssh/test_cache.py::test_an_agent_that_is_not_what_was_sent_is_refused"),
     ("a bundle that has lost a file is used", CACHE, "if (!whole) return std::nullopt;", "(void)whole;", "agent_staging_test"),
     ("links of a bundle lead out", "launcher/agent/safe_path.cpp", 'if (--depth < 0) return refused(path, "links outside");', "--depth;", "agent_staging_test"),
     ("links of a bundle are followed", "launcher/agent/file_unpacker.cpp", "O_EXCL | O_NOFOLLOW | O_CLOEXEC", "O_CLOEXEC", "agent_staging_test"),
@@ -235,7 +235,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a flood keeps rank 0 at its door", DOOR, "i < kAcceptsPerTurn", "true", "collectives_test"),
     ("a flood keeps an agent at its collector", COLLECTOR, "i < kAcceptsPerTurn", "true", "agent_stack_collector_test"),
     ("a talker keeps an agent at its collector", COLLECTOR, "i < kReadsPerTurn", "true", "agent_stack_collector_test"),
-    ("rank 0's door has no limit", DOOR, "if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMaxUnauthenticated)\n        turn_one_away();", "", "collectives_test"),
+    ("rank 0's door has no limit", DOOR, "if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMaxUnauthenticated)\n      turn_one_away();", "", "collectives_test"),
     ("a pickle may be nested without end", WIRE, "kDeepest = 16;", "kDeepest = 1u << 30;", "elastic_test"),
     ("a pickle may cost what it likes", WIRE, "return spent_ <= kMostWork;", "return true;", "elastic_test"),
     ("the key of hora.run is not looked at", CHANNEL, "if not hmac.compare_digest(code, self._code(self._theirs, self._received, body)):", "if False:", "python/test_run.py::test_strangers_get_nothing"),

@@ -28,6 +28,7 @@ struct HostKey {
   std::string line;
 
   explicit HostKey(ssh_keytypes_e type = SSH_KEYTYPE_ED25519, int bits = 0) {
+    REQUIRE(prepare_libssh());
     REQUIRE(::ssh_pki_generate(type, bits, &key) == SSH_OK);
     char* text = nullptr;
     REQUIRE(::ssh_pki_export_pubkey_base64(key, &text) == SSH_OK);
@@ -46,7 +47,6 @@ std::string line_of_another_key(ssh_keytypes_e type = SSH_KEYTYPE_ED25519, int b
 class Exchange {
  public:
   explicit Exchange(const HostKey& key, unsigned port = 22) : Exchange() {
-    REQUIRE(prepare_libssh());
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     server_ = std::thread([this, fd = ends[1], key = key.key] { serve(fd, key); });
