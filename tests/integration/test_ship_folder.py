@@ -110,10 +110,10 @@ def test_what_ranks_write_does_not_reach_the_cache(horarun, hosts, tmp_path):
 def test_what_hosts_keep_is_private_and_is_cleaned(horarun, hosts, tmp_path):
     nodes = hosts(1)
     project = make_project(tmp_path / "project")
-    (project / "secret").write_text("a token\n")
+    (project / "secret").write_text("swordfish-4711\n")
     (project / "secret").chmod(0o644)
     launch(horarun, nodes, project, command=["true"]).expect(0)
-    found = nodes.execute(1, "sh", "-c", "grep -rl 'a token' /root/.cache/hora /tmp /dev/shm || true").split()
+    found = nodes.execute(1, "sh", "-c", "grep -rl 'swordfish-4711' /root/.cache/hora /tmp /dev/shm || true").split()
     assert len(found) == 1 and found[0].startswith("/root/.cache/hora/"), found
     stranger = "setpriv --reuid 65534 --regid 65534 --clear-groups"
     assert "refused" in nodes.execute(1, "sh", "-c", f"{stranger} cat {found[0]} 2>/dev/null || echo refused")
