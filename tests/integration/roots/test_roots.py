@@ -5,6 +5,7 @@ HORA_ROOTS=FOLDER names them. Each host runs what reaches it inside its root, ov
 processor, ARM64, whose programs qemu runs; its hosts get the build that `scripts/build release --arch aarch64` makes.
 """
 
+import glob
 import json
 import os
 import re
@@ -22,6 +23,7 @@ ROOTS = os.environ.get("HORA_ROOTS", "")
 PRESENT = sorted(os.listdir(ROOTS)) if ROOTS else []
 SYSTEMS = [name for name in PRESENT if name in ("glibc-2.28", "bullseye", "bookworm", "trixie", "sid")]
 QEMU = emulation.qemu(ROOTS)
+ARM64_DEB = next(iter(sorted(glob.glob(os.path.join(os.environ.get("HORA_PACKAGES", "-"), "*_arm64.deb")))), "")
 
 
 def why_no_arm64():
@@ -58,6 +60,21 @@ mount --rbind /proc proc && mount --rbind /sys sys && mount --rbind /dev dev && 
 touch etc/hosts && mount --bind /etc/hosts etc/hosts
 mkdir -p .{folder} .{build} && mount --bind {folder} .{folder} && mount --bind {build} .{build}
 exec chroot . env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin {build}/bin/horarun "$@"
+"""
+# The same for the horarun of a package for ARM64, which goes by ssh, as this machine does: what a user namespace holds
+# may not enter hosts. $DEB is the package, $FOLDER an empty folder, $BUILD the build for the hosts.
+LAUNCH_ARM64 = """
+mount -t tmpfs tmpfs "$FOLDER" && cd "$FOLDER" && mkdir upper work root
+mount -t overlay -o lowerdir="$ROOT",upperdir=upper,workdir=work overlay root && cd root
+mount --rbind /proc proc && mount --rbind /sys sys && mount --rbind /dev dev
+mount -t tmpfs tmpfs tmp && mount -t tmpfs tmpfs run && mkdir -p etc/ssh
+touch etc/hosts && mount --bind /etc/hosts etc/hosts
+cat /etc/ssh/ssh_config.d/*.conf >etc/ssh/ssh_config
+for each in $(sed -n 's/.*IdentityFile //p; s/.*UserKnownHostsFile //p' etc/ssh/ssh_config); do
+  mkdir -p ".${each%/*}" && cp "$each" ".$each"
+done
+dpkg-deb -x "$DEB" . && cp -a "$BUILD/share/hora/x86_64" usr/share/hora/
+exec sh "$EMULATED" "$QEMU" chroot . env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin horarun --wdir / "$@"
 """
 TRAIN = """
 import numpy, hora.numpy as hvd
@@ -230,6 +247,30 @@ def test_one_world_of_two_processors(systems, other):
     assert len(results) == 2 and len(set(results)) == 1, done
     done = world.run(1, "python3", "-c", TRAIN_TORCH, timeout=EMULATED_S).expect(0)
     assert len(re.findall(r"torch \d of 2", done.text)) == 2, done
+
+
+@pytest.mark.skipif(bool(emulation.reason_against(ROOTS)), reason=emulation.reason_against(ROOTS) or "-")
+@pytest.mark.skipif(not ARM64_DEB, reason="HORA_PACKAGES has no *_arm64.deb (scripts/package --arch aarch64 deb)")
+def test_arm64_as_the_launcher(hosts, own_world, build, tmp_path):
+    """Of hosts with another processor, by ssh, and in one world with them."""
+    hosts.down()
+    node1, node2 = hosts(2).names
+    paths = {"DEB": ARM64_DEB, "BUILD": build, "FOLDER": str(tmp_path), "ROOT": os.path.join(ROOTS, "arm64"),
+             "EMULATED": emulation.EMULATED, "QEMU": QEMU}  # fmt: skip
+
+    def launch(*arguments):
+        command = ["unshare", "--mount", "sh", "-euc", LAUNCH_ARM64, "horarun", *arguments]
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=EMULATED_S,
+            env={**os.environ, **paths},
+        )  # fmt: skip
+
+    done = launch("-H", f"{node1}:1,{node2}:1", "uname", "-nm")
+    assert done.returncode == 0, done
+    assert {line.split()[-1] for line in done.stdout.splitlines()} == {"x86_64"}, done
+    for spec in (f"{node1}:2,{node2}:2", f"localhost:1,{node1}:1"):
+        done = launch("-H", spec, "--gloo-timeout-seconds", str(EMULATED_S), "--smoke")
+        assert done.returncode == 0 and "all ok" in done.stdout, (spec, done)
 
 
 @needs_arm64
