@@ -38,7 +38,6 @@ namespace hora::launcher {
 namespace {
 
 constexpr Milliseconds kDefaultGrace{5'000};
-constexpr Milliseconds kTogether{100};             // with the launcher, on one CPU
 constexpr Milliseconds kMarkRenewal{3'600'000};    // cache_directory.h: kAbandonedAfterS
 constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does not read the goodbye
 
@@ -173,7 +172,8 @@ Status Agent::open() {
                         [this](const std::string&) { on_launcher_lost(); }}));
   lease_->begin();
   loop_->call_after(kMarkRenewal, [this] { renew_marks(); });
-  if (one_cpu_) loop_->call_after(kTogether, [this] { one_cpu_.reset(); });
+  // Whether or not an order has come: the launcher leaves at its own time, and is not waited for.
+  if (one_cpu_) loop_->call_after(OneCpu::kWhile, [this] { one_cpu_.reset(); });
   return Ok{};
 }
 

@@ -33,9 +33,7 @@ constexpr std::chrono::seconds kReadPatience{10};  // of a peer that takes no by
 
 Result<std::unique_ptr<DeliveryServer>> DeliveryServer::create(os::EventLoop& loop,
                                                                std::string key) {
-  // An IPv6 socket takes IPv4 connections as well.
-  auto socket = net::listen_tcp({*parse_ip_address("::"), 0});
-  if (!socket) socket = net::listen_tcp({*parse_ip_address("0.0.0.0"), 0});  // no IPv6 here
+  auto socket = net::listen_everywhere();
   if (!socket) return std::move(socket).error().with_context("listening for other hosts");
   const auto endpoint = net::local_endpoint(socket->get());
   if (!endpoint) return endpoint.error();

@@ -44,9 +44,7 @@ Result<std::unique_ptr<ImageServer>> ImageServer::create(os::EventLoop& loop,
   }
   os::Fd file(::open(program.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return errno_error(errno, "opening " + program);
-  // An IPv6 socket takes IPv4 connections as well.
-  auto socket = net::listen_tcp({*parse_ip_address("::"), 0});
-  if (!socket) socket = net::listen_tcp({*parse_ip_address("0.0.0.0"), 0});  // no IPv6 here
+  auto socket = net::listen_everywhere();
   if (!socket) return std::move(socket).error().with_context("listening for other hosts");
   const auto endpoint = net::local_endpoint(socket->get());
   if (!endpoint) return endpoint.error();

@@ -30,9 +30,7 @@ constexpr std::chrono::milliseconds kAcceptPause{50};
 // --- answering -----------------------------------------------------------------------------------
 
 Result<std::unique_ptr<ProbeListener>> ProbeListener::create(os::EventLoop& loop) {
-  // An IPv6 socket takes IPv4 connections as well.
-  auto socket = net::listen_tcp({*parse_ip_address("::"), 0});
-  if (!socket) socket = net::listen_tcp({*parse_ip_address("0.0.0.0"), 0});  // no IPv6 here
+  auto socket = net::listen_everywhere();
   if (!socket) return std::move(socket).error().with_context("listening for probes");
   const auto endpoint = net::local_endpoint(socket->get());
   if (!endpoint) return endpoint.error();

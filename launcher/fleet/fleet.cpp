@@ -20,7 +20,6 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr Milliseconds kTogether{100};  // with the agent of an only host, on one CPU
 constexpr std::string_view kComponent = "horarun";
 constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
 // Between heartbeats: agents without an order know no lease.
@@ -119,8 +118,10 @@ std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
     return Failure{std::string(each.local ? failure::kAgent : failure::kConnect), error.message,
                    failure::open_files_advice(error.errnum, "here")};
   }
-  // Most of what a short job is has happened by then; a long one has no use for it.
-  if (connector_->is_on_one_cpu()) loop_.call_after(kTogether, [this] { connector_->leave_cpu(); });
+  // A long job has no use for it: its processes wait for each other no more, and the scheduler
+  // knows better.
+  if (connector_->is_on_one_cpu())
+    loop_.call_after(OneCpu::kWhile, [this] { connector_->leave_cpu(); });
   each.link = std::make_unique<HostLink>(
       loop_, std::move(*stream),
       HostLink::Handlers{

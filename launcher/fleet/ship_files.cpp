@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/fleet/ship_files.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -13,15 +11,11 @@
 #include "launcher/text/size.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
+#include "rendezvous/os/paths.h"
 
 namespace hora::launcher {
 
 namespace {
-
-bool is_folder(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
 
 // "src" comes as a folder of that name, "src/" and "." as what is in them.
 TreeRoot root_of(const std::string& path) {
@@ -117,7 +111,7 @@ Status ShipFiles::pack(const JobSpec& spec, const std::string& memory_folder) {
   std::string about;
   std::vector<TreeRoot> roots;
   for (const std::string& path : paths) {
-    if (is_folder(path)) {
+    if (os::is_folder(path)) {
       roots.push_back(root_of(path));
       about += "folder " + real_path(path) + " " + roots.back().prefix + "\n";
       if (environment_) roots.back().skips = not_the_environment(path, *environment_);
@@ -135,7 +129,7 @@ Status ShipFiles::pack(const JobSpec& spec, const std::string& memory_folder) {
     for (const PartFile& file : part.files) {
       const std::string top = file.file.path.substr(0, file.file.path.find('/'));
       const auto same = std::find_if(paths.begin(), paths.end(), [&top](const std::string& path) {
-        return !is_folder(path) && path.substr(path.rfind('/') + 1) == top;
+        return !os::is_folder(path) && path.substr(path.rfind('/') + 1) == top;
       });
       if (same == paths.end()) continue;
       return make_error(ErrorCode::kUsage,

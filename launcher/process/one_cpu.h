@@ -4,6 +4,7 @@
 // program meanwhile, for some milliseconds each time, or has to be woken from its sleep.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "launcher/process/cpu_mask.h"
@@ -12,6 +13,9 @@ namespace hora::launcher {
 
 class OneCpu {
  public:
+  // For how long launcher and agent do so: most of what a short job is has happened by then.
+  static constexpr std::chrono::milliseconds kWhile{100};
+
   // The calling thread, and what it starts, stays on this CPU from now on; -1: the one where it is.
   // Null where it has only one CPU, must not use that one, or the kernel refuses.
   static std::unique_ptr<OneCpu> stay(int cpu = -1);

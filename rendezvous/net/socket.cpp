@@ -131,6 +131,13 @@ Result<os::Fd> listen_tcp(const Endpoint& where, int backlog) {
   return fd;
 }
 
+// An IPv6 socket takes IPv4 connections as well; a kernel without IPv6 has none. If both fail, it
+// is IPv4 that says why: without IPv6 the first reason would lead nowhere.
+Result<os::Fd> listen_everywhere() {
+  auto socket = listen_tcp({*parse_ip_address("::"), 0});
+  return socket ? std::move(socket) : listen_tcp({*parse_ip_address("0.0.0.0"), 0});
+}
+
 Result<std::optional<Accepted>> accept_tcp(int listener) {
   for (;;) {
     sockaddr_storage address;

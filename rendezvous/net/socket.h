@@ -22,6 +22,8 @@ inline constexpr int kLargeBacklog = 65535;
 
 // Port 0 asks for a free port (see local_endpoint). "::" accepts IPv4 as well.
 Result<os::Fd> listen_tcp(const Endpoint& where, int backlog = kLargeBacklog);
+// On a free port of all addresses of this machine, IPv4 and, where there is any, IPv6.
+Result<os::Fd> listen_everywhere();
 
 struct Accepted {
   os::Fd fd;
