@@ -19,6 +19,7 @@
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/pipe.h"
+#include "rendezvous/os/time_until.h"
 
 extern char** environ;
 
@@ -94,11 +95,6 @@ os::Fd watch_end(pid_t pid) {
   return ours;
 }
 
-int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
-}
-
 // Returns false at the end of the stream.
 bool read_some(const os::Fd& from, std::string& to, std::size_t most, bool keep_end) {
   char bytes[4096];
@@ -121,7 +117,7 @@ bool collect(const os::Fd& ended, const Pipe& out, const Pipe& errors, Clock::ti
   while (true) {
     const int ready =
         // After the end, only read what is there already.
-        ::poll(entries.data(), entries.size(), over ? 0 : milliseconds_until(deadline));
+        ::poll(entries.data(), entries.size(), over ? 0 : os::milliseconds_until(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return over;
     if (entries[0].revents != 0 && !read_some(out.read_end, answer.output, kMostOutput, false)) {

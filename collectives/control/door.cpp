@@ -14,6 +14,7 @@
 #include "rendezvous/base/hex.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/os/time_until.h"
 #include "rendezvous/os/would_block.h"
 
 namespace hora::collectives {
@@ -43,23 +44,20 @@ Door::Door(os::Fd listener, ControlIdentity self, bool takes_nodes, std::functio
 
 Status Door::open() { return watch(listener_, kListener); }
 
-Deadline Door::next_look() const {
-  return waits_for_room_ ? Clock::now() + kRoomPause : Deadline::max();
-}
+Deadline Door::next_look() const { return look_again_; }
 
 Result<std::vector<Newcomer>> Door::look(Deadline until) {
-  until = std::min(until, next_look());
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
   epoll_event events[kWordsPerTurn];
   const int count = ::epoll_wait(epoll_.get(), events, kWordsPerTurn,
-                                 static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+                                 os::milliseconds_until(std::min(until, next_look())));
   if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for the other ranks");
   for (int i = 0; i < count; ++i) {
     // Whoever was ready may have been turned away meanwhile.
     const auto candidate = candidates_.find(events[i].data.u64);
     if (candidate != candidates_.end()) converse(candidate);
   }
-  if (waits_for_room_) push_all();
+  // No event says that the kernel has room again: EPOLLOUT knows the connection's own buffer only.
+  if (look_again_ != Deadline::max()) push_all();
   HORA_TRY(accept_some());
   return std::exchange(came_, {});
 }
@@ -124,7 +122,7 @@ void Door::converse(Candidates::iterator each) {
 
 // Whoever the kernel had no room for.
 void Door::push_all() {
-  waits_for_room_ = false;
+  look_again_ = Deadline::max();
   for (auto& [number, candidate] : candidates_) push(candidate);
   std::erase_if(candidates_, [](const auto& each) { return each.second.over; });
 }
@@ -144,7 +142,7 @@ void Door::push(Candidate& candidate) {
     if (sent >= 0) {
       out.erase(0, static_cast<std::size_t>(sent));
     } else if (os::would_block(errno)) {
-      waits_for_room_ = true;
+      look_again_ = Clock::now() + kRoomPause;
       return;
     } else if (errno != EINTR) {
       candidate.over = true;

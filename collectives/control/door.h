@@ -44,7 +44,8 @@ class Door {
   int fd() const { return epoll_.get(); }
   // The latest moment for the next look(), when fd() stays silent.
   Deadline next_look() const;
-  // Waits until somebody says something, at most until then, and returns who has proved itself.
+  // Waits until somebody says something, at most until then (kNoWait: not at all), and returns who
+  // has proved itself.
   Result<std::vector<Newcomer>> look(Deadline until);
 
  private:
@@ -83,7 +84,7 @@ class Door {
   std::function<bool(int)> is_in_;
   Candidates candidates_;
   std::uint64_t next_number_;
-  bool waits_for_room_ = false;  // some candidate's `out` is not empty
+  Deadline look_again_ = Deadline::max();  // earlier while some candidate's `out` is not empty
   std::vector<Newcomer> came_;
 };
 

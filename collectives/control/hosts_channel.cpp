@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/os/time_until.h"
+
 namespace hora::collectives {
 
 struct alignas(128) HostsChannel::Sleeper {
@@ -27,10 +29,7 @@ namespace {
 // poll() with a resolution of nanoseconds: poll()'s milliseconds are too coarse for these waits.
 int wait_for(pollfd* fds, nfds_t count, Deadline deadline) {
   if (deadline == Deadline::max()) return ::ppoll(fds, count, nullptr, nullptr);
-  const auto left = std::max(deadline - Clock::now(), Clock::duration::zero());
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
-  const timespec relative{static_cast<time_t>(ns / 1'000'000'000),
-                          static_cast<long>(ns % 1'000'000'000)};
+  const timespec relative = os::timespec_until(deadline);
   return ::ppoll(fds, count, &relative, nullptr);
 }
 

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "collectives/control/tree_node.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {
 
@@ -28,15 +29,6 @@ constexpr std::uint32_t kWakeUp = 0xFFFFFFFFu;
 constexpr std::uint32_t kDoorbell = 0xFFFFFFFEu;
 // The number of the peer that stands for all ranks behind a tree node.
 constexpr int kTree = -1;
-
-// Rounded up: a wait must not end before its deadline.
-int milliseconds_until(Deadline deadline) {
-  const auto now = Clock::now();
-  if (deadline <= now) return 0;
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
-  // epoll_wait() takes an int; a wait of eleven days is as good as an endless one.
-  return static_cast<int>(std::min<std::int64_t>(ms, 1'000'000'000));
-}
 
 }  // namespace
 
@@ -241,7 +233,8 @@ Status TcpChannel::flush(int rank, Deadline deadline) {
       if (reader < 0) reader = peer.rank;
     }
     if (full.empty()) return Ok{};
-    if (::poll(full.data(), full.size(), milliseconds_until(deadline)) == 0) {
+    if (::poll(full.data(), full.size(), os::milliseconds_until(deadline)) == 0 &&
+        Clock::now() >= deadline) {
       return make_error(ErrorCode::kTimedOut,
                         "rank " + std::to_string(reader) + " does not read its control messages");
     }
@@ -281,7 +274,7 @@ std::vector<Incoming> TcpChannel::poll(Deadline deadline) {
   for (const std::size_t place : std::exchange(early_, {})) collect(peers_[place], messages);
   epoll_event events[64];
   const int count =
-      epoll_wait(epoll_.get(), events, 64, messages.empty() ? milliseconds_until(deadline) : 0);
+      epoll_wait(epoll_.get(), events, 64, messages.empty() ? os::milliseconds_until(deadline) : 0);
   for (int i = 0; i < count; ++i) {
     const std::uint32_t index = events[i].data.u32;
     if (index == kWakeUp) {

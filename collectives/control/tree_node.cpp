@@ -18,6 +18,7 @@
 #include "collectives/control/tcp_channel.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/time_until.h"
 #include "rendezvous/os/would_block.h"
 
 namespace hora::collectives {
@@ -127,10 +128,7 @@ void TreeNode::wait() {
   if (until == Deadline::max()) {
     ::poll(&all, 1, -1);
   } else {
-    const auto left = std::max(until - Clock::now(), Clock::duration::zero());
-    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
-    const timespec relative{static_cast<time_t>(ns / 1'000'000'000),
-                            static_cast<long>(ns % 1'000'000'000)};
+    const timespec relative = os::timespec_until(until);
     ::ppoll(&all, 1, &relative, nullptr);
   }
   epoll_event events[64];

@@ -8,6 +8,7 @@
 #include <climits>
 
 #include "collectives/memory/futex_call.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {
 
@@ -17,11 +18,8 @@ void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Deadline de
     return;
   }
   // FUTEX_WAIT takes a relative time, measured by the monotonic clock.
-  const auto left = deadline - Clock::now();
-  if (left <= Clock::duration::zero()) return;
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
-  const timespec relative{static_cast<time_t>(ns / 1'000'000'000),
-                          static_cast<long>(ns % 1'000'000'000)};
+  const timespec relative = os::timespec_until(deadline);
+  if (relative.tv_sec == 0 && relative.tv_nsec == 0) return;
   futex(word, FUTEX_WAIT, value, &relative);
 }
 

@@ -9,17 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "rendezvous/os/time_until.h"
+
 namespace hora::collectives {
 
 namespace {
 
 constexpr std::chrono::seconds kFarewellPatience{5};
-
-int milliseconds_until(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  // poll() takes an int of milliseconds, and a deadline may be years away.
-  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
-}
 
 }  // namespace
 
@@ -46,7 +42,7 @@ Result<std::string> PmiClient::read_line(Deadline deadline) {
       return line;
     }
     pollfd item{fd_, POLLIN, 0};
-    const int ready = ::poll(&item, 1, milliseconds_until(deadline));
+    const int ready = ::poll(&item, 1, os::milliseconds_until(deadline));
     if (ready < 0 && errno != EINTR) return errno_error(errno, "waiting for the launcher (PMI)");
     if (ready <= 0) {
       // poll() was capped or interrupted.

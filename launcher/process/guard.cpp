@@ -38,17 +38,18 @@ struct Report {
 // Whoever held another end of the program's pipes, or of a connection, would keep it open.
 void close_all_but(std::array<int, 4> kept) {
   std::sort(kept.begin(), kept.end());
-  int first = 0;
-  const auto close_until = [&first](int end) {
+  const auto close_from = [](int first, int end) {
     if (first < end && ::syscall(SYS_close_range, first, end - 1, 0) != 0) {
       for (int fd = first; fd < std::min(end, 4096); ++fd) ::close(fd);  // Linux < 5.9
     }
-    first = end + 1;
   };
+  int first = 0;
   for (const int fd : kept) {
-    if (fd >= first) close_until(fd);
+    if (fd < first) continue;
+    close_from(first, fd);
+    first = fd + 1;
   }
-  close_until(INT32_MAX);
+  close_from(first, INT32_MAX);
 }
 
 // The program's end, as the guard's exit code. Waits until then, or until `deadline`.

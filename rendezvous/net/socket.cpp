@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "rendezvous/os/retry.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::net {
 
@@ -29,19 +30,10 @@ Result<os::Fd> make_socket(const Endpoint& endpoint) {
   return fd;
 }
 
-// Rounded up, so that a wait does not end just before its deadline and spin.
-int milliseconds_left(Deadline deadline) {
-  const auto left = deadline - Clock::now();
-  if (left <= Clock::duration::zero()) return 0;
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  return static_cast<int>(std::min<long long>(ms, 3'600'000));
-}
-
 Status wait_for(int fd, short events, Deadline deadline, std::string_view what) {
   for (;;) {
     pollfd entry{.fd = fd, .events = events, .revents = 0};
-    const int timeout = milliseconds_left(deadline);
-    const int count = ::poll(&entry, 1, timeout);
+    const int count = ::poll(&entry, 1, os::milliseconds_until(deadline));
     if (count > 0) return Ok{};
     if (count < 0 && errno != EINTR) return errno_error(errno, what);
     // poll() may return earlier: its timeout is capped at an hour.

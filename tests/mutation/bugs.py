@@ -232,6 +232,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a stranger need not take his answers", CONN, "return unauthenticated() ? has_output() :", "return", "rendezvous_server_test"),
     ("what was sent is kept until all was", OUT, "  forget_sent();\n", "", "rendezvous_server_test"),
     ("the oldest stranger goes, wherever from", "rendezvous/unauthenticated_peers.cpp", "if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();", "", "rendezvous_tls_test rendezvous_server_test rendezvous_service_test"),
+    ("a door that had no room looks at its word no more", DOOR, "      look_again_ = Clock::now() + kRoomPause;\n", "", "collectives_test"),
     ("a flood keeps rank 0 at its door", DOOR, "i < kAcceptsPerTurn", "true", "collectives_test"),
     ("a flood keeps an agent at its collector", COLLECTOR, "i < kAcceptsPerTurn", "true", "agent_stack_collector_test"),
     ("a talker keeps an agent at its collector", COLLECTOR, "i < kReadsPerTurn", "true", "agent_stack_collector_test"),

@@ -18,6 +18,7 @@
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/file_limit.h"
 #include "tests/support/catch.h"
+#include "tests/unit/collectives/control/refused_sends.h"
 
 using namespace hora;
 using namespace hora::collectives;
@@ -76,10 +77,6 @@ std::string hello(int rank, int size, std::string_view nonce) {
   return frame;
 }
 
-// The sends of rank 0's door that are still to be refused; a rank's own may wait for room.
-std::atomic<int> refusals{0};
-int refused_with = 0;
-
 // What the far side says until it hangs up.
 std::string hear_all(int fd) {
   std::string heard;
@@ -93,26 +90,16 @@ std::string hear_all(int fd) {
 
 }  // namespace
 
-// In the place of the C library's, for all of this program.
-extern "C" ssize_t send(int fd, const void* bytes, size_t size, int flags) {
-  if ((flags & MSG_DONTWAIT) != 0 && refusals > 0 && --refusals >= 0) {
-    errno = refused_with;
-    return -1;
-  }
-  return ::sendto(fd, bytes, size, flags, nullptr, 0);
-}
-
 TEST_CASE("a kernel that has no room for rank 0's answer at this moment keeps no rank out") {
   for (const int error : {EAGAIN, ENOBUFS, ENOMEM, EINTR}) {
     INFO(error);
     Coordinator zero(2);
-    refused_with = error;
-    refusals = 3;
+    test::refuse_sends(3, error);
     const ControlIdentity right = identity(1, 2);
     CHECK(join_coordinator(zero.where, right, in(kPatience)));
     CHECK(zero.join());
-    CHECK(refusals == 0);
-    refusals = 0;
+    CHECK(test::refused_sends_left() == 0);
+    test::refuse_sends(0, error);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "collectives/control/tcp_channel.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
+#include "tests/unit/collectives/control/refused_sends.h"
 
 using namespace hora;
 using namespace hora::collectives;
@@ -124,6 +125,16 @@ bool shows_an_end(ControlChannel& channel) {
 }
 
 }  // namespace
+
+TEST_CASE("a kernel that has no room at this moment keeps no rank out of the tree") {
+  for (const int refused : {1, 2, 5, 12}) {
+    INFO(refused);
+    test::refuse_sends(refused, ENOBUFS);
+    Tree tree;
+    CHECK(test::refused_sends_left() <= 0);
+  }
+  test::refuse_sends(0, 0);
+}
 
 TEST_CASE("messages of all ranks reach rank 0 in their order, and its own reach each") {
   Tree tree;
