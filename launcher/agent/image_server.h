@@ -10,15 +10,11 @@
 // destroyed.
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
+#include "launcher/agent/peer_server.h"
 #include "rendezvous/base/result.h"
-#include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
@@ -29,40 +25,17 @@ class ImageServer {
   // `program`: the file, for tests.
   static Result<std::unique_ptr<ImageServer>> create(os::EventLoop& loop, const std::string& token,
                                                      const std::string& program = "/proc/self/exe");
-  ~ImageServer();
-  ImageServer(const ImageServer&) = delete;
-  ImageServer& operator=(const ImageServer&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return peers_->port(); }
 
  private:
-  struct Peer {
-    os::Fd fd;
-    std::string heard;
-    bool admitted = false;  // it has sent the line
-    off_t sent = 0;         // of the program
-    Clock::time_point deadline;
-  };
-  using Number = std::uint64_t;
+  class Talk;
 
-  ImageServer(os::EventLoop& loop, os::Fd socket, int port, os::Fd program, std::string request);
-  void accept_some();
-  void admit(os::Fd fd);
-  void on_event(Number number);
-  bool listen_to(Peer& peer);  // false: it goes
-  bool send_some(Peer& peer);
-  void drop(Number number);
-  void look_at_deadlines();
+  ImageServer(os::Fd program, std::string request);
 
-  os::EventLoop& loop_;
-  os::Fd socket_;
-  int port_;
   os::Fd program_;
-  std::string request_;           // the line
-  std::map<Number, Peer> peers_;  // the oldest first
-  std::size_t admitted_ = 0;      // of them
-  Number next_ = 1;
-  os::EventLoop::TimerId timer_ = 0;
+  std::string request_;                // the line
+  std::unique_ptr<PeerServer> peers_;  // goes first: its talks use the others
 };
 
 }  // namespace hora::launcher
