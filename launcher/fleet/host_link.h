@@ -52,7 +52,6 @@ class HostLink {
   std::uint64_t written_bytes() const { return written_bytes_; }
 
   Silence& silence() { return silence_; }
-  bool agent_answered() const { return magic_seen_; }
   bool is_open() const { return fd_.valid(); }
   void close();
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// What a thread has posted to the loop may run when the packer is gone, so threads and posts share
+// what they need with it and hold it themselves. The parts belong to the job's files, which outlive
+// the fleet.
 #include "launcher/fleet/part_packer.h"
 
 #include <algorithm>

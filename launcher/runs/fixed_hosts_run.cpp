@@ -17,7 +17,8 @@ void FixedHostsRun::connect() {
   if (context_.spec.local_directly) local = find_local_hosts(hosts);
 
   std::vector<std::string> names;
-  std::vector<int> order;  // the local ones first: they must not inherit the raised limit
+  // The local ones first: their ranks inherit our limits, and this one is raised for the others.
+  std::vector<int> order;
   for (int i = 0; i < static_cast<int>(hosts.size()); ++i) {
     names.push_back(hosts[i].name);
     context_.fleet.add(std::move(hosts[i]), local[i]);
@@ -61,6 +62,7 @@ void FixedHostsRun::prepare_all() {
     reach(host, Stage::kRoute);
     context_.fleet.send(host, probe);
   };
+  // Hosts may have been lost while the others answered, and the job with them.
   handlers.done = [this](NetworkSurvey::Choice choice) {
     if (context_.is_over()) return;
     if (auto* failure = std::get_if<Failure>(&choice)) {

@@ -73,29 +73,17 @@ SharePlan::Steps SharePlan::failed(int host) {
     begin_fetch(host, others);
     steps.push_back({host, std::move(others)});
   }
-  for (Step& step : next()) steps.push_back(std::move(step));
-  return steps;
+  return next(std::move(steps));
 }
 
 // No source's fault, so it says nothing of the others.
 SharePlan::Steps SharePlan::unable(int host) {
   const auto found = members_.find(host);
   if (found == members_.end()) return {};
-  switch (found->second.state) {
-    case State::kWaiting:
-      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), host));
-      break;
-    case State::kFetching:
-      end_fetch(found->second);
-      break;
-    case State::kSending:
-    case State::kServing:
-    case State::kDone:
-      return {};
-  }
-  Steps steps{send(host)};
-  for (Step& step : next()) steps.push_back(std::move(step));
-  return steps;
+  const State state = found->second.state;
+  if (state != State::kWaiting && state != State::kFetching) return {};
+  stop(host, found->second);
+  return next({send(host)});
 }
 
 // It keeps the peers that it has; they will say how they fared.
@@ -112,22 +100,7 @@ void SharePlan::refuse(int source) {
 SharePlan::Steps SharePlan::lost(int host) {
   const auto found = members_.find(host);
   if (found == members_.end()) return {};
-  switch (found->second.state) {
-    case State::kWaiting:
-      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), host));
-      break;
-    case State::kSending:
-      --sending_;
-      break;
-    case State::kFetching:
-      end_fetch(found->second);
-      break;
-    case State::kServing:
-      stop_serving(host, found->second);
-      break;
-    case State::kDone:
-      break;
-  }
+  stop(host, found->second);
   // Who fetches from it will say that it is gone.
   members_.erase(found);
   return next();
@@ -142,6 +115,26 @@ SharePlan::Steps SharePlan::give_up() {
 void SharePlan::forget() {
   for (const auto& [load, host] : serving_) members_[host].state = State::kDone;
   serving_.clear();
+}
+
+// It waits for nothing any more, and serves nobody.
+void SharePlan::stop(int host, Member& member) {
+  switch (member.state) {
+    case State::kWaiting:
+      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), host));
+      break;
+    case State::kSending:
+      --sending_;
+      break;
+    case State::kFetching:
+      end_fetch(member);
+      break;
+    case State::kServing:
+      stop_serving(host, member);
+      break;
+    case State::kDone:
+      break;
+  }
 }
 
 void SharePlan::end_fetch(Member& member) {
@@ -195,8 +188,7 @@ void SharePlan::begin_fetch(int host, std::vector<int> sources) {
 // In the order in which hosts have asked. A free source comes before the launcher, whose few sends
 // are for the time when there is none. If neither is to be had, the host waits for those that are
 // getting the delivery now: their number is never 0 then, and each of them ends in an event.
-SharePlan::Steps SharePlan::next() {
-  Steps steps;
+SharePlan::Steps SharePlan::next(Steps steps) {
   const bool alone = !shares();
   while (!waiting_.empty()) {
     const int host = waiting_.front();

@@ -66,7 +66,6 @@ class SharePlan {
   bool anybody_waits() const { return !waiting_.empty(); }
   // Whether all have it who want it.
   bool is_settled() const { return waiting_.empty() && fetching_ == 0 && sending_ == 0; }
-  bool anybody_serves() const { return !serving_.empty(); }
   int sends() const { return sends_; }
 
  private:
@@ -80,10 +79,11 @@ class SharePlan {
     int load() const { return peers + refusals; }
   };
 
-  Steps next();
+  Steps next(Steps steps = {});  // behind these
   Step send(int host);
   std::vector<int> sources(const std::vector<int>& but = {}) const;
   void begin_fetch(int host, std::vector<int> sources);
+  void stop(int host, Member& member);
   void end_fetch(Member& member);
   void set_load(int source, int peers, int refusals);
   void stop_serving(int host, const Member& member);

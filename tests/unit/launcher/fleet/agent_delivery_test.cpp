@@ -45,6 +45,15 @@ struct Desk {
     loop->post([this] { loop->stop(); });
     REQUIRE(loop->run());
   }
+  void run_until_it_speaks() {
+    const Deadline deadline = Clock::now() + std::chrono::seconds(30);
+    const std::function<void()> look = [&] {
+      if (!log.empty() || Clock::now() > deadline) return loop->stop();
+      loop->call_after(std::chrono::milliseconds(5), look);
+    };
+    loop->post(look);
+    REQUIRE(loop->run());
+  }
   void want(int host, const std::string& machine = "x86_64") {
     delivery->want(host, machine, [this, host](std::optional<AgentOffer> offer) {
       if (!offer) {
@@ -209,15 +218,7 @@ TEST_CASE("who has little time for its start is sent it early") {
     desk.delivery->opened(1, desk.offers[1].number);
   }
   desk.said();
-  const auto began = Clock::now();
-  std::function<void()> look = [&] {
-    if (!desk.log.empty() || Clock::now() - began > std::chrono::seconds(30)) {
-      return desk.loop->stop();
-    }
-    desk.loop->call_after(std::chrono::milliseconds(5), look);
-  };
-  desk.loop->post(look);
-  REQUIRE(desk.loop->run());
+  desk.run_until_it_speaks();
   CHECK(desk.said() == Lines{"send n1"});
 }
 
@@ -231,14 +232,7 @@ TEST_CASE("a silent source costs a deadline, and no more") {
   const auto patience = GENERATE(std::chrono::seconds(2), std::chrono::seconds(5));
   if (patience == std::chrono::seconds(5)) desk.delivery->opened(1, desk.offers[1].number);
   const auto began = Clock::now();
-  std::function<void()> look = [&] {
-    if (!desk.log.empty() || Clock::now() - began > std::chrono::seconds(30)) {
-      return desk.loop->stop();
-    }
-    desk.loop->call_after(std::chrono::milliseconds(5), look);
-  };
-  desk.loop->post(look);
-  REQUIRE(desk.loop->run());
+  desk.run_until_it_speaks();
   CHECK(desk.said() == Lines{"send n1"});
   CHECK(Clock::now() - began >= patience);
 }
