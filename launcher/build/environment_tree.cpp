@@ -17,6 +17,7 @@
 #include "launcher/text/size.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/paths.h"
 
 namespace hora::launcher {
 
@@ -177,7 +178,7 @@ std::optional<std::string> python_of(std::string_view words, const std::string& 
   if (slash == std::string::npos) return std::nullopt;
   const std::string name = path.substr(slash + 1);
   if (!name.starts_with("python")) return std::nullopt;
-  if (real_path(path.substr(0, slash)) != bin) return std::nullopt;
+  if (os::real_path(path.substr(0, slash)) != bin) return std::nullopt;
   return name + std::string(words.substr(path.size()));
 }
 
@@ -276,7 +277,7 @@ std::vector<std::pair<std::string, std::string>> environment_paths(
 std::string program_there(const PythonEnvironment& environment, const std::string& program) {
   const std::size_t slash = program.rfind('/');
   if (slash == std::string::npos) return program;
-  const bool is_its = real_path(program.substr(0, slash)) == environment.folder + "/bin";
+  const bool is_its = os::real_path(program.substr(0, slash)) == environment.folder + "/bin";
   return is_its ? program.substr(slash + 1) : program;
 }
 

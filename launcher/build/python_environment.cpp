@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -90,7 +89,7 @@ std::string version_of_installation(const std::string& folder) {
 // The Python that a virtual environment runs.
 std::string program_in(const std::string& folder) {
   for (const char* name : {"/bin/python", "/bin/python3"}) {
-    if (is_program(folder + name)) return real_path(folder + name);
+    if (is_program(folder + name)) return os::real_path(folder + name);
   }
   return "";
 }
@@ -165,7 +164,7 @@ std::vector<std::string> find_outside(const std::string& packages, const std::st
   std::vector<std::string> found;
   std::set<std::string> told;
   const auto tell = [&](const std::string& name, const std::string& where) {
-    if (where.empty() || lies_in(where, folder) || lies_in(real_path(where), folder)) return;
+    if (where.empty() || lies_in(where, folder) || lies_in(os::real_path(where), folder)) return;
     // An editable package has both, and the .pth file may name a folder in that of the package.
     for (const std::string& known : told) {
       if (lies_in(where, known)) return;
@@ -209,7 +208,7 @@ Status examine_virtual(PythonEnvironment& environment, const std::string& text) 
     return not_one(environment.path, "its Python, " + named + ", is not there");
   }
   // The program may be a link to where its installation is.
-  const std::string real = real_path(environment.program);
+  const std::string real = os::real_path(environment.program);
   const std::string base = os::folder_of(os::folder_of(real));
   if (system_folders().count(base) > 0 || system_folders().count(os::folder_of(home)) > 0 ||
       !os::is_folder(base + "/lib/python" + environment.version)) {
@@ -241,15 +240,10 @@ Status examine_installation(PythonEnvironment& environment) {
 
 }  // namespace
 
-std::string real_path(const std::string& path) {
-  const std::unique_ptr<char, void (*)(void*)> found(::realpath(path.c_str(), nullptr), std::free);
-  return found ? found.get() : "";
-}
-
 Result<PythonEnvironment> examine_environment(const std::string& path) {
   PythonEnvironment environment;
   environment.path = path;
-  environment.folder = real_path(path);
+  environment.folder = os::real_path(path);
   if (!os::is_folder(environment.folder)) {
     return make_error(ErrorCode::kUsage, path + ": no such folder");
   }

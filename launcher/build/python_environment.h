@@ -38,9 +38,6 @@ Result<PythonEnvironment> examine_environment(const std::string& path);
 // Why it cannot run there.
 std::optional<Failure> why_unfit(const PythonEnvironment& environment, const Hello& host);
 
-// Without links; empty: there is nothing of this name.
-std::string real_path(const std::string& path);
-
 // For people: "Python 3.11, with its own interpreter".
 std::string describe(const PythonEnvironment& environment);
 

@@ -4,12 +4,11 @@
 #include "launcher/build/vendor_library.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <link.h>
 
 #include <array>
-#include <cstdlib>
-#include <memory>
+
+#include "rendezvous/os/paths.h"
 
 namespace hora::launcher {
 
@@ -79,11 +78,10 @@ const std::vector<Recipe>& recipes() {
 }
 
 // dlopen() searches several places; the link map tells which file it found.
-std::string real_path(void* library) {
+std::string file_of(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return {};
-  const std::unique_ptr<char, void (*)(void*)> path(::realpath(map->l_name, nullptr), std::free);
-  return path ? path.get() : map->l_name;
+  return os::real_path(map->l_name);
 }
 
 // The bundle comes first, then the system, then where the build found it.
@@ -112,7 +110,7 @@ VendorLibrary find_vendor_library(std::string_view feature, const std::vector<st
         found.error = text == nullptr ? "unknown reason" : text;
         continue;
       }
-      found.path = real_path(library);
+      found.path = file_of(library);
       found.error.clear();
       void* symbol = recipe.version_symbol ? dlsym(library, recipe.version_symbol) : nullptr;
       if (symbol != nullptr) found.version = recipe.version(symbol);

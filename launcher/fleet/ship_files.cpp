@@ -28,7 +28,7 @@ TreeRoot root_of(const std::string& path) {
 // A project often has its environment in it, which goes its own way.
 std::function<bool(const std::string&)> not_the_environment(const std::string& root,
                                                             const PythonEnvironment& environment) {
-  const std::string above = real_path(root) + "/";
+  const std::string above = os::real_path(root) + "/";
   if (!environment.folder.starts_with(above)) return {};
   return [inside = environment.folder.substr(above.size())](const std::string& path) {
     return path == inside;
@@ -113,7 +113,7 @@ Status ShipFiles::pack(const JobSpec& spec, const std::string& memory_folder) {
   for (const std::string& path : paths) {
     if (os::is_folder(path)) {
       roots.push_back(root_of(path));
-      about += "folder " + real_path(path) + " " + roots.back().prefix + "\n";
+      about += "folder " + os::real_path(path) + " " + roots.back().prefix + "\n";
       if (environment_) roots.back().skips = not_the_environment(path, *environment_);
       continue;
     }
