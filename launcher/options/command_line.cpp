@@ -17,6 +17,7 @@
 #include "launcher/options/job_options.h"
 #include "launcher/options/option_check.h"
 #include "launcher/options/option_spelling.h"
+#include "launcher/options/other_launchers.h"
 #include "launcher/options/pod_options.h"
 #include "launcher/options/program_sections.h"
 #include "launcher/options/rank_programs.h"
@@ -417,6 +418,7 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
   HORA_TRY(check_host_filter(job));
   if (verb == kVerbKubernetes)
     HORA_TRY(read_pod_options(*values, inputs, job));  // knows of all ranks
+  if (auto warning = launcher_warning(job)) warnings.push_back(std::move(*warning));
   for (std::string& warning : collect_warnings(*spelled, *values)) {
     warnings.push_back(std::move(warning));
   }

@@ -3,13 +3,11 @@
 // number of ranks, every word is a program, which the hosts may have and this machine may not.
 #include "launcher/options/first_word.h"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "launcher/options/option_table.h"
+#include "launcher/options/other_launchers.h"
 #include "launcher/text/did_you_mean.h"
-#include "launcher/text/shell_words.h"
 #include "launcher/text/verbs.h"
 #include "rendezvous/base/text.h"
 
@@ -17,19 +15,9 @@ namespace hora::launcher {
 
 namespace {
 
-// What starts a program elsewhere, and what people type for it.
-constexpr std::string_view kLaunchers[] = {"accelerate", "deepspeed", "exec",   "horovodrun",
-                                           "launch",     "mpiexec",   "mpirun", "orterun",
-                                           "run",        "torchrun",  "srun",   "start"};
-
-// Options of the other launcher would have to be translated one by one, so only a command without
-// any is repeated.
-std::string in_our_words(const std::vector<std::string>& command) {
-  std::vector<std::string> words(command.begin() + 1, command.end());
-  if (words.size() > 1 && words[0] == "launch") words.erase(words.begin());
-  if (words.empty() || words[0].starts_with("-")) return "python3 train.py";
-  if (words[0].ends_with(".py")) words.insert(words.begin(), "python3");
-  return quote_shell_words(words);
+// What starts a program elsewhere, besides other launchers.
+bool is_start_word(std::string_view word) {
+  return word == "exec" || word == "launch" || word == "run" || word == "start";
 }
 
 }  // namespace
@@ -43,10 +31,10 @@ std::string answer_to_first_word(const std::vector<std::string>& command,
                                  const ProcessInputs& inputs) {
   if (command.empty()) return {};
   const std::string& word = command.front();
-  const bool is_launcher =
-      std::find(std::begin(kLaunchers), std::end(kLaunchers), word) != std::end(kLaunchers);
-  if (is_launcher) {
-    return "horarun takes the place of " + quote(word) + ": horarun -np N " + in_our_words(command);
+  if (is_launcher_name(word) || is_start_word(word)) {
+    const std::size_t words = command.size() > 2 && command[1] == "launch" ? 2 : 1;
+    return "horarun takes the place of " + quote(word) + ": horarun -np N " +
+           in_our_words(command, words);
   }
   // A path is a program, and so is what can be found here: it lacks a number of ranks alone.
   if (word.find('/') != std::string::npos || is_program_here(word, inputs)) return {};
