@@ -278,7 +278,8 @@ bool SshHost::step_execute() {
          (client_->connected() ? "the server did not run a command: "
                                : "the connection ended before the server ran a command: ") +
              client_->error(),
-         "the account may be restricted (ForceCommand, a restricted key)");
+         "let this account run commands there: look for ForceCommand in its sshd_config, and for "
+         "command= before its key in authorized_keys");
     return false;
   }
   state_ = State::kRunning;
@@ -523,13 +524,17 @@ void SshHost::on_stage_limit() {
           silent
               ? "it accepted the connection but sent no SSH banner within " + stage_limit_.waited()
               : "the key exchange did not finish within " + stage_limit_.waited(),
-          silent
-              ? "the host or its sshd hangs, or handles too many logins at once (load, MaxStartups)"
-              : "");
+          silent ? "look at its load, and restart its sshd if it hangs; if it handles too many "
+                   "logins at once, raise MaxStartups there, or lower --fan-out"
+                 : "see whether large packets get through (ping -M do -s 1400 " + target_.address +
+                       "): a smaller MTU on the way stops a key exchange; else look at its load");
     }
     case State::kAuthenticate:
-      return fail(failure::kConnectTimeout,
-                  "its SSH server did not complete the login within " + stage_limit_.waited());
+      return fail(
+          failure::kConnectTimeout,
+          "its SSH server did not complete the login within " + stage_limit_.waited(),
+          "see that the host finds users and names fast: its directory service (sssd, LDAP), "
+          "its name servers (UseDNS in its sshd_config)");
     case State::kClosing:
       return finish();
     default:
@@ -553,7 +558,8 @@ void SshHost::on_deadline() {
     case State::kExecute:
     case State::kRunning:
       return fail(failure::kShellTimeout, "the remote shell did not start the agent in time",
-                  "a login script there may wait for something or ask a question");
+                  "look for what waits or asks a question in the login scripts there (~/.bashrc, "
+                  "~/.profile)");
     case State::kConnecting:
     case State::kHandshake: {
       // Where attempts were refused before, the one that the deadline cut off tells less.

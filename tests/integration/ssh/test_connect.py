@@ -68,7 +68,8 @@ def test_frozen(probe, two):
     finally:
         two.act("thaw", 1)
     outcome.hello("node2")
-    assert "no SSH banner" in outcome.failure("E_CONNECT_TIMEOUT")
+    message = outcome.failure("E_CONNECT_TIMEOUT")
+    assert "no SSH banner" in message and "restart its sshd" in message
 
 
 class Listener:
