@@ -16,9 +16,6 @@ namespace hora::collectives {
 
 namespace {
 
-// How much longer than rank 0 the others wait. Rank 0 may begin later and may wait for a library
-// first (backend_pool.cpp), and its report names the missing ranks.
-constexpr std::chrono::seconds kRankZeroFirst{10};
 // A bound for what a malformed message can make this process allocate.
 constexpr std::size_t kMostRanks = 1 << 24;
 

@@ -14,6 +14,10 @@
 
 namespace hora::collectives {
 
+// How much longer than rank 0 the others wait. Rank 0 knows who is missing, may begin later, and
+// may wait for a library first (backend_pool.cpp).
+inline constexpr std::chrono::seconds kRankZeroFirst{10};
+
 // The scope in which the members of a set on one host exchange what they need to share. Process
 // sets have ids from 0 on, so these scopes are negative.
 inline constexpr std::int32_t kMostHosts = 1 << 15;

@@ -16,6 +16,7 @@
 #include "collectives/control/tree_node.h"
 #include "collectives/negotiation/wire.h"
 #include "rendezvous/base/hex.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/file_limit.h"
 #include "rendezvous/os/random.h"
@@ -33,9 +34,9 @@ constexpr std::chrono::milliseconds kVoidPause{500};  // between two questions w
 // Who has come to rank 0, and until when it waits for the others.
 class Roll {
  public:
-  Roll(const ControlIdentity& self, std::function<bool()> is_void, Deadline deadline)
+  Roll(const ControlIdentity& self, RollCall call, Deadline deadline)
       : size_(self.size),
-        is_void_(std::move(is_void)),
+        call_(std::move(call)),
         deadline_(deadline),
         has_come_(static_cast<std::size_t>(self.size)),
         rank_infos_(static_cast<std::size_t>(self.size)) {
@@ -55,12 +56,12 @@ class Roll {
   // The next moment to ask again.
   Result<Deadline> may_wait() {
     const auto now = Clock::now();
-    if (now >= deadline_) return missing_ranks();
-    if (!is_void_) return deadline_;
+    if (now >= deadline_) return give_up();
+    if (!call_.is_void) return deadline_;
     // By the clock, whatever unauthenticated clients send meanwhile.
     if (now >= next_void_look_) {
       next_void_look_ = now + kVoidPause;
-      if (is_void_()) {
+      if (call_.is_void()) {
         return make_error(ErrorCode::kUnavailable, "some ranks were lost before all had connected");
       }
     }
@@ -76,25 +77,20 @@ class Roll {
   std::vector<std::string> take() { return std::move(rank_infos_); }
 
  private:
-  Error missing_ranks() const {
-    std::string missing;
-    int listed = 0;
+  Error give_up() const {
+    std::vector<int> unseen;
+    std::vector<std::string> names;
     for (int rank = 1; rank < size_; ++rank) {
       if (has_come(rank)) continue;
-      // A message for people; a large job may miss thousands.
-      if (++listed > 16) {
-        missing += ", ...";
-        break;
-      }
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      unseen.push_back(rank);
+      names.push_back(std::to_string(rank));
     }
-    return make_error(ErrorCode::kTimedOut,
-                      "timed out waiting for ranks " + missing +
-                          " to start (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit)");
+    if (call_.give_up) return call_.give_up(unseen);
+    return make_error(ErrorCode::kTimedOut, "timed out waiting for ranks " + join(names, ", "));
   }
 
   int size_;
-  std::function<bool()> is_void_;
+  RollCall call_;
   Deadline deadline_;
   Clock::time_point next_void_look_ = Clock::now() + kVoidPause;
   std::vector<char> has_come_;  // by rank
@@ -266,18 +262,21 @@ class Conversation {
     return net::send_all(socket_.get(), frame, deadline_);
   }
 
-  Result<std::string> hear() {
+  Result<std::string> hear() { return hear(deadline_); }
+  Result<std::string> hear(Deadline until) {
     while (true) {
       if (std::optional<std::string> message = in_.next()) return std::move(*message);
       if (in_.broken()) return make_error(ErrorCode::kFailed, "rank 0 sent a malformed message");
       char buffer[16384];
-      auto count = net::receive_some(socket_.get(), buffer, sizeof buffer, deadline_);
+      auto count = net::receive_some(socket_.get(), buffer, sizeof buffer, until);
       if (!count) return std::move(count).error();
       if (*count == 0) return make_error(ErrorCode::kFailed, "rank 0 closed the connection");
       in_.append({buffer, *count});
     }
   }
 
+  void wait_until(Deadline deadline) { deadline_ = std::max(deadline_, deadline); }
+  Deadline deadline() const { return deadline_; }
   os::Fd take_socket() { return std::move(socket_); }
   FrameBuffer take_rest() { return std::move(in_); }
 
@@ -298,8 +297,18 @@ Result<WireReader> expect(std::string_view bytes, MessageKind kind) {
   return in;
 }
 
+// What is tried until then: first for a short time, and then to the end, after on_late().
+template <typename Attempt>
+auto wait_for_door(const WayToRank0& way, Deadline deadline, Attempt attempt) {
+  const Deadline late = way.on_late ? Clock::now() + way.late_after : deadline;
+  auto result = attempt(std::min(late, deadline));
+  if (result || result.error().code != ErrorCode::kTimedOut || deadline <= late) return result;
+  way.on_late();
+  return attempt(deadline);
+}
+
 // Comes in at the door of another rank, and returns that one's number.
-Result<int> prove(Conversation& talk, const ControlIdentity& self, bool carries) {
+Result<int> prove(Conversation& talk, const ControlIdentity& self, const WayToRank0& way) {
   const std::string nonce = os::random_bytes(kNonceBytes);
   WireWriter hello;
   hello.u8(kHello);
@@ -309,10 +318,11 @@ Result<int> prove(Conversation& talk, const ControlIdentity& self, bool carries)
   hello.integer(self.rank);
   hello.integer(self.size);
   hello.text(nonce);
-  hello.u8(carries ? 1 : 0);
+  hello.u8(way.listener.valid() ? 1 : 0);  // it carries the messages of others, too
   HORA_TRY(talk.say(hello.take()));
 
-  auto challenge = talk.hear();
+  auto challenge =
+      wait_for_door(way, talk.deadline(), [&](Deadline until) { return talk.hear(until); });
   if (!challenge) return std::move(challenge).error();
   auto in = expect(*challenge, kChallenge);
   if (!in) return std::move(in).error();
@@ -330,6 +340,7 @@ Result<int> prove(Conversation& talk, const ControlIdentity& self, bool carries)
   proof.text(handshake_proof(self.token, "worker", nonce, their_nonce, self.rank));
   proof.text(self.rank_info);
   HORA_TRY(talk.say(proof.take()));
+  talk.wait_until(Clock::now() + way.patience);
   return static_cast<int>(their_rank);
 }
 
@@ -347,12 +358,12 @@ Result<std::vector<std::string>> hear_welcome(Conversation& talk, const ControlI
 
 // This rank's own node comes in at the door, and this rank hears its welcome from the node.
 Result<ControlWorld> join_with_node(Conversation& talk, const ControlIdentity& self,
-                                    os::Fd listener, Deadline deadline) {
-  const auto above = prove(talk, self, true);
+                                    WayToRank0 way) {
+  const auto above = prove(talk, self, way);
   if (!above) return above.error();
   TreeNode::Start start;
   start.self = self;
-  start.listener = std::move(listener);
+  start.listener = std::move(way.listener);
   start.above = talk.take_socket();
   start.above_in = talk.take_rest();
   start.rank_above = *above;
@@ -361,7 +372,7 @@ Result<ControlWorld> join_with_node(Conversation& talk, const ControlIdentity& s
   auto channel = std::make_unique<TcpChannel>();  // before strangers may take the last descriptor
   auto node = TreeNode::start(std::move(start));
   if (!node) return std::move(node).error();
-  Conversation inside(std::move(own), deadline);
+  Conversation inside(std::move(own), talk.deadline());
   auto rank_infos = hear_welcome(inside, self);
   if (!rank_infos) {
     inside.take_socket().reset();  // before the node
@@ -379,34 +390,38 @@ Result<os::Fd> open_control_listener(const IpAddress& address) {
 }
 
 Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self, Deadline deadline,
-                                    std::function<bool()> is_void) {
-  Roll roll(self, std::move(is_void), deadline);
+                                    RollCall roll_call) {
+  Roll roll(self, std::move(roll_call), deadline);
   return Gathering(std::move(listener), self, std::move(roll)).run(deadline);
 }
 
 Result<ControlWorld> gather_tree(os::Fd listener, const ControlIdentity& self, Deadline deadline,
-                                 std::function<bool()> is_void) {
-  Roll roll(self, std::move(is_void), deadline);
+                                 RollCall roll_call) {
+  Roll roll(self, std::move(roll_call), deadline);
   return TreeGathering(self, std::move(roll)).run(std::move(listener), deadline);
 }
 
 Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
                                       Deadline deadline) {
-  return join_tree({coordinator, "rank 0", {}}, self, deadline);
+  WayToRank0 way;
+  way.where = coordinator;
+  way.over = "rank 0";
+  return join_tree(std::move(way), self, deadline);
 }
 
 Result<ControlWorld> join_tree(WayToRank0 way, const ControlIdentity& self, Deadline deadline) {
   const std::string where = "connecting to " + way.over + " at " + format_endpoint(way.where);
-  auto socket = net::connect_tcp(way.where, deadline);
+  auto socket = wait_for_door(way, deadline,
+                              [&](Deadline until) { return net::connect_tcp(way.where, until); });
   if (!socket) return std::move(socket).error().with_context(where);
   // From the start: that host may vanish during the handshake.
   watch_for_silence(socket->get());
   Conversation talk(std::move(*socket), deadline);
   if (way.listener.valid()) {
-    auto world = join_with_node(talk, self, std::move(way.listener), deadline);
+    auto world = join_with_node(talk, self, std::move(way));
     return world ? std::move(world) : std::move(world).error().with_context(where);
   }
-  const auto at_end = prove(talk, self, false);
+  const auto at_end = prove(talk, self, way);
   if (!at_end) return at_end.error().with_context(where);
   auto rank_infos = hear_welcome(talk, self);
   if (!rank_infos) return std::move(rank_infos).error().with_context(where);

@@ -3,6 +3,7 @@
 // rank 0 (tree_node.h).
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,13 +31,21 @@ struct ControlWorld {
 // A listening socket for the workers, before its address is published.
 Result<os::Fd> open_control_listener(const IpAddress& address);
 
-// Rank 0: waits until every other rank has come and proved itself. kTimedOut names the missing.
-// Twice a second `is_void`, if given, is asked whether some of them will never come (kUnavailable).
+// What rank 0 asks while it waits for the others. Both may be empty.
+struct RollCall {
+  // Twice a second: whether some of them will never come.
+  std::function<bool()> is_void;
+  // At the end, once: what is to be said, when these have not come.
+  std::function<Error(const std::vector<int>& unseen)> give_up;
+};
+
+// Rank 0: waits until every other rank has come and proved itself; otherwise (kTimedOut, or
+// kUnavailable when the meeting is void) tells those who have come.
 Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self, Deadline deadline,
-                                    std::function<bool()> is_void = {});
+                                    RollCall roll_call = {});
 // The same in a large job: some ranks come with those behind them.
 Result<ControlWorld> gather_tree(os::Fd listener, const ControlIdentity& self, Deadline deadline,
-                                 std::function<bool()> is_void = {});
+                                 RollCall roll_call = {});
 // Every other rank.
 Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
                                       Deadline deadline);
@@ -46,6 +55,12 @@ struct WayToRank0 {
   Endpoint where;
   std::string over;  // for people
   os::Fd listener;   // where those come who go by this rank; none: nobody does
+  // The way to rank 0 is open when this rank is let in. From then on it waits so long for the
+  // welcome, if the deadline is not later.
+  std::chrono::milliseconds patience{0};
+  // Called when it is not let in within that time, once.
+  std::function<void()> on_late = {};
+  std::chrono::milliseconds late_after{0};
 };
 Result<ControlWorld> join_tree(WayToRank0 way, const ControlIdentity& self, Deadline deadline);
 

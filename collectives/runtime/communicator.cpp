@@ -11,16 +11,12 @@
 
 #include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
-#include "collectives/control/tcp_control.h"
-#include "collectives/control/tree_plan.h"
+#include "collectives/runtime/control_meeting.h"
 #include "collectives/runtime/launcher_place.h"
 #include "collectives/runtime/machine_identity.h"
 #include "collectives/runtime/request_check.h"
 #include "collectives/runtime/tracing.h"
 #include "collectives/trace/stack_writer.h"
-#include "rendezvous/base/address.h"
-#include "rendezvous/contract/elastic_place.h"
-#include "rendezvous/net/socket.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/service_thread.h"
 
@@ -30,11 +26,6 @@ namespace {
 
 // The ranks normally leave together within seconds; after this time a rank leaves alone.
 constexpr std::chrono::seconds kLeavePatience{15};
-// For one look at the key that declares an epoch void: gather_workers() must not wait for it longer
-// than the ranks wait for their handshakes.
-constexpr std::chrono::seconds kAskPatience{2};
-// How long a rank waits for a leader before it looks at that key again.
-constexpr std::chrono::seconds kVoidPause{2};
 
 StallInspector stalls_of(const Settings& settings) {
   return StallInspector({settings.stall_check, settings.stall_warning, settings.stall_shutdown});
@@ -81,132 +72,6 @@ void find_place_on_machine(const std::vector<RankInfo>& ranks, Settings& setting
   settings.cross_size = place.cross_size;
 }
 
-// Whether control messages go by the leaders of the hosts (tree_plan.h). The same on all ranks.
-bool is_large(const Settings& settings) {
-  return settings.size > settings.star_ranks && settings.local_size < settings.size;
-}
-
-// Where the leader of a host says where it is. Those of other hosts know its number, and the ranks
-// of its own host that they share the machine: the numbers count only hosts with as many ranks.
-std::string key_of_host(const Communicator::Start& start, int host) {
-  return start.meeting_key + "-host-" + std::to_string(host);
-}
-std::string key_of_machine(const Communicator::Start& start) {
-  std::string machine = start.machine.empty() ? machine_identity() : start.machine;
-  std::replace(machine.begin(), machine.end(), '/', '-');  // which would be a place of the store
-  return start.meeting_key + "-machine-" + machine;
-}
-
-// Opens the listener and publishes where it is.
-Result<os::Fd> open_door(const Communicator::Start& start, const std::vector<std::string>& keys,
-                         Deadline deadline) {
-  auto address = parse_ip_address(start.address);
-  if (!address) return std::move(address).error();
-  auto listener = open_control_listener(*address);
-  if (!listener) return std::move(listener).error();
-  auto endpoint = net::local_endpoint(listener->get());
-  if (!endpoint) return std::move(endpoint).error();
-  // Published only now that the listener is bound: a worker that reads the key can connect at once.
-  for (const std::string& key : keys) {
-    HORA_TRY(start.store->set(key, format_endpoint(*endpoint), deadline));
-  }
-  return std::move(*listener);
-}
-
-bool is_void(const Communicator::Start& start) {
-  const auto told = start.store->get(start.void_key, Clock::now() + kAskPatience);
-  return told && told->has_value();
-}
-
-Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
-                                         const ControlIdentity& self, Deadline deadline) {
-  const bool large = is_large(start.settings);
-  std::vector<std::string> keys{start.meeting_key};
-  if (large && start.settings.local_size > 1) keys.push_back(key_of_machine(start));
-  auto listener = open_door(start, keys, deadline);
-  if (!listener) return std::move(listener).error();
-  // Only elastic jobs have a key that declares the epoch void. Rank 0 alone reads it while it
-  // waits, and refuses the workers that are already connected.
-  std::function<bool()> ask;
-  if (!start.void_key.empty()) ask = [&] { return is_void(start); };
-  return large ? gather_tree(std::move(*listener), self, deadline, std::move(ask))
-               : gather_workers(std::move(*listener), self, deadline, std::move(ask));
-}
-
-Error lost_before_all_had_connected() {
-  return make_error(ErrorCode::kUnavailable, "some ranks were lost before all had connected");
-}
-
-// Where another rank listens.
-Result<Endpoint> find_rank(const Communicator::Start& start, const std::string& key,
-                           std::string_view who, Deadline deadline) {
-  const std::string waiting = "waiting for " + std::string(who) + " to start";
-  while (true) {
-    // The launcher tells of a void epoch under rank 0's key alone: elsewhere this rank has to ask.
-    const bool asks = !start.void_key.empty() && key != start.meeting_key;
-    const Deadline until = asks ? std::min(deadline, Clock::now() + kVoidPause) : deadline;
-    auto published = start.store->wait(key, until);
-    if (!published) {
-      if (published.error().code != ErrorCode::kTimedOut || Clock::now() >= deadline) {
-        return std::move(published).error().with_context(waiting);
-      }
-      if (is_void(start)) return lost_before_all_had_connected();
-      continue;
-    }
-    // The launcher overwrites rank 0's address with this when it gives the epoch up: nobody joins a
-    // world that is already incomplete.
-    if (*published == rendezvous::kVoidEpoch) return lost_before_all_had_connected();
-    return parse_endpoint(*published);
-  }
-}
-
-Result<ControlWorld> meet_as_worker(const Communicator::Start& start, const ControlIdentity& self,
-                                    Deadline deadline) {
-  const Settings& settings = start.settings;
-  const std::string rank_0 = "rank 0";
-  if (!is_large(settings)) {
-    const auto coordinator = find_rank(start, start.meeting_key, rank_0, deadline);
-    if (!coordinator) return coordinator.error();
-    return join_coordinator(*coordinator, self, deadline);
-  }
-  WayToRank0 way;
-  std::string key = start.meeting_key;
-  if (settings.local_rank > 0) {
-    key = key_of_machine(start);
-    way.over = "the first rank of this host";
-  } else {
-    std::vector<std::string> keys;
-    if (settings.local_size > 1) keys.push_back(key_of_machine(start));
-    if (has_hosts_below(settings.cross_rank, settings.cross_size)) {
-      keys.push_back(key_of_host(start, settings.cross_rank));
-    }
-    if (!keys.empty()) {
-      auto listener = open_door(start, keys, deadline);
-      if (!listener) return std::move(listener).error();
-      way.listener = std::move(*listener);
-    }
-    const int above = host_above(settings.cross_rank);
-    if (above > 0) key = key_of_host(start, above);
-    way.over = above > 0 ? "the first rank of host " + std::to_string(above) : rank_0;
-  }
-  const auto where = find_rank(start, key, way.over, deadline);
-  if (!where) return where.error();
-  way.where = *where;
-  return join_tree(std::move(way), self, deadline);
-}
-
-Result<ControlWorld> bootstrap_world(const Communicator::Start& start, const RankInfo& rank_info) {
-  const Settings& settings = start.settings;
-  ControlIdentity self{settings.rank, settings.size, settings.job_id, settings.rendezvous_token,
-                       encode_rank_info(rank_info)};
-  if (settings.size == 1) {
-    return ControlWorld{std::make_unique<TcpChannel>(), {self.rank_info}};
-  }
-  const Deadline deadline = Clock::now() + settings.start_timeout;
-  return settings.rank == 0 ? meet_as_coordinator(start, self, deadline)
-                            : meet_as_worker(start, self, deadline);
-}
-
 // The job runs as well without: a list for other hosts, or a core that a container has taken away,
 // must not end it.
 void pin_to_core(std::thread& thread, const Settings& settings) {
@@ -251,7 +116,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   // The address of the heartbeat socket travels with the rank info, so it needs no exchange of its
   // own.
   if (signs) rank_info.heartbeat_card = signs->card();
-  auto control = bootstrap_world(start, rank_info);
+  auto control = meet(start, encode_rank_info(rank_info));
   if (!control) return std::move(control).error();
   self->world_ = std::make_unique<World>();
   World& world = *self->world_;

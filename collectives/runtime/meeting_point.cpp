@@ -12,8 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/control/oob_allgather.h"
 #include "collectives/runtime/launcher_place.h"
 #include "collectives/runtime/machine_identity.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/hosted_rendezvous.h"
 #include "rendezvous/http_store.h"
 
@@ -24,6 +26,10 @@ namespace {
 // One attempt at one port. A host that is up answers at once or refuses.
 constexpr std::chrono::milliseconds kOneAttempt{2'000};
 constexpr std::chrono::milliseconds kBetweenRounds{100};
+// How long rank 0 goes on serving for those who have not heard yet that ranks are missing.
+constexpr std::chrono::seconds kFarewell{5};
+// What rank 0 leaves in the place of a rank that has not come. No note of a rank is like it.
+constexpr std::string_view kMissing = "\x01has not called init";
 
 class MeetingPoint {
  public:
@@ -42,14 +48,23 @@ class MeetingPoint {
     const std::string place = "hora_meeting_" + std::to_string(rounds_++);
     const auto size = static_cast<std::size_t>(world_.size);
     HORA_TRY(store_->set(place + "/" + std::to_string(world_.rank), mine, deadline));
+    // Rank 0 serves, so it gives up first, and says so in the place of those who are missing.
+    if (world_.rank > 0) deadline = std::max(deadline, Clock::now() + patience_) + kRankZeroFirst;
     auto all = store_->gather(place, size, deadline);
-    if (!all) return missing(place, all.error());
+    if (!all && world_.rank == 0 && all.error().code == ErrorCode::kTimedOut) {
+      HORA_TRY(mark_missing(place));
+      all = store_->gather(place, size, Clock::now() + kOneAttempt);
+    }
+    if (!all) return all.error();
     std::vector<std::string> values(size);
+    std::vector<std::string> missing;
     for (auto& [name, value] : *all) {
       const auto rank = static_cast<std::size_t>(std::atoi(name.c_str()));
+      if (value == kMissing) missing.push_back(name);
       if (rank < size) values[rank] = std::move(value);
     }
-    return values;
+    if (missing.empty()) return values;
+    return give_up(place, std::move(missing));
   }
 
  private:
@@ -111,22 +126,38 @@ class MeetingPoint {
     return std::make_unique<rendezvous::HttpStore>(std::move(options));
   }
 
-  // Who has not come, where it can still be asked.
-  Error missing(const std::string& place, const Error& failure) {
+  // Their own entries may still come, but nobody waits for them any more.
+  Status mark_missing(const std::string& place) {
     const auto there = store_->gather(place, 0, Clock::now() + kOneAttempt);
-    if (!there) return failure;
+    if (!there) return there.error();
     std::vector<bool> came(static_cast<std::size_t>(world_.size));
     for (const auto& [name, value] : *there) {
       const auto rank = static_cast<std::size_t>(std::atoi(name.c_str()));
       if (rank < came.size()) came[rank] = true;
     }
-    std::string names;
+    rendezvous::KvEntries marks;
     for (std::size_t rank = 0; rank < came.size(); ++rank) {
-      if (!came[rank]) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+      if (!came[rank]) marks.push_back({std::to_string(rank), std::string(kMissing)});
     }
-    if (names.empty()) return failure;
+    return store_->set_all(place, marks, Clock::now() + kOneAttempt);
+  }
+
+  // Rank 0's process may end with this error, and the server with it.
+  Error give_up(const std::string& place, std::vector<std::string> missing) {
+    const std::string heard = place + "_heard";
+    if (world_.rank > 0) {
+      static_cast<void>(
+          store_->set(heard + "/" + std::to_string(world_.rank), "", Clock::now() + kOneAttempt));
+    } else {
+      const std::size_t others = static_cast<std::size_t>(world_.size) - 1 - missing.size();
+      static_cast<void>(store_->gather(heard, others, Clock::now() + kFarewell));
+    }
+    std::sort(missing.begin(), missing.end(), [](const std::string& a, const std::string& b) {
+      return std::atoi(a.c_str()) < std::atoi(b.c_str());
+    });
     return make_error(ErrorCode::kTimedOut,
-                      world_.told() + ", but these ranks have not called init: " + names +
+                      world_.told() +
+                          ", but these ranks have not called init: " + join(missing, ", ") +
                           ". HOROVOD_SIZE=1 makes this process a world of its own");
   }
 

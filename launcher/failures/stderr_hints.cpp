@@ -82,8 +82,7 @@ constexpr StderrHint kHints[] = {
      "call "
      "init()"},
     {"init-of-others", "joining the job: connecting to rank 0",
-     "rank 0 did not let this rank in: it waits for one that has not called init(), or a firewall "
-     "is in between",
+     "rank 0 did not let this rank in, or a firewall is in between",
      "look at what rank 0 says; horarun doctor tries the connections"},
     {"address-in-use", "Address already in use", "the port is taken, perhaps by an earlier job",
      "let the launcher choose: leave MASTER_PORT alone; ss -ltnp shows the owner"},

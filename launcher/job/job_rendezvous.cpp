@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/job/job_rendezvous.h"
 
+#include "rendezvous/contract/rank_hosts.h"
 #include "rendezvous/contract/store_keys.h"
 
 namespace hora::launcher {
@@ -20,11 +21,17 @@ rendezvous::AccessPolicy job_access(const std::string& token,
 }
 
 void JobRendezvous::begin_round(const Plan& plan) {
-  std::vector<rendezvous::HostRanks> ranks;
+  std::vector<rendezvous::HostRanks> counts;
+  std::vector<rendezvous::RanksOfHost> ranks;
   for (const HostPlan& host : plan.hosts) {
-    ranks.push_back({host.host.name, static_cast<int>(host.slots.size())});
+    counts.push_back({host.host.name, static_cast<int>(host.slots.size())});
+    ranks.push_back({host.host.name, {}});
+    for (const Slot& slot : host.slots) ranks.back().ranks.push_back(slot.rank);
   }
-  service_.begin_round(rendezvous::known_scopes(ranks));
+  service_.begin_round(rendezvous::known_scopes(counts));
+  // Only names in messages depend on it.
+  static_cast<void>(service_.set(rendezvous::scope::kControl, rendezvous::kRankHostsKey,
+                                 rendezvous::encode_rank_hosts(ranks)));
 }
 
 Result<std::unique_ptr<JobRendezvous>> JobRendezvous::start(

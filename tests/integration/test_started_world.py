@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 
 import pytest
 
@@ -135,6 +136,19 @@ def test_a_world_that_cannot_be_joined_is_an_error(script):
     assert "these ranks have not called init: 1, 2" in said
     said = fails(script, **step(1, 3), HOROVOD_GLOO_TIMEOUT_SECONDS=1)
     assert "srun started this process as rank 1 of 3, but rank 0 cannot be reached at 127.0.0.1" in said
+
+
+@pytest.mark.parametrize("last", [0, 3])
+def test_all_that_come_are_told_who_does_not(script, last):
+    """Whoever comes first: rank 0 decides, and stays until the others have heard it."""
+    ranks = [rank for rank in (0, 1, 3) if rank != last] + [last]
+    started = []
+    for rank in ranks:
+        started.append(script.start([PYTHON], **step(rank, 5, HOROVOD_GLOO_TIMEOUT_SECONDS=4)))
+        if rank == ranks[1]:
+            time.sleep(1)
+    for code, out, err in ends(started):
+        assert code == 1 and "but these ranks have not called init: 2, 4. " in err, (code, out, err)
 
 
 def test_one_of_its_own_on_request(script):

@@ -138,6 +138,11 @@ BUGS = [
     ("strangers may take the last descriptor", DOOR, "if (turn_one_away()) continue;", "", "collectives_test"),
     ("any token opens the store", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "if (!token.empty()) return true;", "rendezvous_server_test"),
     ("any address opens the store", ACCESS, "[&](const Cidr& network) { return network.contains(peer); }", "[&](const Cidr&) { return true; }", "rendezvous_server_test"),
+    ("a rank that waits for its leader is missing", "collectives/runtime/attendance.cpp", "std::erase_if(missing, [&](int rank) { return came.count(std::to_string(rank)) > 0; });", "", "collectives_test"),
+    ("a rank that misses others does not ask who they are", "collectives/runtime/control_meeting.cpp", "if (auto told = attendance_.told()) return *std::move(told);\n    return world;", "return world;", "collectives_test"),
+    ("who gives up a meeting tells nobody", "collectives/runtime/attendance.cpp", "static_cast<void>(store_.set(told_key_, error.message, soon()));", "", "collectives_test"),
+    ("the launcher does not say where ranks are", "launcher/job/job_rendezvous.cpp", "rendezvous::encode_rank_hosts(ranks)", "std::string()", "integration/test_missing_ranks.py::test_on_one_host"),
+    ("rank 0 does not stand in for those who miss a meeting", "collectives/runtime/meeting_point.cpp", "HORA_TRY(mark_missing(place));", "", "integration/test_started_world.py::test_all_that_come_are_told_who_does_not"),
     # --- machines that dial, steps of engines, pods
     ("a machine that dials may announce a long message", DIAL, "if (length && *length > largest_) {", "if (false) {", "dial_test"),
     ("the name of a machine may be any text", DIAL, "std::all_of(name.begin(), name.end(), fits)", "fits('a')", "dial_test"),

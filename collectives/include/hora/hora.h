@@ -163,7 +163,8 @@ typedef struct hora_options {
 } hora_options;
 
 /* Joins the job that the environment describes (docs/reference/environment.md); without one this is
- * a world of one. Blocks until all ranks have met, at most HOROVOD_GLOO_TIMEOUT_SECONDS (30).
+ * a world of one. Blocks until all ranks have met, at most HOROVOD_GLOO_TIMEOUT_SECONDS (30) from
+ * rank 0's call on; if some do not come, all that have come get an error that names them.
  * A second call while initialised is HORA_OK and changes nothing. options may be NULL. */
 HORA_API hora_status hora_init(const hora_options* options);
 /* Leaves the job. Operations in flight end with HORA_ABORTED, here and on the other ranks. */

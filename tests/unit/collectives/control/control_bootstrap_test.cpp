@@ -107,9 +107,9 @@ TEST_CASE("a meeting that cannot be any more is given up before its time") {
   auto listener = open_control_listener(*hora::parse_ip_address("127.0.0.1"));
   REQUIRE(listener);
   int asked = 0;
-  const auto world =
-      gather_workers(std::move(*listener), ControlIdentity{0, 2, "job", "token", ""},
-                     hora::Clock::now() + std::chrono::hours(1), [&asked] { return ++asked == 2; });
+  const auto world = gather_workers(std::move(*listener), ControlIdentity{0, 2, "job", "token", ""},
+                                    hora::Clock::now() + std::chrono::hours(1),
+                                    {[&asked] { return ++asked == 2; }, {}});
   REQUIRE(!world);
   CHECK(world.error().code == hora::ErrorCode::kUnavailable);
   CHECK(asked == 2);
@@ -132,7 +132,8 @@ TEST_CASE("strangers who go on talking do not keep rank 0 from seeing that a mee
     }
   });
   const ControlIdentity self = identity(0, 2);
-  const auto world = gather_workers(std::move(*listener), self, in(kPatience), [] { return true; });
+  const auto world =
+      gather_workers(std::move(*listener), self, in(kPatience), {[] { return true; }, {}});
   over = true;
   talker.join();
   REQUIRE(!world);
