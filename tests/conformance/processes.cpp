@@ -9,8 +9,11 @@
 
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <stdexcept>
 
+#include "rendezvous/net/socket.h"
 #include "rendezvous/store.h"
 
 namespace hora::test {
@@ -31,13 +34,13 @@ struct Pipe {
   }
 };
 
-// The one value that ranks need from each other: rank 0 writes it once into everybody's pipe.
+// Who sets a value writes it into everybody's pipe, with its key: leaders say where they are, too.
 class PipeStore final : public rendezvous::Store {
  public:
   explicit PipeStore(std::vector<Pipe> pipes, int rank) : pipes_(std::move(pipes)), rank_(rank) {}
 
-  Status set(std::string_view, std::string_view value, Deadline) override {
-    const std::string line = std::string(value) + "\n";
+  Status set(std::string_view key, std::string_view value, Deadline) override {
+    const std::string line = std::string(key) + "=" + std::string(value) + "\n";
     for (const Pipe& pipe : pipes_) {
       if (::write(pipe.write_end, line.data(), line.size()) < 0) {
         return make_error(ErrorCode::kFailed, "write");
@@ -45,13 +48,17 @@ class PipeStore final : public rendezvous::Store {
     }
     return Ok{};
   }
-  Result<std::string> wait(std::string_view, Deadline) override {
-    std::string line;
-    char c = 0;
-    while (::read(pipes_[static_cast<std::size_t>(rank_)].read_end, &c, 1) == 1 && c != '\n') {
-      line += c;
+  Result<std::string> wait(std::string_view key, Deadline deadline) override {
+    const int pipe = pipes_[static_cast<std::size_t>(rank_)].read_end;
+    while (values_.find(key) == values_.end()) {
+      HORA_TRY(net::wait_readable(pipe, deadline, "the other ranks"));
+      std::string line;
+      char c = 0;
+      while (::read(pipe, &c, 1) == 1 && c != '\n') line += c;
+      const std::size_t end = line.find('=');
+      values_[line.substr(0, end)] = line.substr(end + 1);
     }
-    return line;
+    return values_.find(key)->second;
   }
   Status set_all(std::string_view, const KvEntries&, Deadline) override { return unused(); }
   Result<std::optional<std::string>> get(std::string_view, Deadline) override { return unused(); }
@@ -62,6 +69,7 @@ class PipeStore final : public rendezvous::Store {
   static Error unused() { return make_error(ErrorCode::kFailed, "not used by these tests"); }
   std::vector<Pipe> pipes_;
   int rank_;
+  std::map<std::string, std::string, std::less<>> values_;  // what has been read
 };
 
 [[noreturn]] void run_child(const WorldOptions& options, int rank, std::vector<Pipe> pipes,

@@ -231,6 +231,8 @@ class Horarun:
         self.path = os.path.join(build, "bin", "horarun")
         self.cwd = cwd
         self.started = []
+        # HORA_STAR_RANKS=0: the control messages of jobs on several hosts go by their leaders.
+        self.variables = {name: os.environ[name] for name in ("HORA_STAR_RANKS",) if name in os.environ}
 
     def start(self, *arguments, env=None, cwd=None, name=None, **options):
         """`name` is another one that it is called by: horovodrun."""
@@ -240,6 +242,7 @@ class Horarun:
             "HOME": os.environ.get("HOME", "/"),
             "LANG": "C.UTF-8",
             "HORA_TEST_MARK": mark,
+            **self.variables,
             **(env or {}),
         }
         options.setdefault("stdin", subprocess.DEVNULL)
