@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "launcher/options/program_sections.h"
-#include "launcher/plan/plan.h"
 #include "launcher/plan/rank_list.h"
 #include "launcher/text/logical_lines.h"
 #include "launcher/text/shell_words.h"
@@ -47,7 +47,7 @@ Result<Line> read_line(const LogicalLine& text, const std::string& path) {
 }
 
 // The two that srun replaces; other characters behind '%' are the program's.
-std::vector<std::string> command_of(const Line& line, int rank, int offset) {
+std::vector<std::string> command_of(const Line& line, int rank, std::int64_t offset) {
   std::vector<std::string> command = line.command;
   for (std::string& word : command) {
     std::string out;
@@ -85,17 +85,13 @@ class Assignment {
       }
       most = std::max(most, line.ranks->largest() + 1);
     }
-    if (most > kMaxRanks) {
-      return usage(path_ + " asks for " + std::to_string(most) + " ranks; a job has at most " +
-                   std::to_string(kMaxRanks));
-    }
     return most;
   }
 
   // For ranks in their order: '*' counts those that it has been given.
   Result<std::vector<std::string>> command(int rank) {
     const Line* owner = nullptr;
-    int offset = 0;
+    std::int64_t offset = 0;
     for (const Line& line : lines_) {
       const auto index = line.ranks ? line.ranks->index_of(rank) : std::nullopt;
       if (!index) continue;

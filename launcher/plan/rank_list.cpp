@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 
+#include "launcher/plan/plan.h"
 #include "launcher/text/spec_location.h"
 #include "rendezvous/base/text.h"
 
@@ -26,6 +27,11 @@ Result<RankList> RankList::parse(std::string_view text, std::string_view origin)
       return spec_error(line, offset,
                         "expected ranks such as 0,4-7, or none, found " + quote(item));
     }
+    if (*last >= kMaxRanks) {
+      return spec_error(line, offset,
+                        "rank " + std::to_string(*last) + " is too large; a job has at most " +
+                            std::to_string(kMaxRanks) + " ranks");
+    }
     if (*last < *first) {
       return spec_error(line, offset, "the range " + quote(item) + " ends before it begins");
     }
@@ -35,8 +41,9 @@ Result<RankList> RankList::parse(std::string_view text, std::string_view origin)
   return list;
 }
 
-std::optional<int> RankList::index_of(int rank) const {
-  int before = 0;
+// A list may name each rank many times over.
+std::optional<std::int64_t> RankList::index_of(int rank) const {
+  std::int64_t before = 0;
   for (const auto& [first, last] : ranges_) {
     if (rank >= first && rank <= last) return before + rank - first;
     before += last - first + 1;

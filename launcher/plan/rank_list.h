@@ -2,6 +2,7 @@
 // Ranks that the user lists: "0,4-7", or "none".  [pure]
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -18,7 +19,7 @@ class RankList {
 
   bool contains(int rank) const { return index_of(rank).has_value(); }
   // How many ranks of the list, as it was written, are before this one.
-  std::optional<int> index_of(int rank) const;
+  std::optional<std::int64_t> index_of(int rank) const;
   int largest() const;  // -1: of no rank
 
  private:

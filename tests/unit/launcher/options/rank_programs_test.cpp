@@ -58,7 +58,11 @@ TEST_CASE("What is wrong with the file of --multi-prog") {
   CHECK(after_path("").find(": no program; expected lines such as") == 0);
   CHECK(after_path("0-999999 a %t", {}) ==
         ": more than 10000 programs; %t and %o make one for each rank");
-  CHECK(after_path("0-1000000 a", {}) == " asks for 1000001 ranks; a job has at most 1000000");
+  for (const char* rank : {"1000000", "2147483647"}) {
+    CHECK(after_path(std::string("0-") + rank + " a", {})
+              .find(std::string(":1: column 1: rank ") + rank +
+                    " is too large; a job has at most 1000000 ranks") == 0);
+  }
   CHECK(error_of({"-np", "2", "--multi-prog"}) ==
         "--multi-prog: expected one file in place of the program");
   CHECK(error_of({"-np", "2", "--multi-prog", "a", "b"}) ==

@@ -32,6 +32,12 @@ TEST_CASE("A list of ranks has numbers and ranges") {
   CHECK(RankList::parse("none", "")->largest() == -1);
 }
 
+TEST_CASE("What stands before a rank is counted, however long the list is") {
+  std::string all;
+  for (int i = 0; i < 3000; ++i) all += "0-999998,";
+  CHECK(RankList::parse(all + "999999", "")->index_of(999'999) == 3000 * std::int64_t{999'999});
+}
+
 TEST_CASE("A list of ranks that is wrong says where") {
   CHECK(error_of("0,x").find("--show-ranks: column 3: expected ranks such as 0,4-7, or none, "
                              "found 'x'") == 0);
@@ -41,6 +47,7 @@ TEST_CASE("A list of ranks that is wrong says where") {
   CHECK(error_of("1-").find("found '1-'") != std::string::npos);
   CHECK(error_of("2,7-4").find("column 3: the range '7-4' ends before it begins") !=
         std::string::npos);
+  CHECK(error_of("7,0-1000000").find("column 3: rank 1000000 is too large") != std::string::npos);
   CHECK(error_of("99999999999").find("found '99999999999'") != std::string::npos);
 }
 
