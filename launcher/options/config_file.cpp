@@ -327,7 +327,7 @@ Result<std::vector<Setting>> read_config_file(std::string_view text, const std::
                                   ? path
                                   : path + ":" + std::to_string(error.mark.line + 1) + ":" +
                                         std::to_string(error.mark.column + 1);
-    return make_error(ErrorCode::kUsage, where + ": " + error.msg);
+    return make_error(ErrorCode::kUsage, where + ": " + visible_line(error.msg));
   }
 }
 

@@ -55,6 +55,7 @@ std::optional<std::string> canonical_ipv6(std::string_view text) {
     return std::nullopt;
   }
   const std::string address(text.substr(0, percent));
+  if (address.find('\0') != std::string::npos) return std::nullopt;  // inet_pton would stop there
   in6_addr bytes{};
   std::array<char, INET6_ADDRSTRLEN> spelt{};
   if (inet_pton(AF_INET6, address.c_str(), &bytes) != 1 ||

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/text.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -15,21 +17,6 @@ bool is_utf8_continuation(char byte) { return (static_cast<unsigned char>(byte) 
 std::size_t count_characters(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(
       text.begin(), text.end(), [](char byte) { return !is_utf8_continuation(byte); }));
-}
-
-// Keeps one column per character, so the caret stays in place; control characters must not reach
-// the terminal.
-std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& byte : out) {
-    const auto value = static_cast<unsigned char>(byte);
-    if (byte == '\t') {
-      byte = ' ';
-    } else if (value < 0x20 || value == 0x7F) {
-      byte = '?';
-    }
-  }
-  return out;
 }
 
 }  // namespace
@@ -64,8 +51,10 @@ Error spec_error(const SpecLine& line, std::size_t offset, std::string_view mess
 
   const std::string before = first > 0 ? "  ..." : "  ";
   const std::string after = last < line.text.size() ? "..." : "";
-  out += "\n" + before + printable(line.text.substr(first, last - first)) + after + "\n";
-  out.append(before.size() + count_characters(line.text.substr(first, offset - first)), ' ');
+  out += "\n" + before + visible_line(line.text.substr(first, last - first)) + after + "\n";
+  // Under what is shown: a byte that is no character has a column there, too.
+  const std::string shown = visible_line(line.text.substr(first, offset - first));
+  out.append(before.size() + count_characters(shown), ' ');
   out += '^';
   return make_error(ErrorCode::kUsage, std::move(out));
 }

@@ -128,6 +128,7 @@ BUGS = [
     ("a peer that reads nothing keeps its place", "launcher/agent/peer_server.cpp", "if (peers_.at(number).deadline < now) drop(number);", "", "agent_peer_server_test"),
     ("any program of Python is a launcher", "launcher/options/other_launchers.cpp", "return module > 0 && has(kModules, command[module]) ?", "return module > 0 ?", "command_line_test"),
     ("a rank may be any number", "launcher/plan/rank_list.cpp", "if (*last >= kMaxRanks) {", "if (false) {", "launch_core_test"),
+    ("an error shows bytes that steer a terminal", "launcher/text/spec_location.cpp", "visible_line(line.text.substr(first, last - first))", "std::string(line.text.substr(first, last - first))", "launch_core_test"),
     ("an answer to an offer that is over counts", "launcher/transports/agent_link.cpp", "if (news.number == 0 || news.number != fetching.number) return;", "", "transports_link_test"),
     ("a source of another processor is named", "launcher/fleet/agent_delivery.cpp", "plans_.try_emplace(machine,", 'plans_.try_emplace("any",', "fleet_test"),
     ("a host fetches for as long as it likes", "launcher/fleet/agent_delivery.cpp", "[this, host] { on_late(host); }", "[] {}", "fleet_test"),

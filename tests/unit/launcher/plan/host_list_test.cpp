@@ -56,6 +56,8 @@ TEST_CASE("An IPv6 literal stands in brackets") {
   CHECK(list_error("fe80::1").find("brackets: [fe80::1]") != std::string::npos);
   CHECK(list_error("[fe80::1").find("column 1: '[' has no ']'") != std::string::npos);
   CHECK(list_error("[fe80::zz]:1").find("not an IPv6 address") != std::string::npos);
+  // A hostfile may hold any byte.
+  CHECK(list_error(std::string("[::1\0x]:1", 10)).find("not an IPv6 address") != std::string::npos);
   CHECK(list_error("[::1]4").find("column 6: expected ':'") != std::string::npos);
 }
 
@@ -181,6 +183,16 @@ TEST_CASE("A rejected hostfile names file, line and column") {
   CHECK(file_error("u@a\nv@a\n").find("hosts:2:1: host a is listed for two users") !=
         std::string::npos);
   CHECK(file_error("a:99999999999 x").find("at most 65536") != std::string::npos);
+}
+
+TEST_CASE("What could steer a terminal is not shown, and the caret stays in place") {
+  // CSI as one byte and as a character, a mark of writing direction, and a byte that is no UTF-8.
+  const std::string message = list_error(
+      "a,\x9b"
+      "31m\xc2\x9b\xe2\x80\xae\xff:2");
+  CHECK(message.substr(message.find('\n')) == "\n  a,?31m???:2\n    ^");
+  const std::string later = list_error("\xe2\x80\xae");
+  CHECK(later.substr(later.find('\n')) == "\n  ?\n  ^");
 }
 
 TEST_CASE("A long line is cut around the caret") {
