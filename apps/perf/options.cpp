@@ -101,6 +101,9 @@ bool parse_bytes(std::string_view text, std::int64_t& bytes) {
   return true;
 }
 
+// Below it the size behind the last one cannot overflow: each is at most 2^40.
+constexpr std::int64_t kMostFactor = 1 << 20;
+
 // Parses a size, FROM..TO, or FROM..TO*FACTOR.
 bool add_sizes(std::string_view item, std::vector<std::int64_t>& sizes) {
   std::int64_t first = 0;
@@ -113,7 +116,8 @@ bool add_sizes(std::string_view item, std::vector<std::int64_t>& sizes) {
   std::string_view rest = item.substr(dots + 2);
   std::int64_t factor = 4;
   if (const std::size_t star = rest.find('*'); star != std::string_view::npos) {
-    if (!parse_whole(rest.substr(star + 1), factor) || factor < 2) return false;
+    const bool is_whole = parse_whole(rest.substr(star + 1), factor);
+    if (!is_whole || factor < 2 || factor > kMostFactor) return false;
     rest = rest.substr(0, star);
   }
   std::int64_t last = 0;
