@@ -44,7 +44,11 @@ Result<std::unique_ptr<ProbeListener>> ProbeListener::create(os::EventLoop& loop
 ProbeListener::ProbeListener(os::EventLoop& loop, os::Fd socket, int port)
     : loop_(loop), socket_(std::move(socket)), port_(port), nonce_(os::random_token()) {}
 
-ProbeListener::~ProbeListener() { loop_.unwatch(socket_.get()); }
+// The number of the socket is the next file's: nothing may still mean this one by it.
+ProbeListener::~ProbeListener() {
+  loop_.cancel(pause_);
+  loop_.unwatch(socket_.get());
+}
 
 void ProbeListener::answer() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
@@ -53,8 +57,8 @@ void ProbeListener::answer() {
     if (!accepted) {
       // No descriptor is free. The listener would stay readable, so it pauses briefly.
       (void)loop_.change(socket_.get(), 0);
-      loop_.call_after(kAcceptPause,
-                       [&loop = loop_, fd = socket_.get()] { (void)loop.change(fd, EPOLLIN); });
+      pause_ =
+          loop_.call_after(kAcceptPause, [this] { (void)loop_.change(socket_.get(), EPOLLIN); });
       return;
     }
     // A nonce always fits into an empty socket's buffer.

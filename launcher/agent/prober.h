@@ -35,6 +35,7 @@ class ProbeListener {
   os::Fd socket_;
   int port_;
   std::string nonce_;
+  os::EventLoop::TimerId pause_ = 0;  // until it listens again
 };
 
 // One round of probes; all addresses at a time, within one deadline.
