@@ -3,6 +3,8 @@
 // another advice than a program that a host lacks.
 #include "launcher/report/start_advice.h"
 
+#include <cerrno>
+
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/text/verbs.h"
@@ -43,6 +45,11 @@ std::string start_advice(const RankExit& exit, bool has_it) {
   if (exit.code == failure::kNotExecutable && program.ends_with(".py")) {
     advice = "Start it with: horarun ... python3 " + program +
              ". Or begin it with #!/usr/bin/env python3 and run chmod +x on it.";
+  }
+  if (exit.stage == SpawnStage::kExecute && exit.errnum == E2BIG) {
+    advice =
+        "Give the program a file instead of long arguments or variables; a single one may have "
+        "128 KiB, all of them a quarter of ulimit -s.";
   }
   if (advice.empty()) advice = row->fix;
   std::string text = "  [" + exit.code + "] " + advice + "\n";

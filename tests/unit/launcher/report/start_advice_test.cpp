@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/start_advice.h"
 
+#include <cerrno>
+
 #include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
 
@@ -39,6 +41,17 @@ TEST_CASE("A program that was typed out of habit is told from one that is missin
         std::string::npos);
   CHECK(advice_for(failure::kNotExecutable, "./a.out").find("  [E_NOT_EXECUTABLE] Run chmod") == 0);
   CHECK(advice_for("E_NOBODY", "x").empty());
+}
+
+TEST_CASE("Too many words are no fault of the program's file") {
+  RankExit exit;
+  exit.code = failure::kNotExecutable;
+  exit.program = "/usr/bin/true";
+  exit.stage = SpawnStage::kExecute;
+  exit.errnum = E2BIG;
+  const std::string advice = start_advice(exit, false);
+  CHECK(advice.find("  [E_NOT_EXECUTABLE] Give the program a file instead of long") == 0);
+  CHECK(advice.find("chmod") == std::string::npos);
 }
 
 }  // namespace
