@@ -5,6 +5,7 @@
 #include "launcher/job/restart_policy.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <utility>
 
@@ -80,8 +81,12 @@ bool may_go_better(const Cause& cause) {
   }
 }
 
-int slots_of(const Host& host, const JobSpec& spec) {
-  return host.slots.value_or(spec.slots_per_host.value_or(1));
+// Many hosts with many slots exceed an int.
+std::int64_t slots_of(const std::vector<Host>& hosts, const JobSpec& spec) {
+  const int otherwise = spec.slots_per_host.value_or(1);
+  std::int64_t sum = 0;
+  for (const Host& host : hosts) sum += host.slots.value_or(otherwise);
+  return sum;
 }
 
 }  // namespace
@@ -128,20 +133,16 @@ JobSpec restarted(JobSpec spec, const JobOutcome& outcome, const std::vector<Hos
   for (const Host& host : spec.hosts) {
     if (failed.count(host.name) == 0) left.push_back(host);
   }
-  const bool any_slot = std::any_of(left.begin(), left.end(),
-                                    [&spec](const Host& host) { return slots_of(host, spec) > 0; });
+  const std::int64_t remaining = slots_of(left, spec);
   // Several programs share out exactly their ranks: with fewer slots, all hosts are tried again.
-  int remaining = 0;
-  for (const Host& host : left) remaining += slots_of(host, spec);
   if (!spec.programs.empty() && remaining < spec.num_proc) return spec;
   // A rankfile says where each rank runs, and nothing of other hosts.
   if (!spec.seats.empty()) return spec;
-  if (any_slot) spec.hosts = std::move(left);
+  if (remaining > 0) spec.hosts = std::move(left);
   // The slots of --slots-per-host auto are known only when the hosts are connected.
   if (spec.num_proc == 0 || spec.hosts.empty() || spec.slots_per_host_auto) return spec;
-  int offered = 0;
-  for (const Host& host : spec.hosts) offered += slots_of(host, spec);
-  spec.num_proc = std::min(spec.num_proc, offered);
+  spec.num_proc =
+      static_cast<int>(std::min<std::int64_t>(spec.num_proc, slots_of(spec.hosts, spec)));
   return spec;
 }
 
