@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/registry.h"
 
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 
 #include "launcher/options/option_table.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/generated_page.h"
 
 namespace hora::launcher {
 namespace {
@@ -47,20 +45,7 @@ TEST_CASE("a transport names options that exist") {
 
 // scripts/accept writes the table.
 TEST_CASE("the reference of transports has the table of the registry", "[accept]") {
-  const std::string path = std::string(HORA_SOURCE_DIR) + "/docs/reference/transports.md";
-  std::ifstream file(path, std::ios::binary);
-  const std::string page((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t begin = page.find(": begin -->\n");
-  const std::size_t end = page.find("<!-- end -->");
-  REQUIRE(begin != std::string::npos);
-  REQUIRE(end != std::string::npos);
-  const std::string expected =
-      page.substr(0, begin) + ": begin -->\n" + transport_reference() + page.substr(end);
-  if (std::getenv("HORA_ACCEPT") != nullptr) {
-    std::ofstream(path, std::ios::binary) << expected;
-  } else {
-    CHECK(page == expected);
-  }
+  test::expect_in_page("reference/transports.md", transport_reference());
 }
 
 }  // namespace
