@@ -32,9 +32,9 @@ struct Example {
   std::string_view meaning;  // for the manual page
 };
 constexpr Example kExamples[] = {
-    {"horarun -np 4 python train.py", "Four ranks on this machine."},
-    {"horarun -np 8 -H a:4,b:4 python train.py", "Four ranks on each of the hosts a and b."},
-    {"horarun --hostfile hosts --ship train.py --output-filename logs python train.py",
+    {"horarun -np 4 python3 train.py", "Four ranks on this machine."},
+    {"horarun -np 8 -H a:4,b:4 python3 train.py", "Four ranks on each of the hosts a and b."},
+    {"horarun --hostfile hosts --ship train.py --output-filename logs python3 train.py",
      "Copy the script to all hosts of a file, and keep the output of each rank in a file of its "
      "own."},
     {"horarun -np 4 -H a:2,b:2 --smoke", "Check every collective on these hosts."},
