@@ -20,14 +20,12 @@ namespace hora::collectives {
 class TraceFile {
  public:
   static constexpr std::size_t kPageBytes = 4096;
-  // No event may be longer.
-  static constexpr std::size_t kMostEventBytes = kPageBytes - 16;
 
   // Made new, or emptied. Beyond `most_bytes` nothing is written.
   static Result<TraceFile> open(const std::string& path, std::uint64_t most_bytes);
 
-  // One JSON object, without what separates it from others. Written at the next flush, or when its
-  // page is full.
+  // One JSON object, without what separates it from others; it fits into a page with room for 16
+  // bytes. Written at the next flush, or when its page is full.
   void append(std::string_view event);
   // Everything appended is with the kernel, and the array is closed. False: a write failed
   // (errno's text is in failure()); nothing more is written.

@@ -17,8 +17,6 @@ inline constexpr std::string_view kRankAndSize = "rank_and_size";  // elastic: s
 inline constexpr std::string_view kWorkerAddresses = "worker_addresses";  // elastic: who to notify
 inline constexpr std::string_view kControl = "hora_control";       // where rank 0 of our runtime is
 inline constexpr std::string_view kElasticPlace = "hora_elastic";  // our own elastic workers
-inline constexpr std::string_view kFunction = "runfunc";           // a pickled function
-inline constexpr std::string_view kFunctionResult = "runfunc_result";  // + key: the rank
 }  // namespace scope
 
 std::string local_scope(std::string_view hostname);
