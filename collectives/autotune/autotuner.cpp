@@ -17,11 +17,10 @@ constexpr std::size_t kScoresPerSample = 5;
 // A step of the program is over when a tensor's name returns. If none returns, so many reductions
 // count as one step.
 constexpr std::int64_t kReductionsPerStep = 200;
-// The start and the finalist take turns, so the numbers are even. Of few samples, the search keeps
-// most.
-constexpr std::size_t kDuelSamples = 4;
-constexpr std::size_t kShortDuelSamples = 2;
 constexpr std::size_t kFewestForDuel = 4;
+// Two samples each, one turn for every six samples, and no more than this. Of two equals, either
+// wins all of three turns in one case of eight.
+constexpr std::size_t kMostTurns = 3;
 // The logarithm of how much faster than the start the finalist has to be, on average of its turns,
 // all of which it has to win, to take its place: equally good parameters differ by as much.
 constexpr double kLead = 0.02;
@@ -81,11 +80,11 @@ std::optional<Autotuner::Trial> Autotuner::finish_sample() {
   return trial;
 }
 
-// How many of the last samples are for the duel.
+// How many of the last samples are for the duel: the start and the finalist take turns.
 std::size_t Autotuner::duel_samples() const {
   const auto all = static_cast<std::size_t>(std::max(options_.most_samples, 1));
   if (all < kFewestForDuel) return 0;
-  return all < 3 * kDuelSamples ? kShortDuelSamples : kDuelSamples;
+  return 2 * std::clamp<std::size_t>(all / 6, 1, kMostTurns);
 }
 
 std::size_t Autotuner::search_samples() const {

@@ -145,6 +145,7 @@ BUGS = [
     ("who gives up a meeting tells nobody", "collectives/runtime/attendance.cpp", "static_cast<void>(store_.set(told_key_, error.message, soon()));", "", "collectives_test"),
     ("the launcher does not say where ranks are", "launcher/job/job_rendezvous.cpp", "rendezvous::encode_rank_hosts(ranks)", "std::string()", "integration/test_missing_ranks.py::test_on_one_host"),
     ("rank 0 does not stand in for those who miss a meeting", "collectives/runtime/meeting_point.cpp", "HORA_TRY(mark_missing(place));", "", "integration/test_started_world.py::test_all_that_come_are_told_who_does_not"),
+    ("two turns decide the duel of autotuning", "collectives/autotune/autotuner.cpp", "std::clamp<std::size_t>(all / 6, 1, kMostTurns)", "std::clamp<std::size_t>(all / 6, 1, 2)", "collectives_test"),
     # --- machines that dial, steps of engines, pods
     ("a machine that dials may announce a long message", DIAL, "if (length && *length > largest_) {", "if (false) {", "dial_test"),
     ("the name of a machine may be any text", DIAL, "std::all_of(name.begin(), name.end(), fits)", "fits('a')", "dial_test"),

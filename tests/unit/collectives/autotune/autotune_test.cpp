@@ -226,6 +226,20 @@ TEST_CASE("autotuner: of few samples, too, the last ones are measured in turns")
   }
 }
 
+TEST_CASE(
+    "autotuner: whoever does not win each of three turns does not take the place of the start") {
+  for (const std::size_t lost : {0, 15, 17, 19}) {
+    Program program({.fusion = true}, options(0, 1, 20));
+    program.run(5000, [&](const Parameters& now) {
+      program.change();
+      const bool slow = now == Parameters{} || (lost > 0 && program.trials.size() == lost);
+      return slow ? 100.0 : 110.0;
+    });
+    REQUIRE(program.tuner.result());
+    CHECK((program.tuner.result()->parameters == Parameters{}) == (lost > 0));
+  }
+}
+
 TEST_CASE("autotuner: what is hardly faster does not take the place of the start") {
   for (const double faster : {1.01, 1.04}) {
     Program program({.fusion = true}, options(0, 1, 12));
