@@ -445,9 +445,7 @@ void Agent::on(DumpStacks dump) {
     link_->send(FrameType::kStacks, encode(StackReport{}));
     return;
   }
-  std::vector<StackCollector::RankProcess> ranks;
-  for (const auto& [rank, pid] : job_->living_ranks()) ranks.push_back({rank, pid});
-  stacks_->collect(std::move(ranks), job_->flight_records(), dump.patience,
+  stacks_->collect(job_->living_ranks(), job_->flight_records(), dump.patience,
                    [this](StackReport report) {
                      link_->send(FrameType::kStacks, encode(fit(std::move(report))));
                    });

@@ -117,11 +117,11 @@ bool HostJob::report_gpu_faults() {
     fault.pid = message.pid;
     fault.program = message.program;
     fault.text = message.text;
-    // The kernel's log counts processes as its first namespace does; a process of a rank is in its
-    // session, and the rank itself may have ended by now.
+    // The kernel's log counts processes as its first namespace does. The rank itself may have ended
+    // by now.
     if (message.pid > 0 && in_first_pid_namespace()) {
-      const auto pid = static_cast<pid_t>(message.pid);
-      fault.rank = ranks_.rank_of(pid, ::getsid(pid));
+      fault.rank =
+          rank_of_process(static_cast<pid_t>(message.pid), ranks_.started(), strays_.mark());
     }
     link_.send(FrameType::kGpuFault, encode(fit(std::move(fault))));
   });

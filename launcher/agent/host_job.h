@@ -66,7 +66,7 @@ class HostJob {
   void on_child_ended();
 
   // The ranks that live, with their processes.
-  std::vector<std::pair<int, pid_t>> living_ranks() const { return ranks_.living(); }
+  std::vector<RankProcess> living_ranks() const { return ranks_.living(); }
   FlightRecords& flight_records() { return prepared_.flight_records(); }
   OutputPump& output() { return ranks_.output(); }
   InputFeeder& input() { return ranks_.input(); }

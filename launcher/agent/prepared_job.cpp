@@ -97,6 +97,16 @@ std::string name_of(const os::Fd& directory, const std::string& path) {
   return length > 0 ? std::string(name, static_cast<std::size_t>(length)) : path;
 }
 
+// Ranks that are more than the CPUs yield to each other while they wait. Where each session is a
+// scheduling group (kernel.sched_autogroup_enabled), that needs one session, which only a common
+// ancestor can give them: this process leads it, so that it has no terminal. Otherwise they have
+// sessions of their own, and so a larger share beside other programs.
+bool lead_session_of(std::size_t ranks) {
+  const std::size_t cpus = count_cpus(cpu_mask_of_this_thread());
+  if (cpus == 0 || ranks <= cpus) return false;
+  return ::setsid() > 0 || ::getsid(0) == ::getpid();
+}
+
 // What the agent adds to the environment of every rank.
 std::vector<Variable> agent_variables(const HostOrder& order, const JobPlace& place,
                                       const std::string& directory, const FlightRecords& records) {
@@ -152,6 +162,7 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   job.placement_ = std::move(*placement);
   job.bundle_root_ = place.bundle_root;
   job.cpus_ = place.cpus;
+  job.one_session_ = lead_session_of(job.order_.ranks.size());
   job.open_files_limit_ = std::get<std::optional<unsigned long>>(room);
   job.working_directory_ = std::move(std::get<os::Fd>(working_directory));
   job.flight_records_ = std::move(records);
@@ -218,6 +229,8 @@ std::variant<std::unique_ptr<StartingRank>, RankExit> PreparedJob::begin_start(
   request.stderr_fd = pipes.stderr_write.get();
   request.working_directory_fd = working_directory_.get();
   request.die_with_parent = true;
+  request.new_session = !one_session_;
+  request.new_group = one_session_;
   request.open_files_limit = open_files_limit_;
   request.cgroup_fd = cgroup_ ? cgroup_->fd() : -1;
   const auto& bindings = placement_.binding.cpus;

@@ -97,7 +97,8 @@ class PreparedJob {
   ProgramTable programs_;
   std::optional<unsigned long> open_files_limit_;
   RankPlacement placement_;
-  CpuMask cpus_;  // JobPlace::cpus
+  CpuMask cpus_;              // JobPlace::cpus
+  bool one_session_ = false;  // of all ranks; else each has its own
 };
 
 }  // namespace hora::launcher

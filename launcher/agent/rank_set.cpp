@@ -20,6 +20,12 @@ std::int64_t microseconds(const timeval& time) {
   return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
 }
 
+// Where ranks share a session, one may have joined another's group.
+void signal_with_group(pid_t rank, int signal) {
+  ::kill(-rank, signal);
+  if (::getpgid(rank) != rank) ::kill(rank, signal);
+}
+
 }  // namespace
 
 RankSet::RankSet(os::EventLoop& loop, LauncherLink& link, PreparedJob& prepared)
@@ -85,7 +91,7 @@ void RankSet::finish_start(Starting& starting, Started& started) {
       (!process.stdin_pipe.valid() || input_.add(number, std::move(process.stdin_pipe)));
   if (!watched) {
     output_is_lost(rank, "its output cannot be watched, so it is killed");
-    ::kill(-rank.pid, SIGKILL);
+    signal_with_group(rank.pid, SIGKILL);
   }
 }
 
@@ -158,10 +164,10 @@ bool RankSet::any_alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
 }
 
-std::vector<std::pair<int, pid_t>> RankSet::living() const {
-  std::vector<std::pair<int, pid_t>> found;
+std::vector<RankProcess> RankSet::living() const {
+  std::vector<RankProcess> found;
   for (const Rank& rank : ranks_) {
-    if (rank.alive) found.emplace_back(rank.exit.rank, rank.pid);
+    if (rank.alive) found.push_back({rank.exit.rank, rank.pid});
   }
   return found;
 }
@@ -172,10 +178,10 @@ std::vector<pid_t> RankSet::living_pids() const {
   return found;
 }
 
-int RankSet::rank_of(pid_t pid, pid_t session) const {
-  int found = -1;
+std::vector<RankProcess> RankSet::started() const {
+  std::vector<RankProcess> found;
   for (const Rank& rank : ranks_) {
-    if (rank.pid > 0 && (rank.pid == pid || rank.pid == session)) found = rank.exit.rank;
+    if (rank.pid > 0) found.push_back({rank.exit.rank, rank.pid});
   }
   return found;
 }
@@ -184,13 +190,13 @@ int RankSet::rank_of(pid_t pid, pid_t session) const {
 
 void RankSet::signal(int signal) const {
   for (const Rank& rank : ranks_) {
-    if (rank.alive) ::kill(-rank.pid, signal);
+    if (rank.alive) signal_with_group(rank.pid, signal);
   }
 }
 
 void RankSet::signal_rank(int rank, int signal) const {
   for (const Rank& each : ranks_) {
-    if (each.exit.rank == rank && each.alive) ::kill(-each.pid, signal);
+    if (each.exit.rank == rank && each.alive) signal_with_group(each.pid, signal);
   }
 }
 
@@ -210,8 +216,7 @@ void RankSet::kill() {
   for (Rank& rank : ranks_) {
     if (!rank.alive) continue;
     rank.ended_by_us = true;
-    ::kill(-rank.pid, SIGKILL);
-    ::kill(rank.pid, SIGKILL);  // it may have left its group
+    signal_with_group(rank.pid, SIGKILL);
   }
 }
 
@@ -219,8 +224,8 @@ void RankSet::end_rank(int rank, Milliseconds grace) {
   for (Rank& each : ranks_) {
     if (each.exit.rank != rank || !each.alive) continue;
     each.ended_by_us = true;
-    ::kill(-each.pid, SIGTERM);
-    ::kill(-each.pid, SIGCONT);
+    signal_with_group(each.pid, SIGTERM);
+    signal_with_group(each.pid, SIGCONT);
     timers_.push_back(loop_.call_after(grace, [this, rank] { signal_rank(rank, SIGKILL); }));
   }
 }
@@ -229,7 +234,7 @@ void RankSet::abort_rank(int rank, int exit_code) {
   for (Rank& each : ranks_) {
     if (each.exit.rank != rank || !each.alive || each.ended_by_us) continue;
     each.aborted_with = exit_code;
-    ::kill(-each.pid, SIGKILL);
+    signal_with_group(each.pid, SIGKILL);
   }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of one job on this host: their processes and streams, and how each of them ended.
 //
-// A rank leads its own session and process group. Its pid cannot be another's before it is reaped,
-// and only this class reaps it (by reap(), for the owner waits for all children). Its exit goes to
-// the launcher once, behind everything that the rank itself has printed.
+// A rank leads its own process group, and a session where they do not share one. Its pid cannot be
+// another's before it is reaped, and only this class reaps it (by reap(), for the owner waits for
+// all children). Its exit goes to the launcher once, behind everything that the rank itself has
+// printed.
 // Single-threaded, on the agent's loop.
 #pragma once
 
@@ -14,7 +15,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -23,6 +23,7 @@
 #include "launcher/agent/oom_watch.h"
 #include "launcher/agent/output_pump.h"
 #include "launcher/agent/prepared_job.h"
+#include "launcher/agent/rank_processes.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/os/event_loop.h"
 
@@ -46,11 +47,10 @@ class RankSet {
   void report_exits();
 
   bool any_alive() const;
-  std::vector<std::pair<int, pid_t>> living() const;  // rank, process
+  std::vector<RankProcess> living() const;
   std::vector<pid_t> living_pids() const;
-  // Whose process that is, or whose session it belongs to, the rank itself having ended or not.
-  // -1: nobody's.
-  int rank_of(pid_t pid, pid_t session) const;
+  // Those that have ended are among them.
+  std::vector<RankProcess> started() const;
 
   // To the groups of all ranks that live, or of one.
   void signal(int signal) const;

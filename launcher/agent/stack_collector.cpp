@@ -147,14 +147,11 @@ void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& reco
   for (const RankProcess& rank : ranks_) native_.ask(records, rank.pid);
   for (auto& [fd, peer] : peers_) {
     peer.text.clear();
-    // A rank leads its own session, so the session id tells which rank a process belongs to.
-    const pid_t session = ::getsid(peer.pid);
-    for (const RankProcess& rank : ranks_) {
-      if (session != rank.pid) continue;
-      // An interpreter that is about to end has no handler any more, and its socket until the end.
-      peer.asked =
-          handles_signal(peer.pid, signal_number()) && ::kill(peer.pid, signal_number()) == 0;
-    }
+    // It knows our name, which only the environment of this job's processes has.
+    peer.rank = rank_of_process(peer.pid, ranks_, "");
+    // An interpreter that is about to end has no handler any more, and its socket until the end.
+    peer.asked = peer.rank >= 0 && handles_signal(peer.pid, signal_number()) &&
+                 ::kill(peer.pid, signal_number()) == 0;
   }
   look_again();
 }
@@ -203,7 +200,7 @@ void StackCollector::finish(const std::map<pid_t, std::string>& stacks) {
     report.processes.push_back(std::move(own));
     // Child processes of a rank (data loaders, say) follow their leader.
     for (auto& [fd, peer] : peers_) {
-      if (!peer.asked || peer.pid == rank.pid || ::getsid(peer.pid) != rank.pid) continue;
+      if (!peer.asked || peer.pid == rank.pid || peer.rank != rank.rank) continue;
       report.processes.push_back(describe(rank.rank, peer.pid));
       report.processes.back().stacks = text_of_process(peer.pid);
     }

@@ -20,6 +20,7 @@
 
 #include "launcher/agent/flight_records.h"
 #include "launcher/agent/native_stacks.h"
+#include "launcher/agent/rank_processes.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/os/event_loop.h"
@@ -29,11 +30,6 @@ namespace hora::launcher {
 
 class StackCollector {
  public:
-  struct RankProcess {
-    int rank = 0;
-    pid_t pid = -1;  // leads a session of its own
-  };
-
   explicit StackCollector(os::EventLoop& loop) : loop_(loop), native_(loop) {}
   ~StackCollector();
   StackCollector(const StackCollector&) = delete;
@@ -56,6 +52,7 @@ class StackCollector {
     pid_t pid = -1;
     std::string text;
     bool asked = false;
+    int rank = -1;  // whose process it is
   };
 
   void on_connection();

@@ -30,6 +30,7 @@ struct SparedProcesses {
 class StrayHunt {
  public:
   explicit StrayHunt(std::string mark);
+  const std::string& mark() const { return scope_.mark; }
 
   // A look at the whole machine. Ends this process when there are no resources for it: the shim has
   // its own, and ends the job then.

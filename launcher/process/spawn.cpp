@@ -142,8 +142,12 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
   const auto need = [plan](SpawnStage stage, long result) HORA_UNINSTRUMENTED {
     if (result < 0) child_fail(plan, stage, result);
   };
-  // A session of its own makes the rank and its children one group that can be signalled.
-  if (request.new_session) need(SpawnStage::kSession, raw_call(SYS_setsid));
+  // A group of its own makes the rank and its children one that can be signalled.
+  if (request.new_session) {
+    need(SpawnStage::kSession, raw_call(SYS_setsid));
+  } else if (request.new_group) {
+    need(SpawnStage::kSession, raw_call(SYS_setpgid, 0, 0));
+  }
   if (request.die_with_parent) {
     need(SpawnStage::kParentDeath, raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL));
     // The parent may have died before the call above; then no signal arrives any more.

@@ -28,6 +28,7 @@ struct SpawnRequest {
   int cgroup_fd = -1;             // directory of a cgroup v2 to be born in; -1: the caller's
   const CpuMask* cpus = nullptr;  // where it may run; null: where the caller may
   bool new_session = true;        // also its own process group, and no terminal
+  bool new_group = false;         // its own process group in the caller's session
   bool die_with_parent = false;   // SIGKILL when the calling thread ends
   std::optional<unsigned long> open_files_limit;  // soft RLIMIT_NOFILE of the child
   bool want_pidfd = false;

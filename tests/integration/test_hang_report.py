@@ -34,6 +34,18 @@ def test_sigquit_shows_stacks_and_the_job_goes_on(horarun, shared):
     job.finish().expect(128 + 15)
 
 
+# timeout leads a process group of its own. Beside each other, ranks share a session where they are more than the CPUs.
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_ranks_start_has_stacks_too(horarun, shared, ranks):
+    job = horarun.start("-np", ranks, "sh", "-c", "timeout 1000 python3 $0; exit $?", f"{shared}/hang.py")
+    job.read_until("ready", ranks)
+    job.send_signal(signal.SIGQUIT)
+    err = read_until(job, re.compile(rb"child processes:\n(.*\n)*.*child processes:\n(.*\n)*.*in <module>"))
+    assert f"{ranks - 1} child processes" in err and "in loses_its_way" in err, err
+    job.send_signal(signal.SIGTERM)
+    job.finish().expect(128 + 15)
+
+
 def read_until(job, text, seconds=30):
     """stderr until `text` was seen; what was read is not in finish()."""
     seen = bytearray()

@@ -14,15 +14,16 @@ import jobs
 
 PYTHON = "/usr/bin/python3"
 # A rank that just waits; in a session of its own; double-forked; deaf to every signal that can be
-# ignored; stopped; without environment, descriptors, parent; without its main thread; never the same process.
-KINDS = ["plain", "session", "orphan", "deaf", "stopped", "nameless", "threads", "chain"]
+# ignored; stopped; without environment, descriptors, parent; the same in a group of the rank's session; without its
+# main thread; never the same process.
+KINDS = ["plain", "session", "orphan", "deaf", "stopped", "nameless", "group", "threads", "chain"]
 # The lease is longer than a busy machine keeps an agent waiting.
 FAST = ["--grace", "1s", "--lease", "4s"]
 
 
-def start_here(horarun, shared):
-    job = horarun.start("-np", len(KINDS), *FAST, PYTHON, "-S", f"{shared}/stray.py", *KINDS)
-    job.read_until("ready", times=len(KINDS))
+def start_here(horarun, shared, kinds=KINDS):
+    job = horarun.start("-np", len(kinds), *FAST, PYTHON, "-S", f"{shared}/stray.py", *kinds)
+    job.read_until("ready", times=len(kinds))
     return job
 
 
@@ -78,13 +79,15 @@ ENDINGS = {
     "SIGTERM": lambda job: job.send_signal(signal.SIGTERM),
     "SIGINT": lambda job: job.send_signal(signal.SIGINT),
     "SIGHUP": lambda job: job.send_signal(signal.SIGHUP),
-    "death of a rank": lambda job: kill([p.pid for p in job.survivors() if p.command.endswith(" ".join(KINDS))][:1]),
+    "death of a rank": lambda job: kill([p.pid for p in job.survivors() if "/stray.py " in p.command][:1]),
 }
 
 
+# Ranks share a session where they are more than the CPUs; two are not.
+@pytest.mark.parametrize("kinds", [KINDS, ["nameless", "chain"]], ids=["many", "two"])
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_here(horarun, shared, ending):
-    job = start_here(horarun, shared)
+def test_here(horarun, shared, ending, kinds):
+    job = start_here(horarun, shared, kinds)
     ENDINGS[ending](job)
     code = job.finish(timeout=30).code
     assert code != 0

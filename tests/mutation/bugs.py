@@ -3,7 +3,11 @@
 must fail). tests/mutation/check.py applies them one at a time to a copy of the code."""
 
 STATE, PUMP, JOB = "launcher/job/job_state.cpp", "launcher/agent/output_pump.cpp", "launcher/agent/host_job.cpp"
-RANKS = "launcher/agent/rank_set.cpp"
+RANKS, PREPARED, OWNER = (
+    "launcher/agent/rank_set.cpp",
+    "launcher/agent/prepared_job.cpp",
+    "launcher/agent/rank_processes.cpp",
+)
 KV, KV_TABLE = "rendezvous/kv_service.cpp", "rendezvous/kv_table.cpp"
 LINE, FRAME = "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
 IMAGE, CACHE, BOOT = (
@@ -92,6 +96,13 @@ BUGS = [
     ("an agent that is stopped does not see the shim's end", KEEPER, "be_continued_by(agents_end.get());", "", "agent_life_test"),
     ("an agent that is stopped does not see the launcher's end", KEEPER, "::kill(agent_, SIGCONT);  // it may be stopped, and could not see that the launcher is gone", "", "agent_life_test"),
     ("a suspended job waits for ever", "launcher/agent/agent.cpp", "Milliseconds(options_.suspended_lease_ms)", "Milliseconds(24 * 3'600'000)", "agent_life_test"),
+    ("ranks that are more than the CPUs have sessions of their own", PREPARED, "ranks <= cpus) return false;", "ranks > 0) return false;", "agent_rank_process_test"),
+    ("all ranks share a session", PREPARED, "if (cpus == 0 || ranks <= cpus) return false;", "if (cpus == 0 || ranks == 0) return false;", "agent_rank_process_test"),
+    ("the ranks of one session share the agent's process group", "launcher/process/spawn.cpp", "need(SpawnStage::kSession, raw_call(SYS_setpgid, 0, 0));", "", "agent_rank_process_test"),
+    ("a rank that has left its process group gets no signal", RANKS, "  if (::getpgid(rank) != rank) ::kill(rank, signal);\n", "", "agent_rank_process_test"),
+    ("a rank's child of another process group is nobody's", OWNER, "pid = process->parent;", "return -1;", "agent_rank_processes_test"),
+    ("the environment does not tell whose a process is", OWNER, "if (environment_has(pid, own)) return rank.rank;", "", "agent_rank_processes_test"),
+    ("another job's process is a rank's", OWNER, "  if (!mark.empty() && !environment_has(pid, mark)) return -1;\n", "", "agent_rank_processes_test"),
     ("ranks that were ended are not marked", RANKS, "rank.ended_by_us = true;\n    groups.insert", "groups.insert", "agent_life_test"),
     ("the shim does not look after ranks", KEEPER, "tell(kill_strays(scope, share_.cgroup, kSweepPatience));", "", "agent_life_test"),
     ("the lease is not kept", "launcher/agent/agent.cpp", "[this] { on_lease_over(); }", "[] {}", "agent_life_test"),

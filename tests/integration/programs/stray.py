@@ -65,6 +65,15 @@ def nameless():
     sleep_for_ever({})
 
 
+def group():
+    """As nameless, but in the session of its rank."""
+    os.setpgid(0, 0)
+    if os.fork():
+        os._exit(0)
+    close_everything()
+    sleep_for_ever({})
+
+
 def threads():
     """Its main thread ends, and another one waits: it says Z, and lives."""
     os.setsid()
@@ -120,7 +129,14 @@ def main(kinds):
             stopped()
     elif kind != "plain":
         in_child(
-            {"session": new_session, "orphan": orphan, "nameless": nameless, "threads": threads, "chain": chain}[kind]
+            {
+                "session": new_session,
+                "orphan": orphan,
+                "nameless": nameless,
+                "group": group,
+                "threads": threads,
+                "chain": chain,
+            }[kind]
         )
     os.write(1, f"ready {kind}\n".encode())
     if kind == "stopped":

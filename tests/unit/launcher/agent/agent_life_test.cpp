@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nothing survives: whoever is killed or stopped, whatever the ranks do. Survivors are counted by
 // the job's mark in the environment and by a word in the command line; zombies are not, unless
-// another thread of theirs lives.
+// another thread of theirs lives. Ranks that are more than the CPUs share a session: with one CPU.
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "launcher/process/one_cpu.h"
 #include "launcher/process/process_table.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
@@ -27,9 +28,13 @@ constexpr milliseconds kPatience{20'000};
 struct Scene {
   std::string word = unique_word("wicked");
   HostOrder order;
+  std::unique_ptr<OneCpu> one_cpu;  // while the agent starts
   AgentDriver agent;
 
-  explicit Scene(std::vector<std::string> features, int ranks = 2) {
+  explicit Scene(std::vector<std::string> features, bool one_session = false)
+      : one_cpu(one_session ? OneCpu::stay() : nullptr) {
+    constexpr int ranks = 2;
+    one_cpu.reset();
     features.insert(features.begin(), {HORA_TEST_WICKED_RANK, word});
     order = make_order(std::move(features), ranks);
     order.grace_ms = 300;
@@ -41,6 +46,12 @@ struct Scene {
   bool clean() { return all_gone(order.job_id, word, kPatience); }
   bool clean_now() { return all_gone(order.job_id, word, milliseconds(0)); }
 };
+
+std::string name_of(const std::vector<std::string>& features) {
+  std::string name;
+  for (const std::string& feature : features) name += " " + feature;
+  return name.empty() ? " a plain one" : name;
+}
 
 const std::vector<std::vector<std::string>> kWickedness{
     {},
@@ -58,7 +69,20 @@ const std::vector<std::vector<std::string>> kWickedness{
     {"setsid", "double-fork", "main-ends", "clear-env"},
     {"chain", "ignore-term"},
     {"chain", "setsid", "leave-cgroup", "ignore-term", "close-fds"},
+    {"own-group", "double-fork", "ignore-term", "close-fds", "clear-env"},
+    {"own-group", "double-fork", "ignore-term", "stop"},
+    {"join-agent", "ignore-term"},
 };
+
+template <typename Check>
+void with_each_wickedness(const Check& check) {
+  for (const bool one_session : {false, true}) {
+    for (const auto& features : kWickedness) {
+      INFO(name_of(features) << (one_session ? ", in one session" : ""));
+      check(features, one_session);
+    }
+  }
+}
 
 // SIGSTOP, and done.
 void stop(pid_t pid) {
@@ -72,47 +96,38 @@ void stop(pid_t pid) {
   FAIL("process " << pid << " does not stop");
 }
 
-std::string name_of(const std::vector<std::string>& features) {
-  std::string name;
-  for (const std::string& feature : features) name += " " + feature;
-  return name.empty() ? " a plain one" : name;
-}
-
 }  // namespace
 
 TEST_CASE("the launcher tells the agent to end the job") {
-  for (const auto& features : kWickedness) {
-    INFO(name_of(features));
-    Scene scene(features);
+  with_each_wickedness([](const auto& features, bool one_session) {
+    Scene scene(features, one_session);
     scene.agent.send_number(FrameType::kTerminate, 300);
     scene.agent.wait_for_goodbye();
     CHECK(scene.clean_now());
     CHECK(scene.agent.goodbye->survivors == 0);
     for (const auto& [rank, exit] : scene.agent.exits) CHECK(exit.terminated_by_us);
-  }
+  });
 }
 
 TEST_CASE("the launcher dies") {
-  for (const auto& features : kWickedness) {
-    INFO(name_of(features));
-    Scene scene(features);
+  with_each_wickedness([](const auto& features, bool one_session) {
+    Scene scene(features, one_session);
     scene.agent.close();
     CHECK(scene.clean());
     CHECK(scene.agent.reap_shim());
-  }
+  });
 }
 
 TEST_CASE("the agent is killed") {
-  for (const auto& features : kWickedness) {
-    INFO(name_of(features));
-    Scene scene(features);
+  with_each_wickedness([](const auto& features, bool one_session) {
+    Scene scene(features, one_session);
     ::kill(scene.agent.agent(), SIGKILL);
     // The stream's end says that the host is clean.
     CHECK(scene.agent.wait_for_end());
     CHECK(scene.clean_now());
     CHECK(!scene.agent.goodbye.has_value());
     CHECK(scene.agent.reap_shim());
-  }
+  });
 }
 
 TEST_CASE("the agent has run out of descriptors") {
@@ -134,16 +149,15 @@ TEST_CASE("the agent has run out of descriptors") {
 }
 
 TEST_CASE("the shim is killed") {
-  for (const auto& features : kWickedness) {
-    INFO(name_of(features));
-    Scene scene(features);
+  with_each_wickedness([](const auto& features, bool one_session) {
+    Scene scene(features, one_session);
     ::kill(scene.agent.shim(), SIGKILL);
     CHECK(scene.agent.wait_for_end());
     CHECK(scene.clean_now());
     REQUIRE(scene.agent.failure.has_value());
     CHECK(scene.agent.failure->code == "E_AGENT");
     CHECK(scene.agent.goodbye.has_value());
-  }
+  });
 }
 
 TEST_CASE("the shim is told to end") {
@@ -232,20 +246,21 @@ TEST_CASE("heartbeats keep a job alive") {
 }
 
 TEST_CASE("what ranks leave behind is ended with the job") {
-  for (const auto& features : kWickedness) {
-    if (features.size() == 1 && features[0] == "stop") continue;
-    INFO(name_of(features));
+  with_each_wickedness([](const auto& features, bool one_session) {
+    if (features.size() == 1 && features[0] == "stop") return;
     auto leaving = features;
     leaving.push_back("leave");
-    Scene scene(leaving, 1);
+    Scene scene(leaving, one_session);
     scene.agent.wait_for_goodbye();
-    CHECK(scene.agent.exits.at(0).exit_code == 0);
-    CHECK(!scene.agent.exits.at(0).terminated_by_us);
+    for (const auto& [rank, exit] : scene.agent.exits) {
+      CHECK(exit.exit_code == 0);
+      CHECK(!exit.terminated_by_us);
+    }
     CHECK(scene.clean_now());
     CHECK(scene.agent.goodbye->survivors == 0);
     const bool counted = features.empty() || features.front() != "chain";  // by who sees it in time
-    if (counted) CHECK(scene.agent.goodbye->killed >= 1);
-  }
+    if (counted) CHECK(scene.agent.goodbye->killed >= 2);
+  });
 }
 
 TEST_CASE("a left process that is about to end is not killed") {

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <set>
 
+#include "launcher/process/one_cpu.h"
 #include "launcher/process/spawn.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/read_file.h"
@@ -304,6 +306,59 @@ TEST_CASE("a rank has three descriptors, default signals, and a session of its o
   CHECK(records['S'].empty());
   CHECK(records['P'] == std::vector<std::string>{"1"});
   CHECK(records['I'] == std::vector<std::string>{"1"});
+}
+
+TEST_CASE("ranks that are more than the CPUs share a session, which is not the shim's") {
+  std::unique_ptr<OneCpu> one_cpu;
+  bool shared = true;
+  SECTION("one CPU") { one_cpu = OneCpu::stay(); }
+  SECTION("a CPU for each") { shared = count_cpus(cpu_mask_of_this_thread()) < 2; }
+  AgentDriver agent;
+  one_cpu.reset();
+  agent.start(shell_order("echo up; exec sleep 1000", 2));
+  const pid_t leader = agent.agent();
+  CHECK(::getsid(leader) == (shared ? leader : agent.shim()));
+  for (int rank = 0; rank < 2; ++rank) {
+    const pid_t pid = agent.pids.at(rank);
+    CHECK(::getsid(pid) == (shared ? leader : pid));
+    CHECK(::getpgid(pid) == pid);
+  }
+  agent.send_number(FrameType::kTerminate, 1'000);
+  agent.wait_for_goodbye();
+  for (int rank = 0; rank < 2; ++rank) CHECK(agent.exits.at(rank).signal == SIGTERM);
+}
+
+TEST_CASE("a rank that has joined another group of its session is reached all the same") {
+  const auto one_cpu = OneCpu::stay();
+  AgentDriver agent;
+  const std::string join =
+      "import os, signal\n"
+      "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+      "os.setpgid(0, os.getpgid(os.getppid()))\n"
+      "print('up', flush=True)\n"
+      "while signal.sigwait([signal.SIGUSR1]): print('usr1', flush=True)";
+  agent.start(make_order({"python3", "-c", join}, 2));
+  for (int rank = 0; rank < 2; ++rank) agent.wait_for_output(rank, "up");
+  SECTION("by a signal for all") {
+    agent.send_number(FrameType::kSignal, SIGUSR1);
+    for (int rank = 0; rank < 2; ++rank) agent.wait_for_output(rank, "usr1");
+  }
+  SECTION("by a signal for it") {
+    std::string payload = u32_payload(1);
+    append_u32(payload, SIGUSR1);
+    agent.send(FrameType::kSignalRank, payload);
+    agent.wait_for_output(1, "usr1");
+  }
+  SECTION("when it alone is ended") {
+    std::string payload = u32_payload(1);
+    append_u32(payload, 60'000);
+    agent.send(FrameType::kEndRank, payload);
+    agent.wait_for(FrameType::kExit);
+    CHECK(agent.exits.at(1).signal == SIGTERM);
+  }
+  agent.send_number(FrameType::kTerminate, 60'000);
+  agent.wait_for_goodbye();
+  CHECK(agent.exits.at(0).signal == SIGTERM);
 }
 
 TEST_CASE("descriptors of many ranks do not leak into one another") {

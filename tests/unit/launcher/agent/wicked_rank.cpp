@@ -9,6 +9,7 @@
 //                time with setsid
 //   leave-cgroup goes back into the cgroup above the job's, where it may
 //   main-ends    main threads end, others wait
+//   own-group    a process group of its own         join-agent   the rank joins its parent's group
 // The hidden process executes "wicked_rank WORD wait", so that it is seen by its argument.
 #include <fcntl.h>
 #include <signal.h>
@@ -96,6 +97,7 @@ void leave_cgroup() {
 
 [[noreturn]] void hide(char* program, char* word, int until_hidden) {
   if (wants("setsid")) ::setsid();
+  if (wants("own-group")) ::setpgid(0, 0);
   if (wants("double-fork") && ::fork() != 0) ::_exit(0);
   if (wants("close-fds")) ::syscall(SYS_close_range, 0u, ~0u, 0u);
   if (wants("leave-cgroup")) leave_cgroup();
@@ -123,6 +125,8 @@ int main(int argc, char** argv) {
   if (wants("ignore-term")) {
     for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
   }
+  // Refused where the rank leads a session.
+  if (wants("join-agent")) (void)::setpgid(0, ::getpgid(::getppid()));
   int hidden[2];  // ends when the other has executed, or closed all it had
   if (::pipe2(hidden, O_CLOEXEC) != 0) return 3;
   if (::fork() == 0) hide(argv[0], argv[1], hidden[1]);
