@@ -34,6 +34,11 @@ inline void relax() {
 // Yields this core to another thread.
 void give_way();
 
+struct ThisCore {
+  static Clock::time_point now() { return Clock::now(); }
+  static void give_way() { collectives::give_way(); }
+};
+
 // How much time a rank may poll in vain: a sixteenth of the time that passes, and kBurst long polls
 // at once. A rank that another program has taken off its core costs the others one long poll in
 // several milliseconds, so they go on polling; a rank that is late each time does not keep a core
@@ -43,11 +48,15 @@ class PollBudget {
   static constexpr std::chrono::nanoseconds kLongPoll{50'000};  // longer than a wake-up takes
 
   bool covers_a_long_poll(Clock::time_point now) const { return paid_at_ <= now + kBurst * kPrice; }
-  void spend_a_long_poll(Clock::time_point now) { paid_at_ = std::max(paid_at_, now) + kPrice; }
+  void spend_a_long_poll(Clock::time_point now) { spend(now, kLongPoll); }
+  void spend(Clock::time_point now, Clock::duration time) {
+    paid_at_ = std::max(paid_at_, now) + kPriceOf1 * time;
+  }
 
  private:
   static constexpr int kBurst = 4;
-  static constexpr std::chrono::nanoseconds kPrice = 16 * kLongPoll;
+  static constexpr int kPriceOf1 = 16;
+  static constexpr std::chrono::nanoseconds kPrice = kPriceOf1 * kLongPoll;
   Clock::time_point paid_at_{};  // when all polls in vain are paid for
 };
 
@@ -56,8 +65,11 @@ class PollBudget {
 // succeeds: it lasts until the other rank has woken up, and from then on both are awake.
 //
 // On a host with fewer cores than ranks, the awaited rank may need this core: the spinner yields it
-// between looks and looks only a few times. One thread at a time.
-class Spinner {
+// between looks and looks only a few times. If it gets the core back late, another program had it,
+// and not the awaited rank: the time that goes so is limited by the budget, too. One thread at a
+// time. `Core`: the clock and the core of this thread.
+template <typename Core>
+class BasicSpinner {
  public:
   // `cores`: the host has a core for each rank.
   void enable(bool cores) { gives_way_ = !cores; }
@@ -76,11 +88,11 @@ class Spinner {
   bool look_out(const Condition& condition) {
     // The first looks come before the clock, which costs as much as several.
     if (look(condition)) return true;
-    const auto begin = Clock::now();
+    const auto begin = Core::now();
     if (!budget_.covers_a_long_poll(begin)) return false;
     do {
       if (look(condition)) return true;
-    } while (Clock::now() < begin + PollBudget::kLongPoll);
+    } while (Core::now() < begin + PollBudget::kLongPoll);
     budget_.spend_a_long_poll(begin);
     return false;
   }
@@ -98,9 +110,16 @@ class Spinner {
 
   template <typename Condition>
   bool give_turns(const Condition& condition) {
+    const auto begin = Core::now();
+    if (!budget_.covers_a_long_poll(begin)) return false;
     for (int turn = 0; turn < turns_; ++turn) {
-      give_way();
-      if (!condition()) continue;
+      Core::give_way();
+      const bool came = condition();
+      if (const auto now = Core::now(); now - begin > kLongTurn) {
+        budget_.spend(now, now - begin);
+        return came;
+      }
+      if (!came) continue;
       turns_ = std::min(kMostTurns, turns_ + 1);
       trial_after_ = kFirstTrial;
       return true;
@@ -117,6 +136,9 @@ class Spinner {
     return true;
   }
 
+  // Longer than it takes some tens of ranks to do what little they have to, shorter than the
+  // kernel lets a program run that does not wait.
+  static constexpr std::chrono::microseconds kLongTurn{200};
   static constexpr int kMostTurns = 8;
   static constexpr int kFirstTrial = 16;
   static constexpr int kLastTrial = 1024;
@@ -127,5 +149,7 @@ class Spinner {
   int short_waits_ = 0;            // failed waits since the last trial
   int trial_after_ = kFirstTrial;  // after how many of them to yield again
 };
+
+using Spinner = BasicSpinner<ThisCore>;
 
 }  // namespace hora::collectives

@@ -103,6 +103,7 @@ BUGS = [
     ("a rank's child of another process group is nobody's", OWNER, "pid = process->parent;", "return -1;", "agent_rank_processes_test"),
     ("the environment does not tell whose a process is", OWNER, "if (environment_has(pid, own)) return rank.rank;", "", "agent_rank_processes_test"),
     ("another job's process is a rank's", OWNER, "  if (!mark.empty() && !environment_has(pid, mark)) return -1;\n", "", "agent_rank_processes_test"),
+    ("a yield that hands the core to another program is worth it", "collectives/memory/futex.h", "now - begin > kLongTurn", "false", "collectives_test"),
     ("ranks that were ended are not marked", RANKS, "rank.ended_by_us = true;\n    groups.insert", "groups.insert", "agent_life_test"),
     ("the shim does not look after ranks", KEEPER, "tell(kill_strays(scope, share_.cgroup, kSweepPatience));", "", "agent_life_test"),
     ("the lease is not kept", "launcher/agent/agent.cpp", "[this] { on_lease_over(); }", "[] {}", "agent_life_test"),

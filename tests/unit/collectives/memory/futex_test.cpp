@@ -9,8 +9,21 @@ using hora::Clock;
 
 namespace {
 
+// Time passes on this core only while another program has it.
+struct TestCore {
+  static Clock::time_point now() { return time; }
+  static void give_way() {
+    ++turns;
+    time += a_turn;
+  }
+  static inline Clock::time_point time{std::chrono::hours(1)};
+  static inline std::chrono::microseconds a_turn{0};
+  static inline int turns = 0;
+};
+
 // How often it looks when nothing comes.
-int looks_in_vain(Spinner& spinner) {
+template <typename AnySpinner>
+int looks_in_vain(AnySpinner& spinner) {
   int looks = 0;
   REQUIRE_FALSE(spinner.until([&] {
     ++looks;
@@ -19,12 +32,14 @@ int looks_in_vain(Spinner& spinner) {
   return looks;
 }
 
-bool comes_at_look(Spinner& spinner, int number) {
+template <typename AnySpinner>
+bool comes_at_look(AnySpinner& spinner, int number) {
   int looks = 0;
   return spinner.until([&] { return ++looks == number; });
 }
 
-void fail_until_it_looks_once(Spinner& spinner) {
+template <typename AnySpinner>
+void fail_until_it_looks_once(AnySpinner& spinner) {
   while (looks_in_vain(spinner) > 1) {
   }
 }
@@ -40,7 +55,7 @@ TEST_CASE("spinner: what has come is seen at once") {
 }
 
 TEST_CASE("spinner: gives its core away a few times, and not at all while that is in vain") {
-  Spinner spinner;
+  BasicSpinner<TestCore> spinner;
   spinner.enable(false);
   REQUIRE(comes_at_look(spinner, 9));
   REQUIRE(looks_in_vain(spinner) == 9);
@@ -49,7 +64,7 @@ TEST_CASE("spinner: gives its core away a few times, and not at all while that i
 }
 
 TEST_CASE("spinner: gives its core away again now and then, more seldom each time it is in vain") {
-  Spinner spinner;
+  BasicSpinner<TestCore> spinner;
   spinner.enable(false);
   const auto waits_until_trial = [&] {
     fail_until_it_looks_once(spinner);
@@ -66,12 +81,34 @@ TEST_CASE("spinner: gives its core away again now and then, more seldom each tim
 }
 
 TEST_CASE("spinner: what helps once is kept") {
-  Spinner spinner;
+  BasicSpinner<TestCore> spinner;
   spinner.enable(false);
   fail_until_it_looks_once(spinner);
   int waits = 0;
   while (!comes_at_look(spinner, 2) && waits < 1000) ++waits;
   for (int i = 0; i < 100; ++i) REQUIRE(comes_at_look(spinner, 2));
+}
+
+TEST_CASE("spinner: gives its core to other programs for a small part of the time") {
+  using std::chrono::microseconds;
+  BasicSpinner<TestCore> spinner;
+  spinner.enable(false);
+  TestCore::a_turn = microseconds(3'000);
+  const auto begin = TestCore::time;
+  const auto given = [before = TestCore::turns] { return TestCore::turns - before; };
+  int waits = 0;
+  for (; TestCore::time < begin + std::chrono::seconds(3); ++waits) {
+    // Whether or not the awaited rank has come meanwhile.
+    if (!comes_at_look(spinner, 2)) TestCore::time += microseconds(20);  // it sleeps
+  }
+  CHECK(given() * TestCore::a_turn < (TestCore::time - begin) / 15);
+  CHECK(given() * TestCore::a_turn > (TestCore::time - begin) / 20);
+  CHECK(waits > 100'000);
+  // The other program has ended.
+  TestCore::time += std::chrono::seconds(1);
+  TestCore::a_turn = microseconds(2);
+  for (int i = 0; i < 100; ++i) REQUIRE(comes_at_look(spinner, 9));
+  TestCore::a_turn = microseconds(0);
 }
 
 TEST_CASE("spinner: a rank that is late each time costs long polls only now and then") {
