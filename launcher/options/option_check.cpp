@@ -108,12 +108,13 @@ class Checker {
 
 }  // namespace
 
-// An option that was not given has no values.
+// An option that was not given has no values. Few are given, so they are looked through.
 const std::vector<std::string>& OptionValues::all(std::string_view name) const {
   static const std::vector<std::string> none;
-  const OptionRow* row = find_option(name, verb_);
-  const auto found = values_.find(row);
-  return row == nullptr || found == values_.end() ? none : found->second;
+  for (const auto& [row, values] : values_) {
+    if ((row->verbs & verb_) != 0 && has_name(*row, name)) return values;
+  }
+  return none;
 }
 
 std::string OptionValues::text(std::string_view name, std::string_view otherwise) const {

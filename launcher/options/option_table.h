@@ -66,6 +66,7 @@ struct OptionRow {
 std::span<const OptionRow> option_table();
 
 std::vector<std::string_view> names_of(const OptionRow& row);
+bool has_name(const OptionRow& row, std::string_view name);
 // The first name, for messages; the first name with two dashes.
 std::string_view shown_name(const OptionRow& row);
 std::string_view long_name(const OptionRow& row);

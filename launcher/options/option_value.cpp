@@ -92,26 +92,34 @@ std::string duration_text(const OptionRow& row) {
   return out;
 }
 
-// The same answer as from names_of(), without creating the list: this runs for every row and every
-// word.
-bool has_name(const OptionRow& row, std::string_view name) {
-  for (std::string_view rest = row.names; !rest.empty();) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    if (rest.substr(0, comma) == name) return true;
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
-  return false;
+// Takes the first of some names. The rows are looked through several times at each start: no lists.
+std::string_view take_name(std::string_view& names) {
+  const std::size_t comma = std::min(names.find(','), names.size());
+  const std::string_view first = names.substr(0, comma);
+  names.remove_prefix(std::min(comma + 1, names.size()));
+  return first;
 }
 
 }  // namespace
 
 std::vector<std::string_view> names_of(const OptionRow& row) { return split(row.names, ','); }
 
-std::string_view shown_name(const OptionRow& row) { return names_of(row).front(); }
+bool has_name(const OptionRow& row, std::string_view name) {
+  for (std::string_view names = row.names; !names.empty();) {
+    if (take_name(names) == name) return true;
+  }
+  return false;
+}
+
+std::string_view shown_name(const OptionRow& row) {
+  std::string_view names = row.names;
+  return take_name(names);
+}
 
 // Rows without a long name (none so far) are known by their first one.
 std::string_view long_name(const OptionRow& row) {
-  for (const std::string_view name : names_of(row)) {
+  for (std::string_view names = row.names; !names.empty();) {
+    const std::string_view name = take_name(names);
     if (name.substr(0, 2) == "--") return name;
   }
   return shown_name(row);

@@ -18,6 +18,7 @@ namespace hora::launcher {
 
 namespace {
 
+constexpr std::string_view kOurs = "HORARUN_";
 constexpr std::string_view kProjectFile = "hora.yaml";
 constexpr std::string_view kSystemFile = "/etc/hora/config.yaml";
 
@@ -29,15 +30,24 @@ Layer command_line_layer(const Spelled& typed) {
   return layer;
 }
 
+// Those that may set options, all of which most environments lack.
+std::vector<std::string> our_variables(const ProcessInputs& inputs) {
+  std::vector<std::string> names;
+  if (inputs.variable_names) names = inputs.variable_names();
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with(kOurs); });
+  return names;
+}
+
 // HORARUN_* variables set options. A variable of the runtime, such as HOROVOD_CYCLE_TIME, reaches
 // the ranks by itself; it is recorded here so that no file overrides it.
-Result<Layer> environment_layer(const ProcessInputs& inputs) {
+Result<Layer> environment_layer(const ProcessInputs& inputs, const std::vector<std::string>& ours) {
+  const bool has_ours = !inputs.variable_names || !ours.empty();
   Layer layer{"environment", {}};
   std::set<std::string_view> inherited;
   for (const OptionRow& row : option_table()) {
     if ((row.verbs & (kVerbLaunch | kVerbKubernetes)) == 0 || !is_configurable(row)) continue;
-    const std::string name = variable_of(row);
-    const auto value = inputs.variable(name);
+    const std::string name = has_ours ? variable_of(row) : std::string();
+    const auto value = has_ours ? inputs.variable(name) : std::nullopt;
     if (value && !value->empty()) {
       // A switch may be set to false, which selects its opposite or switches the option off.
       Setting setting{&row, *value, "$" + name, false, false};
@@ -64,17 +74,15 @@ Result<Layer> environment_layer(const ProcessInputs& inputs) {
 }
 
 // A variable that names no option does nothing, as a misspelt option would without its error.
-std::vector<std::string> misspelt_variables(const ProcessInputs& inputs) {
-  constexpr std::string_view kOurs = "HORARUN_";
+std::vector<std::string> misspelt_variables(const std::vector<std::string>& ours) {
   std::vector<std::string> out;
-  if (!inputs.variable_names) return out;
+  if (ours.empty()) return out;
   std::vector<std::string> known;
   for (const OptionRow& row : option_table()) {
     // The edit distance counts in what is not common to all.
     if (is_configurable(row)) known.push_back(variable_of(row).substr(kOurs.size()));
   }
-  for (const std::string& name : inputs.variable_names()) {
-    if (!name.starts_with(kOurs)) continue;
+  for (const std::string& name : ours) {
     const std::string rest = name.substr(kOurs.size());
     if (std::find(known.begin(), known.end(), rest) != known.end()) continue;
     const auto close = did_you_mean(rest, known);
@@ -179,11 +187,12 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
     // Of two files, the last one wins.
     layers.insert(layers.begin() + 1, std::move(*layer));
   }
-  auto environment = environment_layer(inputs);
+  const std::vector<std::string> ours = our_variables(inputs);
+  auto environment = environment_layer(inputs, ours);
   if (!environment) return std::move(environment).error();
   layers.push_back(std::move(*environment));
   // Whatever the verb: the environment is that of all of them.
-  for (std::string& text : misspelt_variables(inputs)) settled.warnings.push_back(std::move(text));
+  for (std::string& text : misspelt_variables(ours)) settled.warnings.push_back(std::move(text));
   // Some callers have no files of their own.
   if (inputs.read_own_file && !was_typed(typed, "--no-config")) {
     HORA_TRY(add_own_files(inputs, layers, settled.files, settled.warnings));
