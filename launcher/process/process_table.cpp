@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -117,12 +118,11 @@ std::optional<std::vector<pid_t>> process_numbers_from(pid_t lowest) {
   return numbers_in("/proc");
 }
 
-std::optional<std::vector<ProcessEntry>> list_from(pid_t lowest) {
-  const auto pids = process_numbers_from(lowest);
-  if (!pids) return std::nullopt;
+std::vector<ProcessEntry> read_processes(const std::vector<pid_t>& pids, pid_t lowest,
+                                         pid_t highest) {
   std::vector<ProcessEntry> all;
-  for (const pid_t pid : *pids) {
-    if (pid < lowest) continue;
+  for (const pid_t pid : pids) {
+    if (pid < lowest || pid > highest) continue;
     if (auto entry = read_process(pid)) all.push_back(*entry);
   }
   return all;
@@ -137,18 +137,20 @@ std::optional<double> seconds_since(std::uint64_t started_ticks) {
          static_cast<double>(started_ticks) / static_cast<double>(ticks_per_second);
 }
 
-// Among the processes that were made since. False where that cannot be told.
-bool has_smallest_number(const ProcessEntry& first) {
+// The largest number among the processes that were made since, of which `first` has the smallest.
+// Nothing where that cannot be told.
+std::optional<pid_t> newest_number_since(const ProcessEntry& first) {
   const auto age = seconds_since(first.started_ticks);
   const auto load = os::read_file("/proc/loadavg");  // ends with the newest number
   const auto circle = os::read_file("/proc/sys/kernel/pid_max");
-  if (!age || !load || !circle) return false;
+  if (!age || !load || !circle) return std::nullopt;
   std::string_view newest(*load);
   std::string_view numbers(*circle);
   pid_t last = 0;
   pid_t most = 0;
-  return skip_fields(newest, 4) && take_number(newest, last) && take_number(numbers, most) &&
-         numbers_ascend_since(first.pid, *age, last, most);
+  const bool told = skip_fields(newest, 4) && take_number(newest, last) &&
+                    take_number(numbers, most) && numbers_ascend_since(first.pid, *age, last, most);
+  return told ? std::optional(last) : std::nullopt;
 }
 
 }  // namespace
@@ -194,10 +196,20 @@ std::optional<ProcessEntry> read_process(pid_t pid) {
   return entry;
 }
 
-std::optional<std::vector<ProcessEntry>> list_processes() { return list_from(0); }
+std::optional<std::vector<ProcessEntry>> list_processes() {
+  const auto pids = numbers_in("/proc");
+  if (!pids) return std::nullopt;
+  return read_processes(*pids, 0, std::numeric_limits<pid_t>::max());
+}
 
 std::optional<std::vector<ProcessEntry>> list_processes_since(const ProcessEntry& first) {
-  return list_from(has_smallest_number(first) ? first.pid : 0);
+  const auto pids = process_numbers_from(first.pid);
+  if (!pids) return std::nullopt;
+  // Asked behind the list: what is in it and has a larger number is older than `first`. Where
+  // numbers have begun anew since the machine started, that is most.
+  const auto newest = newest_number_since(first);
+  if (!newest) return list_processes();
+  return read_processes(*pids, first.pid, *newest);
 }
 
 bool numbers_ascend_since(pid_t first, double age_s, pid_t last, pid_t circle) {
