@@ -23,6 +23,7 @@ constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for su
 constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
 constexpr Milliseconds kKillAgain{20};
 constexpr Milliseconds kLongestPoll{40};
+constexpr Milliseconds kTidyAfter{500};  // when the job is no short one, which would wait for it
 
 }  // namespace
 
@@ -36,6 +37,7 @@ HostJob::HostJob(os::EventLoop& loop, LauncherLink& link, PreparedJob prepared, 
 
 HostJob::~HostJob() {
   loop_.cancel(timer_);
+  loop_.cancel(tidy_timer_);
   if (gpus_.fd() >= 0) loop_.unwatch(gpus_.fd());
 }
 
@@ -50,6 +52,11 @@ Status HostJob::open(std::function<void(Goodbye)> on_finished) {
     ranks_.report_exits();
     if (phase_ == Phase::kDraining) drain();
   });
+  if (prepared_.cgroup() != nullptr) {
+    tidy_timer_ = loop_.call_after(kTidyAfter, [this] {
+      if (const JobCgroup* cgroup = prepared_.cgroup()) cgroup->remove_abandoned();
+    });
+  }
   // Without it faults are reported when a rank has ended.
   if (gpus_.fd() >= 0) {
     (void)loop_.watch(gpus_.fd(), EPOLLIN, [this](std::uint32_t) {

@@ -111,6 +111,7 @@ class HostJob {
   bool strays_termed_ = false;
   std::set<pid_t> termed_groups_;  // had their TERM when the job was told to end
   os::EventLoop::TimerId timer_ = 0;
+  os::EventLoop::TimerId tidy_timer_ = 0;
   Milliseconds poll_delay_{2};
 };
 

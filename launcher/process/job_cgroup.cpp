@@ -70,7 +70,7 @@ std::string unescape(std::string_view text) {
 
 // Of jobs that left a process in the kernel's hands, or whose agent and shim were killed
 // together: empty by now. A young one may be about to get its first rank.
-void remove_abandoned(const std::string& parent) {
+void remove_abandoned_in(const std::string& parent) {
   constexpr time_t kYoungSeconds = 600;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(parent.c_str()), ::closedir);
   if (!listing) return;
@@ -124,9 +124,10 @@ std::optional<JobCgroup> JobCgroup::create(std::string_view word) {
     ::rmdir(path.c_str());
     return std::nullopt;
   }
-  remove_abandoned(parent);
   return JobCgroup(std::move(path), std::move(directory));
 }
+
+void JobCgroup::remove_abandoned() const { remove_abandoned_in(path_.substr(0, path_.rfind('/'))); }
 
 void JobCgroup::kill() const { kill_all_in(directory_.get()); }
 

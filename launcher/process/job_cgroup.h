@@ -24,6 +24,8 @@ class JobCgroup {
 
   int fd() const { return directory_.get(); }
   const std::string& path() const { return path_; }
+  // Those beside it that jobs have left. Takes a while where there are many.
+  void remove_abandoned() const;
   void kill() const;  // SIGKILL to all, forks included
   // When nothing lives in it; else it stays, which is no error: a later job removes it.
   void remove();
