@@ -49,17 +49,22 @@ std::vector<char*> pointers_to(std::vector<std::string>& argv) {
   return pointers;
 }
 
+struct Room {
+  std::optional<unsigned long> limit_before;  // for the ranks, where it was raised
+  bool for_ranks_ends = false;                // of their output: StartedRank::stdout_write
+};
+
 // Raises the agent's soft limit as far as the job needs; the ranks get the old one back, because
 // programs that use select() break with a higher one.
-std::variant<std::optional<unsigned long>, Failure> make_room(const HostOrder& order) {
+std::variant<Room, Failure> make_room(const HostOrder& order) {
   rlim_t needed = kOwnDescriptors;
   for (const RankOrder& rank : order.ranks) {
     needed += rank.stdin_source == StdinSource::kStream ? 3 : 2;
   }
+  const rlim_t wanted = needed + 2 * order.ranks.size();
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) {
-    return std::optional<unsigned long>();
-  }
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return Room{};
+  if (limit.rlim_cur >= wanted) return Room{std::nullopt, true};
   if (limit.rlim_max < needed) {
     return failed_with(failure::kAgent,
                        std::to_string(order.ranks.size()) + " ranks need " +
@@ -67,10 +72,11 @@ std::variant<std::optional<unsigned long>, Failure> make_room(const HostOrder& o
                            std::to_string(limit.rlim_max),
                        "raise the limit there (ulimit -Hn), or start fewer ranks on this host");
   }
-  const std::optional<unsigned long> before = limit.rlim_cur;
-  limit.rlim_cur = needed;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return std::optional<unsigned long>();
-  return before;
+  Room room{limit.rlim_cur, limit.rlim_max >= wanted};
+  if (!room.for_ranks_ends && limit.rlim_cur >= needed) return Room{};
+  limit.rlim_cur = room.for_ranks_ends ? wanted : needed;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return Room{};
+  return room;
 }
 
 // Opens the directory instead of only looking at it: all ranks then enter this one, even if its
@@ -163,7 +169,8 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   job.bundle_root_ = place.bundle_root;
   job.cpus_ = place.cpus;
   job.one_session_ = lead_session_of(job.order_.ranks.size());
-  job.open_files_limit_ = std::get<std::optional<unsigned long>>(room);
+  job.open_files_limit_ = std::get<Room>(room).limit_before;
+  job.keeps_ends_ = std::get<Room>(room).for_ranks_ends;
   job.working_directory_ = std::move(std::get<os::Fd>(working_directory));
   job.flight_records_ = std::move(records);
   job.null_ = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -231,6 +238,7 @@ std::variant<std::unique_ptr<StartingRank>, RankExit> PreparedJob::begin_start(
   request.die_with_parent = true;
   request.new_session = !one_session_;
   request.new_group = one_session_;
+  request.resets_signals = false;  // the agent has done so for itself
   request.open_files_limit = open_files_limit_;
   request.cgroup_fd = cgroup_ ? cgroup_->fd() : -1;
   const auto& bindings = placement_.binding.cpus;
@@ -253,6 +261,10 @@ std::variant<StartedRank, RankExit> PreparedJob::finish_start(StartingRank& rank
   started.stdin_pipe = std::move(rank.pipes.stdin_write);
   started.stdout_pipe = std::move(rank.pipes.stdout_read);
   started.stderr_pipe = std::move(rank.pipes.stderr_read);
+  if (keeps_ends_) {
+    started.stdout_write = std::move(rank.pipes.stdout_write);
+    started.stderr_write = std::move(rank.pipes.stderr_write);
+  }
   return started;
 }
 

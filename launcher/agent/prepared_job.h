@@ -39,6 +39,10 @@ struct StartedRank {
   os::Fd stdin_pipe;   // non-blocking write end; invalid when the rank reads /dev/null
   os::Fd stdout_pipe;  // non-blocking read ends
   os::Fd stderr_pipe;
+  // The rank's own ends, to keep until it is reaped: else the end of each stream would wake the
+  // agent while the rank is still ending, and interrupt it. Invalid where descriptors are scarce.
+  os::Fd stdout_write;
+  os::Fd stderr_write;
 };
 
 // A rank whose process is being made. Its place is fixed: the child reads from it.
@@ -96,6 +100,7 @@ class PreparedJob {
   std::vector<std::vector<char*>> argvs_;  // by program
   ProgramTable programs_;
   std::optional<unsigned long> open_files_limit_;
+  bool keeps_ends_ = false;  // StartedRank::stdout_write
   RankPlacement placement_;
   CpuMask cpus_;              // JobPlace::cpus
   bool one_session_ = false;  // of all ranks; else each has its own

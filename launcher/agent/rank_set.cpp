@@ -83,6 +83,7 @@ void RankSet::finish_start(Starting& starting, Started& started) {
   auto& process = std::get<StartedRank>(result);
   rank.pid = process.pid;
   rank.alive = true;
+  rank.ends = {std::move(process.stdout_write), std::move(process.stderr_write)};
   started.pids.emplace_back(number, rank.pid);
   // Without room for one more watched pipe the rank's output would be lost: end it instead.
   const bool watched =
@@ -107,6 +108,7 @@ bool RankSet::reap(pid_t pid, int status, const rusage& usage) {
 
 void RankSet::take_exit(Rank& rank, int status, const rusage& usage) {
   rank.alive = false;
+  rank.ends = {};  // now its streams end, unless another process holds them
   rank.exit.clock_ns = wall_clock_ns();
   if (WIFSIGNALED(status)) {
     rank.exit.signal = WTERMSIG(status);

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <set>
@@ -75,6 +76,7 @@ class RankSet {
     bool ended_by_us = false;
     bool output_lost = false;         // it cannot have succeeded, whatever it thinks
     std::optional<int> aborted_with;  // it asked to be ended, and to have this exit code
+    std::array<os::Fd, 2> ends;       // StartedRank::stdout_write, stderr_write
   };
 
   struct Starting {

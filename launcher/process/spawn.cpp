@@ -168,7 +168,7 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
   if (plan->cpus != nullptr) {
     raw_call(SYS_sched_setaffinity, 0, static_cast<long>(plan->cpus_bytes), word(plan->cpus));
   }
-  child_reset_signals();
+  if (request.resets_signals) child_reset_signals();
   // The parent has blocked all signals for the child's sake.
   const std::uint64_t no_signals = 0;
   raw_call(SYS_rt_sigprocmask, SIG_SETMASK, word(&no_signals), 0, sizeof no_signals);

@@ -27,6 +27,7 @@ struct SpawnRequest {
   int working_directory_fd = -1;  // -1: the caller's
   int cgroup_fd = -1;             // directory of a cgroup v2 to be born in; -1: the caller's
   const CpuMask* cpus = nullptr;  // where it may run; null: where the caller may
+  bool resets_signals = true;     // false: none is ignored here, or the program sees to it
   bool new_session = true;        // also its own process group, and no terminal
   bool new_group = false;         // its own process group in the caller's session
   bool die_with_parent = false;   // SIGKILL when the calling thread ends

@@ -155,6 +155,28 @@ TEST_CASE("no output at all") {
   CHECK(agent.output_ends.size() == 6);
 }
 
+// Else the end of the streams of a rank that ends would interrupt it.
+TEST_CASE("a rank that closes its output ends it when it ends itself") {
+  AgentDriver agent;
+  agent.start(shell_order("trap 'exit 7' TERM; exec >&- 2>&-; kill -STOP $$; while :; do :; done"));
+  const std::string stat = "/proc/" + std::to_string(agent.pids.at(0)) + "/stat";
+  const auto state = [&stat] {
+    std::string text;
+    std::getline(std::ifstream(stat), text);
+    return text.empty() ? '?' : text[text.rfind(')') + 2];
+  };
+  for (int look = 0; look < 20'000 && state() != 'T'; ++look) ::usleep(1'000);
+  REQUIRE(state() == 'T');
+  // The agent's answer comes behind all that it has seen before.
+  agent.send_number(FrameType::kDump, 0);
+  agent.wait_for(FrameType::kStacks);
+  CHECK(agent.output_ends.empty());
+  agent.send_number(FrameType::kTerminate, 10'000);
+  agent.wait_for_goodbye();
+  CHECK(agent.output_ends.size() == 2);
+  CHECK(agent.exits.at(0).exit_code == 7);
+}
+
 TEST_CASE("standard input reaches the rank that was promised it") {
   AgentDriver agent;
   auto order = make_order({"cat"}, 2);
