@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "launcher/agent/cache_places.h"
 #include "launcher/agent/own_image.h"
 #include "launcher/agent/shim.h"
+#include "launcher/plan/cpu_list.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/os/out_of_resources.h"
 #include "rendezvous/os/syscall_numbers.h"
@@ -32,8 +34,9 @@ int usage(const char* problem) {
       stderr,
       "hora-agent: %s\n"
       "usage: hora-agent agent [--parts LIST] [--cache DIR] [--local-bundle DIR]\n"
-      "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID] [--cpu N]\n"
-      "                        [--cache-max-age SECONDS] [--cache-max-size BYTES]\n"
+      "                        [--probe] [--report-sha] [--cleans-cache] [--ordered] [--launcher "
+      "PID]\n"
+      "                        [--cpus LIST] [--cache-max-age SECONDS] [--cache-max-size BYTES]\n"
       "       hora-agent list-cache [--host NAME]\n"
       "       hora-agent clean-cache [--host NAME] [--max-age SECONDS] [--max-size BYTES] "
       "[--dry-run]\n"
@@ -149,6 +152,13 @@ int main(int argc, char** argv) {
   if (argc < 2 || std::string_view(argv[1]) != "agent") return usage("expected 'agent'");
   auto options = parse_agent_options(words.subspan(2));
   if (!options) return usage(options.error().message.c_str());
+  // It was started on one of them, that of its launcher.
+  std::unique_ptr<OneCpu> place;
+  if (!options->cpus.empty()) {
+    const auto everywhere = parse_cpu_list(options->cpus, "--cpus", options->cpus);
+    if (!everywhere) return usage(everywhere.error().message.c_str());
+    place = OneCpu::inherited(*everywhere);
+  }
   if (!settle_standard_streams()) {
     std::fprintf(stderr, "hora-agent: standard input or output is closed\n");
     return kExitLauncher;
@@ -165,7 +175,9 @@ int main(int argc, char** argv) {
   // Away from the terminal's Ctrl-C, and no mount kept busy. A session leader stays what it is.
   (void)::setsid();
   (void)!::chdir("/");
-  return run_with_shim([&options](ShimState& share, hora::os::Fd shim_alive) {
-    return run_agent(*options, share, std::move(shim_alive));
-  });
+  const auto run = [&options](ShimState& share, hora::os::Fd shim_alive,
+                              std::unique_ptr<OneCpu> agents) {
+    return run_agent(*options, share, std::move(shim_alive), std::move(agents));
+  };
+  return run_with_shim(std::move(place), run);
 }

@@ -31,6 +31,7 @@
 #include "launcher/protocol/launcher_message.h"
 #include "launcher/relay/relay_door.h"
 #include "rendezvous/base/duration.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -39,6 +40,8 @@ namespace {
 
 constexpr Milliseconds kDefaultGrace{5'000};
 constexpr Milliseconds kMarkRenewal{3'600'000};    // cache_directory.h: kAbandonedAfterS
+constexpr Milliseconds kFirstWords{50};            // after the start of an only rank, to a launcher
+                                                   // that has sent all that this takes
 constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does not read the goodbye
 
 // Takes what the launcher says and hands it to the part that it is for; knows the order in which
@@ -49,8 +52,12 @@ constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does n
 //      +-------------------+------ fail(), lost launcher, signal ---+      by end_job()
 class Agent {
  public:
-  Agent(const AgentOptions& options, ShimState& share, os::Fd shim_alive)
-      : options_(options), share_(share), shim_alive_(std::move(shim_alive)) {}
+  Agent(const AgentOptions& options, ShimState& share, os::Fd shim_alive,
+        std::unique_ptr<OneCpu> place)
+      : options_(options),
+        share_(share),
+        shim_alive_(std::move(shim_alive)),
+        one_cpu_(std::move(place)) {}
 
   int run();
 
@@ -59,6 +66,7 @@ class Agent {
   Status watch_signals();
   Status watch_shim();
   void greet();
+  void greet_briefly();
   std::vector<std::string> needed_parts(const Hello& hello) const;
 
   void on_frame(Frame frame);
@@ -132,7 +140,6 @@ int Agent::run() {
     return kExitLauncher;
   }
   loop_ = std::move(*loop);
-  if (options_.cpu >= 0) one_cpu_ = OneCpu::stay(options_.cpu);
   link_ = std::make_unique<LauncherLink>(*loop_, STDIN_FILENO, STDOUT_FILENO);
   lease_ = std::make_unique<LauncherLease>(
       *loop_, *link_,
@@ -159,7 +166,7 @@ int Agent::run() {
     share_.finished = 1;
     return kExitLauncher;
   }
-  greet();
+  options_.ordered ? greet_briefly() : greet();
   if (const Status ran = loop_->run(); !ran) return kExitLauncher;  // the shim cleans up
   share_.finished = 1;
   return kExitOk;
@@ -201,6 +208,19 @@ std::vector<std::string> Agent::needed_parts(const Hello& hello) const {
     if (is_needed(part, hello)) needed.push_back(part.hash);
   }
   return needed;
+}
+
+// What the launcher knows of this machine itself is not looked up again, and its order is answered
+// in the turn of the Hello: the launcher is woken once.
+void Agent::greet_briefly() {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  hello.pid = ::getpid();
+  hello.machine = own_machine();
+  hello.clock_ns = wall_clock_ns();
+  (void)staging_->find_missing({});
+  link_->send(FrameType::kHello, encode(fit(std::move(hello))));
+  link_->read_now();
 }
 
 void Agent::greet() {
@@ -368,7 +388,10 @@ void Agent::on(HostOrder order) {
   if (const Status sound = check_order(order); !sound) return fail_protocol(sound.error().message);
   probe_listener_.reset();
   // Several ranks start side by side, and a server of theirs stays where it is started.
-  if (order.ranks.size() != 1 || !order.pmi.empty()) one_cpu_.reset();
+  if (one_cpu_ && (order.ranks.size() != 1 || !order.pmi.empty())) {
+    take_shim_along(*one_cpu_);
+    one_cpu_.reset();
+  }
   JobPlace place;
   if (one_cpu_) place.cpus = one_cpu_->everywhere();
   const OneCpu::Pause pause(one_cpu_.get());
@@ -413,6 +436,9 @@ std::optional<Failure> Agent::prepare_place(bool ship_directory, JobPlace& place
 
 void Agent::on(StartRanks) {
   if (!job_ || job_->started()) return fail_protocol("a start without an order");
+  // On one CPU a launcher that is woken now takes it from the only rank. If that ends soon, all is
+  // one message.
+  if (one_cpu_ && options_.ordered) link_->hold_back(kFirstWords);
   job_->start();
 }
 
@@ -549,6 +575,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   exchange_->forget("");
   staging_->clean_up();
   link_->send(FrameType::kGoodbye, encode(fit(std::move(goodbye))));
+  link_->flush_later();
   if (link_->ended() || link_->all_sent()) return leave();
   link_->set_on_all_sent([this] { leave(); });
   loop_->call_after(kFarewellPatience, [this] { leave(); });
@@ -566,8 +593,9 @@ void Agent::warn(std::string message) {
 
 }  // namespace
 
-int run_agent(const AgentOptions& options, ShimState& share, os::Fd shim_alive) {
-  return Agent(options, share, std::move(shim_alive)).run();
+int run_agent(const AgentOptions& options, ShimState& share, os::Fd shim_alive,
+              std::unique_ptr<OneCpu> place) {
+  return Agent(options, share, std::move(shim_alive), std::move(place)).run();
 }
 
 }  // namespace hora::launcher

@@ -32,10 +32,11 @@ constexpr OptionRow<AgentOptions> kAgentRows[] = {
     {"--probe", &AgentOptions::probe},
     {"--report-sha", &AgentOptions::report_sha},
     {"--cleans-cache", &AgentOptions::cleans_cache},
+    {"--ordered", &AgentOptions::ordered},
     {"--cache-max-age", &AgentOptions::cache_max_age_s},
     {"--cache-max-size", &AgentOptions::cache_max_bytes},
     {"--launcher", &AgentOptions::launcher},
-    {"--cpu", &AgentOptions::cpu},
+    {"--cpus", &AgentOptions::cpus},
     {"--shim-margin-ms", &AgentOptions::shim_margin_ms},
     {"--suspended-lease-ms", &AgentOptions::suspended_lease_ms},
 };

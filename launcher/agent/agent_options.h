@@ -25,6 +25,9 @@ struct AgentOptions {
   bool probe = false;         // answer probes of other hosts
   bool report_sha = false;    // SHA-256 of the own executable in Hello
   bool cleans_cache = false;  // its rank removes what nobody uses there
+  // The launcher, on this machine, knows it, and its order is in the stream already: Hello is
+  // short.
+  bool ordered = false;
   // What the job leaves there when it ends (plan/cache_limits.h); 0: no limit.
   std::uint64_t cache_max_age_s = 0;
   std::uint64_t cache_max_bytes = 0;
@@ -32,9 +35,9 @@ struct AgentOptions {
   // The launcher's process, where it is on this machine: as long as that is at work it may be
   // silent for longer than the lease. 0: it is elsewhere.
   int launcher = 0;
-  // Where the launcher stays while the job starts (process/one_cpu.h), and the agent with it. -1:
-  // everywhere.
-  int cpu = -1;
+  // Where it may run when it leaves the CPU on which it was started, that of the launcher
+  // (process/one_cpu.h): "0-3,8". Empty: it is everywhere already.
+  std::string cpus;
   // Beyond the grace: when the launcher is gone and the agent does nothing, the shim steps in.
   int shim_margin_ms = 10'000;
   // For how long ranks stay stopped for a launcher that was suspended (Ctrl-Z) and may be gone with

@@ -60,6 +60,19 @@ std::vector<std::string> passwd_fields() {
   return {};
 }
 
+InterfaceInfo info_of(const net::Interface& item) {
+  InterfaceInfo info;
+  info.name = item.name;
+  info.address = format_address(item.address);
+  info.prefix_length = item.prefix_length;
+  info.up = item.up;
+  info.loopback = item.loopback;
+  info.virtual_bridge = item.virtual_bridge;
+  info.speed_mbps = item.speed_mbps;
+  info.mtu = item.mtu;
+  return info;
+}
+
 int count_gpu_devices() {
   int count = 0;
   const auto count_in = [&count](const char* path, std::string_view prefix) {
@@ -134,6 +147,12 @@ bool in_first_pid_namespace() {
   return ::stat("/proc/self/ns/pid", &info) == 0 && info.st_ino == kFirst;
 }
 
+std::optional<InterfaceInfo> loopback_interface() {
+  const auto item = net::loopback_interface();
+  if (!item) return std::nullopt;
+  return info_of(*item);
+}
+
 std::vector<InterfaceInfo> host_interfaces() {
   std::vector<InterfaceInfo> found;
   const auto interfaces = net::list_interfaces();
@@ -141,16 +160,7 @@ std::vector<InterfaceInfo> host_interfaces() {
   for (const net::Interface& item : *interfaces) {
     // A link-local address needs a scope, which only holds on one host.
     if (item.address.v6 && item.address.is_link_local()) continue;
-    InterfaceInfo info;
-    info.name = item.name;
-    info.address = format_address(item.address);
-    info.prefix_length = item.prefix_length;
-    info.up = item.up;
-    info.loopback = item.loopback;
-    info.virtual_bridge = item.virtual_bridge;
-    info.speed_mbps = item.speed_mbps;
-    info.mtu = item.mtu;
-    found.push_back(std::move(info));
+    found.push_back(info_of(item));
   }
   return found;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,8 @@ int count_gpus();
 // Whether this process and the kernel's log give processes the same numbers.
 bool in_first_pid_namespace();
 std::vector<InterfaceInfo> host_interfaces();
-std::int64_t wall_clock_ns();  // CLOCK_REALTIME
+std::optional<InterfaceInfo> loopback_interface();  // if it is up; without a look at the others
+std::int64_t wall_clock_ns();                       // CLOCK_REALTIME
 
 // A Hello with all of that but the time.
 Hello describe_machine();

@@ -40,6 +40,7 @@ LauncherLink::LauncherLink(os::EventLoop& loop, int read_fd, int write_fd)
 LauncherLink::~LauncherLink() {
   if (watching_read_) loop_.unwatch(read_fd_);
   want_write(false);
+  end_hold();
 }
 
 Status LauncherLink::open(Handlers handlers) {
@@ -57,16 +58,27 @@ Status LauncherLink::open(Handlers handlers) {
 void LauncherLink::send(FrameType type, std::string_view payload) {
   if (ended_) return;
   append_frame(out_, type, payload);
-  flush_later();
+  if (held_ == 0) flush_later();
 }
 
 void LauncherLink::flush_later() {
+  end_hold();
   if (std::exchange(flush_deferred_, true)) return;
   loop_.defer([this] {
     flush_deferred_ = false;
-    flush();
+    if (held_ == 0) flush();
   });
 }
+
+// Output and the end of the job do not wait: they flush, and take with them what was held back.
+void LauncherLink::hold_back(Milliseconds most) {
+  end_hold();
+  held_ = loop_.call_after(most, [this] { flush(); });
+}
+
+void LauncherLink::end_hold() { loop_.cancel(std::exchange(held_, 0)); }
+
+void LauncherLink::read_now() { read_some(); }
 
 void LauncherLink::log(LogLine line) {
   // The launcher would end a host that says more: it keeps to the same limit.
@@ -76,6 +88,7 @@ void LauncherLink::log(LogLine line) {
 }
 
 void LauncherLink::flush() {
+  end_hold();
   while (!ended_ && out_position_ < out_.size()) {
     const ssize_t wrote = ::write(write_fd_, out_.data() + out_position_,
                                   out_.size() - out_position_);  // SIGPIPE is blocked

@@ -10,6 +10,7 @@
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/protocol/silence.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -37,8 +38,12 @@ class LauncherLink {
   void log(LogLine line);
   // For output: frames are appended here without a copy.
   std::string& outgoing() { return out_; }
+  void read_now();     // what has come already, without a turn of the loop
   void flush();        // now: in a turn that takes long
   void flush_later();  // at the end of the turn
+  // What send() has and gets goes with what is flushed next, at the latest after this time. For a
+  // launcher that does not wait for it.
+  void hold_back(Milliseconds most);
 
   bool ended() const { return ended_; }
   bool all_sent() const { return out_.size() == out_position_; }
@@ -51,6 +56,7 @@ class LauncherLink {
   void read_some();
   void end(std::string why);
   void want_write(bool wanted);
+  void end_hold();
 
   os::EventLoop& loop_;
   int read_fd_;
@@ -65,6 +71,7 @@ class LauncherLink {
   bool watching_write_ = false;
   bool ended_ = false;
   bool flush_deferred_ = false;
+  os::EventLoop::TimerId held_ = 0;  // 0: nothing is held back
   Silence silence_;
 };
 

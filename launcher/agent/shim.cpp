@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -53,8 +54,10 @@ void fill_mark(char (&mark)[80]) {
 
 class Shim {
  public:
-  Shim(pid_t agent, ShimState& share, os::Fd signals)
-      : agent_(agent), share_(share), signals_(std::move(signals)) {}
+  Shim(pid_t agent, ShimState& share, os::Fd signals, std::unique_ptr<OneCpu> place)
+      : agent_(agent), share_(share), signals_(std::move(signals)), place_(std::move(place)) {
+    if (place_) leave_at_ = Clock::now() + OneCpu::kWhile;
+  }
 
   int watch_agent() {
     while (!agent_ended()) {
@@ -63,6 +66,7 @@ class Shim {
                                      {give_up_ ? -1 : STDIN_FILENO, POLLRDHUP, 0}}};
       const int ready = ::poll(watched.data(), watched.size(), timeout_ms());
       if (ready < 0 && errno != EINTR) break;
+      if (place_ && Clock::now() >= leave_at_) place_.reset();
       if (watched[0].revents != 0) forward_signals();
       if (watched[1].revents != 0) {
         give_up_ = Clock::now() + Milliseconds(share_.patience_ms);
@@ -87,8 +91,10 @@ class Shim {
   }
 
   int timeout_ms() const {
-    if (!give_up_) return -1;
-    const auto left = std::chrono::ceil<Milliseconds>(*give_up_ - Clock::now()).count();
+    if (!give_up_ && !place_) return -1;
+    Clock::time_point next = give_up_.value_or(Clock::time_point::max());
+    if (place_) next = std::min(next, leave_at_);
+    const auto left = std::chrono::ceil<Milliseconds>(next - Clock::now()).count();
     return static_cast<int>(std::max<long long>(left, 1));
   }
 
@@ -140,7 +146,11 @@ class Shim {
   ShimState& share_;
   os::Fd signals_;
   std::optional<Clock::time_point> give_up_;
+  std::unique_ptr<OneCpu> place_;  // until then; null: everywhere
+  Clock::time_point leave_at_;
 };
+
+pid_t the_shim = 0;  // in the agent
 
 int fail(const char* what) {
   std::fprintf(stderr, "hora-agent: %s: %s\n", what, std::strerror(errno));
@@ -163,7 +173,14 @@ bool set_shared_text(char (&text)[PATH_MAX], const std::string& value) {
   return true;
 }
 
-int run_with_shim(const std::function<int(ShimState&, os::Fd)>& agent_main) {
+// The shim is our parent as long as it lives, and no other process has its number.
+void take_shim_along(const OneCpu& place) {
+  const pid_t shim = ::getppid();
+  if (shim != the_shim) return;
+  (void)set_cpu_mask(shim, place.everywhere());
+}
+
+int run_with_shim(std::unique_ptr<OneCpu> place, const AgentMain& agent_main) {
   void* page =
       ::mmap(nullptr, sizeof(ShimState), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return fail("mapping a page");
@@ -182,13 +199,15 @@ int run_with_shim(const std::function<int(ShimState&, os::Fd)>& agent_main) {
   // What the agent's ranks leave behind comes to the agent, and what the agent leaves, to us.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return fail("becoming a subreaper");
 
+  const pid_t shim = ::getpid();
   const pid_t agent = ::fork();  // a process of a few hundred kilobytes
   if (agent < 0) return fail("forking the agent");
   if (agent == 0) {
+    the_shim = shim;
     shims_end.reset();
     be_continued_by(agents_end.get());
     ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    return agent_main(*share, std::move(agents_end));
+    return agent_main(*share, std::move(agents_end), std::move(place));
   }
   agents_end.reset();
   ::prctl(PR_SET_NAME, "hora-shim", 0, 0, 0);
@@ -200,7 +219,7 @@ int run_with_shim(const std::function<int(ShimState&, os::Fd)>& agent_main) {
     ::kill(agent, SIGKILL);
     return fail("watching signals");
   }
-  return Shim(agent, *share, std::move(signals)).watch_agent();
+  return Shim(agent, *share, std::move(signals), std::move(place)).watch_agent();
 }
 
 }  // namespace hora::launcher

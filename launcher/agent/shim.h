@@ -10,8 +10,10 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "launcher/process/one_cpu.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -44,9 +46,15 @@ bool set_shared_text(char (&text)[PATH_MAX], const std::string& value);
 // forks stays stopped until the shim continues it, as its launcher expects.
 void be_continued_by(int fd);
 
+// In the agent: the shim leaves `place` at once, not after a while, because the ranks start
+// everywhere, and so will the agent end.
+void take_shim_along(const OneCpu& place);
+
 // Never returns to its caller in the shim; `agent_main` is called in the agent, whose exit status
-// its result becomes. `shim_alive` reads as closed once the shim is gone.
+// its result becomes. `shim_alive` reads as closed once the shim is gone; `place` is where both
+// begin, or null, and each leaves it by itself.
 // The result is the exit code of this process.
-int run_with_shim(const std::function<int(ShimState&, os::Fd shim_alive)>& agent_main);
+using AgentMain = std::function<int(ShimState&, os::Fd shim_alive, std::unique_ptr<OneCpu> place)>;
+int run_with_shim(std::unique_ptr<OneCpu> place, const AgentMain& agent_main);
 
 }  // namespace hora::launcher

@@ -69,6 +69,15 @@ std::optional<Failure> look_at_libraries(const Hello& host, const std::string& n
   return std::nullopt;
 }
 
+// What the runtime needs of the host's C library, and the job of its vendors' libraries.
+std::optional<Failure> why_unfit_for_job(const Hello& host, const std::string& name,
+                                         const Build& build, bool loads_runtime, bool is_remote) {
+  if (loads_runtime && !build.needed_parts.empty()) {
+    if (auto why = why_runtime_does_not_fit(host.c_library, build.least_glibc)) return why;
+  }
+  return look_at_libraries(host, name, build, is_remote);
+}
+
 }  // namespace
 
 Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& installation,
@@ -109,10 +118,26 @@ int Fleet::add(Host host, bool local) {
   return size() - 1;
 }
 
+bool Fleet::presume(int host, Hello hello) {
+  Member& each = member(host);
+  const Build* build = installation_.find(hello.machine);
+  if (!each.local || build == nullptr || !build->vendor_needs.empty()) return false;
+  if (options_.ship_files != nullptr && options_.ship_files->has_parts()) return false;
+  // A host that is not fit says so itself, as any other does.
+  const bool loads = options_.loads_runtime && spec_.runtime == RuntimeKind::kHora;
+  if (why_unfit_for_job(hello, name(host), *build, loads, false)) return false;
+  each.hello = std::move(hello);
+  each.presumed = true;
+  return true;
+}
+
 std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
   Member& each = member(host);
   if (agents_.shares(size())) connector_->share_agents_by(agents_);
-  auto stream = connector_->connect(each.host, host, each.local, members_.size() == 1, deadline);
+  auto stream = connector_->connect(
+      each.host, host,
+      {.same_machine = each.local, .alone = members_.size() == 1, .ordered = each.presumed},
+      deadline);
   if (!stream) {
     const Error& error = stream.error();
     return Failure{std::string(each.local ? failure::kAgent : failure::kConnect), error.message,
@@ -137,6 +162,14 @@ std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
     return Failure{std::string(failure::kInternal), opened.error().message, ""};
   }
   return std::nullopt;
+}
+
+// The agent reads at once what is in its stream when it starts, and answers all of it together.
+void Fleet::begin_agents() {
+  for (Member& each : members_) {
+    if (each.presumed && each.link) each.link->write_now();
+  }
+  connector_->proceed();
 }
 
 void Fleet::keep_first(int count) {
@@ -232,7 +265,12 @@ void Fleet::on_message(int host, AgentMessage message) {
         } else if constexpr (std::is_same_v<Message, TreeState>) {
           on_tree_state(host, each);
         } else if constexpr (std::is_same_v<Message, Goodbye>) {
-          on_goodbye(host, std::move(each));
+          // The agent itself is gone when its stream ends, and not before that is the host left as
+          // it was found.
+          member(host).goodbye = std::move(each);
+          loop_.call_after(kLeavePatience, [this, host] {
+            if (host < size() && is_open(host)) on_link_end(host, {});
+          });
         } else {
           if constexpr (std::is_same_v<Message, RankExit>) {
             // Nothing is heard before it happens, however late the greeting was heard.
@@ -250,18 +288,20 @@ void Fleet::on_hello(int host, Hello hello) {
   Member& each = member(host);
   each.clock_offset =
       std::chrono::nanoseconds(wall_clock_ns() - std::max<std::int64_t>(hello.clock_ns, 0));
+  // The rest of what it would say is known already, and its order was sent by that.
+  if (std::exchange(each.presumed, false)) {
+    each.hello->version = std::move(hello.version);
+    each.hello->pid = hello.pid;
+    return handler_(host, AgentGreeted{});
+  }
   each.hello = std::move(hello);
   agents_.greeted(host);
   const Build* build = installation_.find(each.hello->machine);
   if (build == nullptr) {
     return handler_(host, no_build_for(each.hello->machine, installation_.machines_text()));
   }
-  const bool ships = spec_.runtime == RuntimeKind::kHora && !build->needed_parts.empty();
-  if (ships && options_.loads_runtime) {
-    auto why = why_runtime_does_not_fit(each.hello->c_library, build->least_glibc);
-    if (why) return handler_(host, std::move(*why));
-  }
-  if (auto why = look_at_libraries(*each.hello, name(host), *build, is_remote(host))) {
+  const bool loads = options_.loads_runtime && spec_.runtime == RuntimeKind::kHora;
+  if (auto why = why_unfit_for_job(*each.hello, name(host), *build, loads, is_remote(host))) {
     return handler_(host, std::move(*why));
   }
   const std::vector<std::string>& missing = each.hello->missing_parts;
@@ -362,7 +402,13 @@ PartDelivery::Handlers Fleet::delivery_handlers() {
                           addresses_for(network(host), network(source), spec_.network_interfaces)};
   };
   handlers.on_complete = [this](int host, const Supply& supply) { on_supplied(host, supply); };
-  handlers.more_may_come = [this] { return more_may_greet(); };
+  // While a host is still connecting, the others keep what it may lack.
+  handlers.more_may_come = [this] {
+    for (int host = 0; host < size(); ++host) {
+      if (is_open(host) && (!hello(host) || trees_.awaits_answer(host))) return true;
+    }
+    return false;
+  };
   handlers.name = [this](int host) -> const std::string& { return name(host); };
   return handlers;
 }
@@ -408,23 +454,6 @@ void Fleet::on_supplied(int host, const Supply& supply) {
   });
 }
 
-// While a host is still connecting, the others keep what it may lack.
-bool Fleet::more_may_greet() const {
-  for (int host = 0; host < size(); ++host) {
-    if (is_open(host) && (!hello(host) || trees_.awaits_answer(host))) return true;
-  }
-  return false;
-}
-
-// The agent itself is gone when its stream ends, and not before that is the host left as it was
-// found.
-void Fleet::on_goodbye(int host, Goodbye goodbye) {
-  member(host).goodbye = std::move(goodbye);
-  loop_.call_after(kLeavePatience, [this, host] {
-    if (host < size() && is_open(host)) on_link_end(host, {});
-  });
-}
-
 void Fleet::on_link_end(int host, std::string detail) {
   Member& each = member(host);
   forget(host);
@@ -432,7 +461,7 @@ void Fleet::on_link_end(int host, std::string detail) {
     if (!std::exchange(each.left, true)) handler_(host, AgentLeft{*each.goodbye});
     return;
   }
-  if (!each.hello) {
+  if (!each.hello || each.presumed) {
     return handler_(host, Failure{std::string(failure::kAgent), std::move(detail), ""});
   }
   handler_(host, AgentLost{std::move(detail), each.link->silence().last_heard()});
@@ -450,7 +479,7 @@ void Fleet::beat() {
   const Milliseconds pause = std::min<Milliseconds>(options_.lease / 4, kLongestPause);
   for (int host = 0; host < size(); ++host) {
     Member& each = member(host);
-    if (!each.hello || !is_open(host)) continue;
+    if (!each.hello || each.presumed || !is_open(host)) continue;
     Silence& silence = each.link->silence();
     silence.look(next_beat_, now, pause);
     const auto length = silence.length(now);

@@ -85,8 +85,13 @@ class Fleet {
 
   // --- hosts ---
   int add(Host host, bool local);
+  // Of this machine's agent we know what it would say in its Hello, so it is greeted before it is
+  // connected: what it is sent then, up to begin_agents(), is there when it starts. False: it has
+  // to be asked, because this host may lack something.
+  bool presume(int host, Hello hello);
   // Begins to connect; never blocks. A Failure: it could not even begin.
   std::optional<Failure> connect(int host, Clock::time_point deadline);
+  void begin_agents();         // of the hosts that were presumed
   void keep_first(int count);  // forgets the others, whose agents end by that
   int size() const { return static_cast<int>(members_.size()); }
   const std::string& name(int host) const { return member(host).host.name; }
@@ -137,6 +142,7 @@ class Fleet {
     bool local = false;
     std::unique_ptr<HostLink> link;
     std::optional<Hello> hello;
+    bool presumed = false;  // its agent has not said so itself
     std::optional<Goodbye> goodbye;
     std::chrono::nanoseconds clock_offset{0};
     std::size_t shipped_bytes = 0;
@@ -160,8 +166,6 @@ class Fleet {
   TreeDelivery::Handlers tree_handlers();
   Result<PartDelivery::Frames> frames_of(const Build& build, const std::vector<std::string>& parts);
   void on_supplied(int host, const Supply& supply);
-  bool more_may_greet() const;
-  void on_goodbye(int host, Goodbye goodbye);
   void on_link_end(int host, std::string detail);
   void beat();
   bool is_only_slow(int host, Clock::duration silence);

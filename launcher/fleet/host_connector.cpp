@@ -84,12 +84,17 @@ Transport& HostConnector::transport_for(bool same_machine) {
   return *transport;
 }
 
-Result<os::Fd> HostConnector::connect(const Host& host, int host_index, bool same_machine,
-                                      bool alone, Clock::time_point deadline) {
-  one_cpu_.reset();
-  if (same_machine && alone) one_cpu_ = OneCpu::stay();
+Result<os::Fd> HostConnector::connect(const Host& host, int host_index, How how,
+                                      Clock::time_point deadline) {
+  leave_cpu();
+  if (how.same_machine && how.alone) one_cpu_ = OneCpu::stay();
   image_.one_cpu = one_cpu_.get();
-  return transport_for(same_machine).start(host, host_index, image_, deadline);
+  image_.ordered = how.ordered;
+  return transport_for(how.same_machine).start(host, host_index, image_, deadline);
+}
+
+void HostConnector::proceed() {
+  if (local_) local_->proceed();
 }
 
 }  // namespace hora::launcher

@@ -25,8 +25,14 @@ class HostConnector {
 
   // Never blocks; the stream tells of success and failure (transport.h). `alone`: there is no other
   // host; if it is this machine, its agent and we keep together on one CPU until leave_cpu().
-  Result<os::Fd> connect(const Host& host, int host_index, bool same_machine, bool alone,
-                         Clock::time_point deadline);
+  // `ordered`: on this machine, the agent starts with proceed(), when its order is in the stream.
+  struct How {
+    bool same_machine = false;
+    bool alone = false;
+    bool ordered = false;
+  };
+  Result<os::Fd> connect(const Host& host, int host_index, How how, Clock::time_point deadline);
+  void proceed();
   bool is_on_one_cpu() const { return one_cpu_ != nullptr; }
   void leave_cpu() { one_cpu_.reset(); }
 

@@ -106,6 +106,10 @@ void HostLink::write_later() {
   });
 }
 
+void HostLink::write_now() {
+  if (fd_.valid()) write_some();
+}
+
 void HostLink::send_shared(std::shared_ptr<const std::string> frames) {
   if (!fd_.valid() || frames->empty()) return;
   if (!tail_.empty()) {
@@ -137,14 +141,15 @@ void HostLink::on_io(std::uint32_t events) {
 bool HostLink::read_some() {
   const auto chunk = os::thread_buffer<HostLink, kReadChunk>();
   const ssize_t got = ::read(fd_.get(), chunk.data(), chunk.size());
-  if (got < 0) {
+  // A reset: the agent has ended before it read what it was sent.
+  if (got < 0 && errno != ECONNRESET) {
     if (errno == EINTR) return true;
     if (errno != EAGAIN) end(errno_error(errno, "reading from the agent").message);
     return false;
   }
   // An agent ends with a goodbye, and its handler closes the link: an end that is seen here is a
   // loss.
-  if (got == 0) {
+  if (got <= 0) {
     end(magic_seen_ ? "the connection closed without a goodbye" : "no agent answered");
     return false;
   }

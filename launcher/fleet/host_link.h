@@ -48,6 +48,7 @@ class HostLink {
   void send(const HostOrder& order);
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);
+  void write_now();  // what is queued, as far as there is room
   std::size_t queued_bytes() const { return queued_bytes_; }
   std::uint64_t written_bytes() const { return written_bytes_; }
 

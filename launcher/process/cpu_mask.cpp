@@ -44,6 +44,14 @@ std::size_t count_cpus(const CpuMask& mask) {
   return count;
 }
 
+std::vector<int> cpus_in(const CpuMask& mask) {
+  std::vector<int> cpus;
+  for (std::size_t cpu = 0; cpu < mask.size() * kWordBits; ++cpu) {
+    if (has_cpu(mask, cpu)) cpus.push_back(static_cast<int>(cpu));
+  }
+  return cpus;
+}
+
 // As long as the mask that it is made from, which the kernel took.
 CpuMask mask_of(const std::vector<int>& cpus, const CpuMask& like) {
   CpuMask mask(like.size(), 0);

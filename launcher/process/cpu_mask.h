@@ -16,6 +16,7 @@ CpuMask cpu_mask_of_this_thread();
 bool set_cpu_mask(pid_t thread, const CpuMask& mask);
 
 bool has_cpu(const CpuMask& mask, std::size_t cpu);
+std::vector<int> cpus_in(const CpuMask& mask);
 std::size_t count_cpus(const CpuMask& mask);
 // `like`: of the same size.
 CpuMask mask_of(const std::vector<int>& cpus, const CpuMask& like);

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <utility>
@@ -10,18 +11,21 @@
 namespace hora::launcher {
 
 // Nowhere to move from on a single CPU, and no sense in it where the job was given just one.
-std::unique_ptr<OneCpu> OneCpu::stay(int cpu) {
+std::unique_ptr<OneCpu> OneCpu::stay() {
   CpuMask everywhere = cpu_mask_of_this_thread();
-  if (count_cpus(everywhere) < 2) return nullptr;
-  const int number = cpu >= 0 ? cpu : ::sched_getcpu();
-  if (number < 0 || !has_cpu(everywhere, static_cast<std::size_t>(number))) return nullptr;
-  std::unique_ptr<OneCpu> place(new OneCpu(number, std::move(everywhere)));
-  place->staying_ = set_cpu_mask(0, place->here_);
-  return place->staying_ ? std::move(place) : nullptr;
+  const int number = ::sched_getcpu();
+  if (count_cpus(everywhere) < 2 || number < 0) return nullptr;
+  CpuMask here = mask_of({number}, everywhere);
+  if (!set_cpu_mask(0, here)) return nullptr;
+  return std::unique_ptr<OneCpu>(new OneCpu(std::move(here), std::move(everywhere)));
 }
 
-OneCpu::OneCpu(int cpu, CpuMask everywhere)
-    : cpu_(cpu), everywhere_(std::move(everywhere)), here_(mask_of({cpu}, everywhere_)) {}
+std::unique_ptr<OneCpu> OneCpu::inherited(const std::vector<int>& everywhere) {
+  CpuMask here = cpu_mask_of_this_thread();
+  CpuMask all = mask_of(everywhere, here);
+  if (count_cpus(here) != 1 || count_cpus(all) < 2) return nullptr;
+  return std::unique_ptr<OneCpu>(new OneCpu(std::move(here), std::move(all)));
+}
 
 OneCpu::~OneCpu() { leave(); }
 
@@ -30,7 +34,11 @@ OneCpu::~OneCpu() { leave(); }
 void OneCpu::leave() {
   if (!std::exchange(staying_, false)) return;
   (void)set_cpu_mask(0, everywhere_);
-  // Threads that were started meanwhile have inherited the one CPU.
+  // Threads that were started meanwhile have inherited the one CPU. A directory has one link for
+  // each of its own, and two more: as a rule, there is none.
+  constexpr nlink_t kAlone = 3;
+  struct stat info {};
+  if (::stat("/proc/self/task", &info) == 0 && info.st_nlink == kAlone) return;
   const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir("/proc/self/task"), ::closedir);
   while (threads != nullptr) {
     const dirent* item = ::readdir(threads.get());

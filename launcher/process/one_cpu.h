@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "launcher/process/cpu_mask.h"
 
@@ -16,15 +18,17 @@ class OneCpu {
   // For how long launcher and agent do so: most of what a short job is has happened by then.
   static constexpr std::chrono::milliseconds kWhile{100};
 
-  // The calling thread, and what it starts, stays on this CPU from now on; -1: the one where it is.
-  // Null where it has only one CPU, must not use that one, or the kernel refuses.
-  static std::unique_ptr<OneCpu> stay(int cpu = -1);
+  // The calling thread, and what it starts, stays from now on the CPU where it is. Null where it
+  // has only one, or the kernel refuses.
+  static std::unique_ptr<OneCpu> stay();
+  // The calling thread stays where the process was that has started it, and these are its CPUs
+  // otherwise. Null where it may run on several, or has no others.
+  static std::unique_ptr<OneCpu> inherited(const std::vector<int>& everywhere);
   // Leaves.
   ~OneCpu();
   OneCpu(const OneCpu&) = delete;
   OneCpu& operator=(const OneCpu&) = delete;
 
-  int cpu() const { return cpu_; }
   // Where it may run otherwise: for what is started, which is not to stay (SpawnRequest::cpus).
   const CpuMask& everywhere() const { return everywhere_; }
 
@@ -44,9 +48,9 @@ class OneCpu {
   };
 
  private:
-  OneCpu(int cpu, CpuMask everywhere);
+  OneCpu(CpuMask here, CpuMask everywhere)
+      : everywhere_(std::move(everywhere)), here_(std::move(here)) {}
 
-  int cpu_;
   CpuMask everywhere_;
   CpuMask here_;
   bool staying_ = true;

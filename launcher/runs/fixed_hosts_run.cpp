@@ -33,6 +33,10 @@ void FixedHostsRun::connect() {
   const Milliseconds patience = context_.spec.start_timeout;
   const auto deadline = context_.narrator.start() + patience -
                         std::min<Milliseconds>(Milliseconds(250), patience / 10);
+  bool is_presumed = false;
+  if (local.size() == 1 && local[0]) {
+    if (auto hello = known_hello()) is_presumed = context_.fleet.presume(0, std::move(*hello));
+  }
   for (const int host : order) {
     if (!local[host] && !files_limit_) {
       if (auto opened = open(); !opened) return launch_failed(failure::kUsage, opened.error());
@@ -45,6 +49,11 @@ void FixedHostsRun::connect() {
     if (auto opened = open(); !opened) return launch_failed(failure::kUsage, opened.error());
   }
   context_.narrator.mark("connections begun");
+  // The order is made and written before there is an agent, which finds it in its stream. Nothing
+  // has to be told to a job that has failed meanwhile.
+  if (!is_presumed) return;
+  context_.feed(HostGreeted{0});
+  if (!context_.is_over()) context_.fleet.begin_agents();
 }
 
 void FixedHostsRun::prepare_all() {

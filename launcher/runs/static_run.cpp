@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/fleet/presumed_hello.h"
 #include "launcher/protocol/agent_limits.h"
 #include "rendezvous/net/socket.h"
 
@@ -32,6 +33,19 @@ Status StaticRun::make_plan() {
     open_hosts_.push_back(std::move(host));
   }
   return Ok{};
+}
+
+// The report tells all of a host, a user's interface may be any, and a PMI server answers later.
+std::optional<Hello> StaticRun::known_hello() {
+  const JobSpec& spec = context_.spec;
+  if (!open_hosts_.empty() || spec.runtime != RuntimeKind::kHora || !spec.pmi.empty() ||
+      !spec.network_interfaces.empty() || !spec.report_file.empty()) {
+    return std::nullopt;
+  }
+  auto presumed = presume_hello();
+  if (!presumed) return std::nullopt;
+  port_ = std::move(presumed->port);
+  return std::move(presumed->hello);
 }
 
 Status StaticRun::open_streams() { return streams_ ? streams_->open() : Status(Ok{}); }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "launcher/agent/host_facts.h"
 #include "launcher/relay/relay_channels.h"
 #include "launcher/runs/fixed_hosts_run.h"
 
@@ -21,6 +22,7 @@ class StaticRun final : public FixedHostsRun {
   void on_relay(int host, RelayFrame frame) override;
 
  private:
+  std::optional<Hello> known_hello() override;
   Status open_streams() override;
   std::size_t files_needed() const override;
   Status settle_slots() override;
@@ -33,6 +35,7 @@ class StaticRun final : public FixedHostsRun {
   std::vector<Stage> progress_;   // of the ranks of each host, once they run
   NetworkChoice network_;         // where the relay has to be opened before the orders
   std::unique_ptr<RelayChannels> relay_;
+  ReservedPort port_;  // of a Hello that was presumed
   int hosts_to_start_ = 0;
   bool starts_with_order_ = false;
 };

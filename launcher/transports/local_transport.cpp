@@ -10,10 +10,17 @@
 #include <cerrno>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "launcher/failures/failure_code.h"
+#include "launcher/plan/cpu_list.h"
 #include "launcher/process/spawn.h"
+#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/transports/registry.h"
 #include "rendezvous/base/time.h"
 
@@ -37,8 +44,10 @@ std::vector<std::string> agent_arguments(const AgentImage& image) {
     arguments.insert(arguments.end(), {"--local-bundle", image.local_bundle});
   }
   if (image.one_cpu != nullptr) {
-    arguments.insert(arguments.end(), {"--cpu", std::to_string(image.one_cpu->cpu())});
+    arguments.insert(arguments.end(),
+                     {"--cpus", format_cpu_list(cpus_in(image.one_cpu->everywhere()))});
   }
+  if (image.ordered) arguments.push_back("--ordered");
   arguments.insert(arguments.end(), image.arguments.begin(), image.arguments.end());
   return arguments;
 }
@@ -62,33 +71,22 @@ class LocalTransport : public Transport {
       return errno_error(errno, "making a socketpair for the agent on " + host.name);
     }
     os::Fd ours(ends[0]);
-    os::Fd theirs(ends[1]);
-    std::vector<std::string> arguments = agent_arguments(image);
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-
-    SpawnRequest request;
-    request.program = image.own().path.c_str();
-    request.argv = argv.data();
-    request.envp = environ;
-    request.stdin_fd = theirs.get();
-    request.stdout_fd = theirs.get();
-    request.stderr_fd = STDERR_FILENO;
-    request.want_pidfd = true;
-    // It begins where we are, and knows all CPUs.
-    if (image.one_cpu != nullptr) request.cpus = &image.one_cpu->everywhere();
-    SpawnOutcome outcome = spawn(request);
-    if (!outcome.ok()) {
-      return errno_error(outcome.errnum, std::string(spawn_stage_name(outcome.failed_stage)) +
-                                             " the agent " + image.own().path);
+    Start start{host_index, os::Fd(ends[1]), image.own().path, agent_arguments(image)};
+    if (image.ordered) {
+      waiting_.emplace(std::move(start));
+      return ours;
     }
-    {
-      std::lock_guard lock(mutex_);
-      agents_.push_back({outcome.pid, std::move(outcome.pidfd)});
-    }
-    if (observer_) observer_(host_index, Stage::kAgent, image.own().path);
+    if (const Status started = spawn_agent(start); !started) return started.error();
     return ours;
+  }
+
+  // On one CPU the agent begins when we have nothing left to do but to wait.
+  void proceed() override {
+    if (!waiting_) return;
+    const Start start = *std::exchange(waiting_, std::nullopt);
+    if (const Status started = spawn_agent(start); !started) {
+      tell_failure(start.stream, started.error());
+    }
   }
 
  private:
@@ -96,6 +94,50 @@ class LocalTransport : public Transport {
     pid_t pid;
     os::Fd pidfd;  // becomes readable when it has ended; not before Linux 5.3
   };
+
+  struct Start {
+    int host_index;
+    os::Fd stream;  // the agent's end
+    std::string program;
+    std::vector<std::string> arguments;
+  };
+
+  Status spawn_agent(const Start& start) {
+    std::vector<std::string> arguments = start.arguments;
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    SpawnRequest request;
+    request.program = start.program.c_str();
+    request.argv = argv.data();
+    request.envp = environ;
+    request.stdin_fd = start.stream.get();
+    request.stdout_fd = start.stream.get();
+    request.stderr_fd = STDERR_FILENO;
+    request.want_pidfd = true;
+    request.resets_signals = false;  // the agent does so itself
+    SpawnOutcome outcome = spawn(request);
+    if (!outcome.ok()) {
+      return errno_error(outcome.errnum, std::string(spawn_stage_name(outcome.failed_stage)) +
+                                             " the agent " + start.program);
+    }
+    {
+      std::lock_guard lock(mutex_);
+      agents_.push_back({outcome.pid, std::move(outcome.pidfd)});
+    }
+    if (observer_) observer_(start.host_index, Stage::kAgent, start.program);
+    return Ok{};
+  }
+
+  // A short frame into an empty socket.
+  static void tell_failure(const os::Fd& stream, const Error& error) {
+    const Failure failure{std::string(failure::kAgent), error.message,
+                          failure::open_files_advice(error.errnum, "here")};
+    const std::string text =
+        std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(fit(failure)));
+    [[maybe_unused]] const ssize_t sent =
+        ::send(stream.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
 
   void reap_agents(std::chrono::milliseconds patience) {
     const auto deadline = Clock::now() + patience;
@@ -122,6 +164,7 @@ class LocalTransport : public Transport {
   StageObserver observer_;
   std::mutex mutex_;
   std::vector<Agent> agents_;
+  std::optional<Start> waiting_;  // for proceed()
 };
 
 constexpr TransportDescriptor kDescriptor{.name = "local",

@@ -92,6 +92,33 @@ bool is_bridge_name(std::string_view interface_name, std::string_view driver) {
   });
 }
 
+// getifaddrs() lists all interfaces and all addresses, in two dumps of the kernel's, and is done
+// for the sake of those that other hosts reach. Of lo, everything can be asked by name.
+std::optional<Interface> loopback_interface() {
+  const os::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq flags = request_for("lo");
+  ifreq address = request_for("lo");
+  ifreq mask = request_for("lo");
+  if (!socket.valid() || ::ioctl(socket.get(), SIOCGIFFLAGS, &flags) != 0 ||
+      ::ioctl(socket.get(), SIOCGIFADDR, &address) != 0 ||
+      ::ioctl(socket.get(), SIOCGIFNETMASK, &mask) != 0) {
+    return std::nullopt;
+  }
+  constexpr short kUsable = IFF_UP | IFF_RUNNING | IFF_LOOPBACK;
+  sockaddr_storage storage{};
+  std::memcpy(&storage, &address.ifr_addr, sizeof address.ifr_addr);
+  const auto endpoint = from_sockaddr(storage);
+  if ((flags.ifr_flags & kUsable) != kUsable || !endpoint) return std::nullopt;
+  Interface interface;
+  interface.name = "lo";
+  interface.address = endpoint->address;
+  interface.prefix_length = prefix_of(&mask.ifr_netmask);
+  interface.up = true;
+  interface.loopback = true;
+  interface.mtu = mtu_of(socket.get(), "lo");
+  return interface;
+}
+
 Result<std::vector<Interface>> list_interfaces() {
   ifaddrs* head = nullptr;
   if (::getifaddrs(&head) != 0) return errno_error(errno, "listing the network interfaces");

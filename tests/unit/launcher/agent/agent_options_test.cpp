@@ -17,14 +17,15 @@ TEST_CASE("agent options: values, numbers and flags") {
                                        "--probe",
                                        "--report-sha",
                                        "--cleans-cache",
+                                       "--ordered",
                                        "--cache-max-age",
                                        "2592000",
                                        "--cache-max-size",
                                        "5000000000",
                                        "--launcher",
                                        "17",
-                                       "--cpu",
-                                       "3",
+                                       "--cpus",
+                                       "0-3,8",
                                        "--library-path",
                                        "/a:/b",
                                        "--run-path",
@@ -43,7 +44,7 @@ TEST_CASE("agent options: values, numbers and flags") {
         std::vector<NeededPart>{{"0123456789abcdef", false}, {"fedcba9876543210", true}});
   CHECK(options->cache_directory == "/c");
   CHECK(options->local_bundle == "/l");
-  CHECK((options->probe && options->report_sha && options->cleans_cache));
+  CHECK((options->probe && options->report_sha && options->cleans_cache && options->ordered));
   CHECK(cache_limits(options->cache_max_age_s, options->cache_max_bytes) ==
         CacheLimits{std::chrono::seconds(2592000), std::uint64_t{5'000'000'000}});
   CHECK(options->library_path == "/a:/b");
@@ -51,11 +52,11 @@ TEST_CASE("agent options: values, numbers and flags") {
   CHECK(options->program == "python3");
   CHECK(options->find == "libmpi.so.40");
   CHECK(options->launcher == 17);
-  CHECK(options->cpu == 3);
+  CHECK(options->cpus == "0-3,8");
   CHECK(options->shim_margin_ms == 5);
   CHECK(options->suspended_lease_ms == 0);
   CHECK(parse_agent_options({})->launcher == 0);
-  CHECK(parse_agent_options({})->cpu == -1);
+  CHECK(parse_agent_options({})->cpus.empty());
   CHECK(cache_limits(0, 0) == CacheLimits{});
 }
 

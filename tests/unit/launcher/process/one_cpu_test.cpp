@@ -30,8 +30,7 @@ TEST_CASE("a thread stays on the CPU where it is, and leaves it") {
     const auto place = OneCpu::stay();
     REQUIRE(place);
     CHECK(place->everywhere() == before);
-    CHECK(cpu_mask_of_this_thread() == mask_of({place->cpu()}, before));
-    CHECK(::sched_getcpu() == place->cpu());
+    CHECK(cpu_mask_of_this_thread() == mask_of({::sched_getcpu()}, before));
     {
       const OneCpu::Pause pause(place.get());
       CHECK(cpu_mask_of_this_thread() == before);
@@ -41,15 +40,19 @@ TEST_CASE("a thread stays on the CPU where it is, and leaves it") {
   CHECK(cpu_mask_of_this_thread() == before);
 }
 
-TEST_CASE("a given CPU, if it may be used") {
+TEST_CASE("what was started on one CPU stays there, and leaves it for those that it is told") {
   if (!has_several_cpus()) return;
   const CpuMask before = cpu_mask_of_this_thread();
-  for (int cpu = 0; cpu < 64; ++cpu) {
-    const auto place = OneCpu::stay(cpu);
-    REQUIRE((place != nullptr) == has_cpu(before, static_cast<std::size_t>(cpu)));
-    if (place) CHECK(place->cpu() == cpu);
-  }
-  CHECK(OneCpu::stay(1 << 24) == nullptr);
+  const int here = ::sched_getcpu();
+  CHECK(OneCpu::inherited(cpus_in(before)) == nullptr);  // it may run everywhere
+  REQUIRE(set_cpu_mask(0, mask_of({here}, before)));
+  CHECK(OneCpu::inherited({here}) == nullptr);
+  CHECK(OneCpu::inherited({}) == nullptr);
+  auto place = OneCpu::inherited(cpus_in(before));
+  REQUIRE(place);
+  CHECK(place->everywhere() == before);
+  CHECK(cpus_here() == 1);
+  place.reset();
   CHECK(cpu_mask_of_this_thread() == before);
 }
 
