@@ -26,6 +26,22 @@ std::shared_ptr<Communicator>& of_the_parent();
 // The caller's reference keeps the communicator alive if another thread shuts down. Null: this
 // process is in no world.
 std::shared_ptr<Communicator> current();
+// As current(), for calls that never wait: nobody counts the reference. Whoever takes the world
+// away waits until no call is in it, so it is to be left soon.
+class Visit {
+ public:
+  Visit();
+  ~Visit() { inside_.store(false, std::memory_order_release); }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+  // Null: this process is in no world.
+  Communicator* world() const { return world_; }
+
+ private:
+  std::atomic<bool>& inside_;  // the thread's own
+  Communicator* world_;
+};
 std::shared_ptr<Communicator> replace_current(std::shared_ptr<Communicator> next);
 // Held across fork(), so that the child copies the pointer in a consistent state.
 void lock_current() noexcept;

@@ -8,7 +8,8 @@ extern "C" {
 
 hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle* handles) {
   return guarded(__func__, [&] {
-    const auto communicator = current();
+    const Visit visit;
+    Communicator* const communicator = visit.world();
     if (communicator == nullptr) return not_initialized();
     if (requests == nullptr || count < 1) {
       return fail(HORA_INVALID_ARGUMENT, "hora_submit needs at least one request");
@@ -29,11 +30,14 @@ hora_status hora_poll(hora_handle handle) {
 
 hora_status hora_wait(hora_handle handle, int64_t timeout_ms) {
   return guarded(__func__, [&] {
+    // Completed operations need no driver: of a set of them, all but the first.
+    if (const Visit visit; visit.world() != nullptr && visit.world()->succeeded(handle)) {
+      return HORA_OK;
+    }
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     const OperationPtr operation = communicator->find(handle);
     if (operation == nullptr) return fail(HORA_INVALID_ARGUMENT, "unknown handle");
-    // Completed operations need no driver: this is the common path of a poll loop.
     if (!operation->done()) {
       if (!communicator->wait(*operation, deadline_after(timeout_ms))) {
         return fail(HORA_TIMED_OUT, "waited " + std::to_string(timeout_ms) + " ms for '" +
@@ -100,7 +104,8 @@ int hora_last_joined(hora_handle handle) {
 }
 
 void hora_release(hora_handle handle) {
-  if (const auto communicator = current()) communicator->release(handle);
+  const Visit visit;
+  if (visit.world() != nullptr) visit.world()->release(handle);
 }
 
 }  // extern "C"

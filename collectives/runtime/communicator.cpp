@@ -370,6 +370,12 @@ OperationPtr Communicator::find(hora_handle handle) const {
   return handles_.find(handle);
 }
 
+bool Communicator::succeeded(hora_handle handle) const {
+  const std::lock_guard<std::mutex> lock(handles_mutex_);
+  const OperationPtr* const operation = handles_.look_at(handle);
+  return operation != nullptr && (*operation)->done() && (*operation)->status == HORA_OK;
+}
+
 void Communicator::release(hora_handle handle) {
   OperationPtr released;  // destroyed outside the lock
   const std::lock_guard<std::mutex> lock(handles_mutex_);

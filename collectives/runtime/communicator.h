@@ -57,6 +57,8 @@ class Communicator {
   Outcome submit(std::span<const hora_request> requests, hora_handle* handles);
   // Null for an unknown handle.
   OperationPtr find(hora_handle handle) const;
+  // Whether it is done, without an error.
+  bool succeeded(hora_handle handle) const;
   void release(hora_handle handle);
   // True when done; false when the deadline came first. Drives the runtime meanwhile.
   bool wait(Operation& operation, Deadline deadline);

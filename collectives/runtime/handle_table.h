@@ -42,8 +42,13 @@ class HandleTable {
 
   // Null for an unknown handle.
   OperationPtr find(hora_handle handle) const {
+    const OperationPtr* const found = look_at(handle);
+    return found == nullptr ? nullptr : *found;
+  }
+  // As find(), without a share in it.
+  const OperationPtr* look_at(hora_handle handle) const {
     const std::size_t at = place_of(handle);
-    return at < places_.size() ? places_[at].operation : nullptr;
+    return at < places_.size() ? &places_[at].operation : nullptr;
   }
 
   OperationPtr take(hora_handle handle) {

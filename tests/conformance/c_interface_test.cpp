@@ -3,10 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hora/hora.h"
@@ -102,6 +104,39 @@ TEST_CASE("hora.h: a handle of a world that was left is none of the next one") {
           if (hora_wait(old, -1) != HORA_INVALID_ARGUMENT || !says("unknown handle")) return 3;
           hora_release(old);
           return hora_wait(fresh, -1) == HORA_OK ? 0 : 4;
+        }) == 0);
+}
+
+TEST_CASE("hora.h: threads that call while the world ends are refused, and come to no harm") {
+  CHECK(exit_code_of([] {
+          std::atomic<bool> over{false};
+          std::atomic<int> wrong{0};
+          std::vector<std::thread> threads;
+          for (int thread = 0; thread < 3; ++thread) {
+            threads.emplace_back([&, thread] {
+              std::vector<float> data(10, 1);
+              const auto count = static_cast<std::int64_t>(data.size());
+              const std::string name = "sum." + std::to_string(thread);
+              const hora_request request = sum_of(data, count, name.c_str());
+              while (!over) {
+                hora_handle handle = 0;
+                if (hora_submit(&request, 1, &handle) != HORA_OK) continue;
+                const hora_status status = hora_wait(handle, -1);
+                // The handle of a world that has ended is unknown.
+                if (status != HORA_OK && status != HORA_ABORTED && status != HORA_NOT_INITIALIZED &&
+                    status != HORA_INVALID_ARGUMENT) {
+                  ++wrong;
+                }
+                hora_release(handle);
+              }
+            });
+          }
+          for (int round = 0; round < 20; ++round) {
+            if (hora_init(nullptr) != HORA_OK || hora_shutdown() != HORA_OK) ++wrong;
+          }
+          over = true;
+          for (std::thread& each : threads) each.join();
+          return wrong.load();
         }) == 0);
 }
 
