@@ -97,6 +97,7 @@ void Coordinator::add(int rank, Request request, TimePoint now) {
   if (found == sets_.end()) return;
   Set& set = found->second;
   if (set.index_of[static_cast<std::size_t>(rank)] < 0) return;
+  take_apart(set);
   // A count assumes that no rank has joined, so turn all counts into entries first.
   if (request.action == Action::kJoin) {
     spell_all_out(set);
@@ -338,6 +339,13 @@ std::optional<Coordinator::TimePoint> Coordinator::wait_for_more(TimePoint now,
     on_their_way = on_their_way || set.entries.size() > set.ready.size() ||
                    set.counts.size() > set.ready_counts.size();
     ready += set.ready.size() + set.ready_counts.size();
+    if (set.together.count.order != 0) {
+      if (set.together.sequence->reduced_bytes < 0) return std::nullopt;
+      bytes += set.together.sequence->reduced_bytes;
+      ++ready;
+    }
+    on_their_way =
+        on_their_way || (set.together.sequence != nullptr && set.together.count.order == 0);
     // An error gains nothing by waiting, nor does anything but a reduction.
     if (!set.broken_groups.empty() || !set.broken_sets.empty()) return std::nullopt;
     for (const std::string& key : set.ready) {
@@ -371,6 +379,7 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
     const auto found = sets_.find(id);
     if (found == sets_.end()) continue;  // one of the world's responses removed it
     Set& set = found->second;
+    if (set.together.count.order != 0) take_apart(set);
     end_broken_groups(set);
     end_broken_sets(set);
     for (const std::uint64_t number : set.ready_counts) {
@@ -414,7 +423,8 @@ void Coordinator::asked_by_all(const Request& request, TimePoint when) {
 
 bool Coordinator::anything_waiting() const {
   return std::any_of(sets_.begin(), sets_.end(), [](const auto& each) {
-    return !each.second.entries.empty() || !each.second.counts.empty();
+    const Set& set = each.second;
+    return !set.entries.empty() || !set.counts.empty() || set.together.sequence != nullptr;
   });
 }
 
@@ -429,14 +439,18 @@ std::vector<Coordinator::Waiting> Coordinator::waiting() const {
       }
       result.push_back(std::move(waiting));
     }
-    set.counts.each([&, id = id, &set = set](const Count& count) {
-      const Request& known = count.known->agreed;
+    const auto add = [&, id = id, &set = set](const Request& known, const Count& count) {
       Waiting waiting{known.action, id, known.name, count.since, {}};
       for (std::size_t i = 0; i < set.ranks.size(); ++i) {
         if (!count.has(i)) waiting.missing.push_back(set.ranks[i]);
       }
       result.push_back(std::move(waiting));
-    });
+    };
+    set.counts.each([&](const Count& count) { add(count.known->agreed, count); });
+    if (set.together.sequence == nullptr) continue;
+    for (const Response* each : set.together.sequence->responses) {
+      add(each->agreed, set.together.count);
+    }
   }
   std::sort(result.begin(), result.end(),
             [](const Waiting& a, const Waiting& b) { return a.since < b.since; });

@@ -17,6 +17,7 @@
 
 #include "collectives/negotiation/probe_table.h"
 #include "collectives/negotiation/request.h"
+#include "collectives/negotiation/sequence.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives {
@@ -38,6 +39,9 @@ class Coordinator {
   // by number, the table only counts them: they cannot disagree. False when the rank had no part in
   // `known`. `known` must stay valid until spell_out().
   bool add_known(int rank, std::uint64_t number, const Response& known, TimePoint now);
+  // As add_known() for each of these, at once. False: it is to be done so. While all ranks ask for
+  // this alone, the sequence is counted as a whole.
+  bool add_together(int rank, const SequencePtr& sequence, TimePoint now);
   // Makes the number meaningless, or prepares for a request of the same name in full, which the
   // caller adds next: whoever has asked by the number counts as having asked in full.
   void spell_out(std::int32_t set, std::uint64_t number);
@@ -55,6 +59,10 @@ class Coordinator {
   // What has become ready since the last call: larger priorities first, otherwise in the order of
   // readiness.
   std::vector<Ready> take_ready();
+
+  // The sequence that has become ready as a whole, in place of take_ready(). Null where there is
+  // none, or something else as well.
+  SequencePtr take_ready_together();
 
   // Until when ready responses may wait for others, to run in one step; nothing: take them now.
   // Only reductions of less than `enough_bytes` together wait, no longer than `at_most`, and only
@@ -116,6 +124,11 @@ class Coordinator {
     bool arrive(std::size_t index);
     bool has(std::size_t index) const;
   };
+  // A sequence that some ranks have asked for, or all, and nothing else; null: none.
+  struct Together {
+    SequencePtr sequence;
+    Count count;  // of the ranks; its number means nothing
+  };
   struct Group {
     int expected = 0;                // members
     std::vector<std::string> ready;  // members that every rank has asked for
@@ -125,6 +138,7 @@ class Coordinator {
     std::vector<int> index_of;  // global rank -> set index, -1
     std::unordered_map<std::string, Entry> entries;
     ProbeTable<Count> counts;  // by number; none of a name in entries, none while a rank has joined
+    Together together;         // entries and counts are empty as long as there is one
     std::vector<std::uint64_t> ready_counts;  // numbers, in the order of readiness
     std::unordered_map<std::string, Group> groups;
     std::vector<char> joined;  // by set index
@@ -154,6 +168,9 @@ class Coordinator {
   void end_waiting(Set& set, const std::string& key, const std::string& mismatch);
   void join(Set& set, std::int32_t id, int rank);
   void add_in_full(Set& set, int rank, Request request, TimePoint now);
+  bool count_known(Set& set, std::size_t index, std::uint64_t number, const Response& known,
+                   TimePoint now);
+  void take_apart(Set& set);
   void spell_out(Set& set, const Count& count);
   void spell_all_out(Set& set);
   Response conclude(std::int32_t id, Entry entry);

@@ -35,16 +35,22 @@ bool Coordinator::add_known(int rank, std::uint64_t number, const Response& know
   Set& set = found->second;
   const int index = set.index_of[static_cast<std::size_t>(rank)];
   if (index < 0) return false;
+  take_apart(set);
+  last_asked_[static_cast<std::size_t>(rank)].note(known.agreed, now);
+  return count_known(set, static_cast<std::size_t>(index), number, known, now);
+}
+
+bool Coordinator::count_known(Set& set, std::size_t index, std::uint64_t number,
+                              const Response& known, TimePoint now) {
   // Counting does not cover groups, which become ready together, nor ranks that have joined; and
   // one name must not be counted and have an entry at the same time.
   if (set.joined_count > 0 || !known.agreed.group.empty() ||
       (!set.entries.empty() && set.entries.count(known.agreed.name) != 0)) {
-    auto request = request_of(known, index);
+    auto request = request_of(known, static_cast<int>(index));
     if (!request) return false;
-    add(rank, std::move(*request), now);
+    add_in_full(set, set.ranks[index], std::move(*request), now);
     return true;
   }
-  last_asked_[static_cast<std::size_t>(rank)].note(known.agreed, now);
   Count* count = find_count(set.counts, number);
   if (count == nullptr) {
     Count fresh;
@@ -53,12 +59,66 @@ bool Coordinator::add_known(int rank, std::uint64_t number, const Response& know
     fresh.since = now;
     count = &set.counts.insert(number, std::move(fresh));
   }
-  if (count->arrive(static_cast<std::size_t>(index)) &&
-      count->arrived == static_cast<int>(set.ranks.size())) {
+  if (count->arrive(index) && count->arrived == static_cast<int>(set.ranks.size())) {
     count->order = ++next_order_;
     set.ready_counts.push_back(number);
   }
   return true;
+}
+
+bool Coordinator::add_together(int rank, const SequencePtr& sequence, TimePoint now) {
+  const auto found = sets_.find(sequence->process_set);
+  if (found == sets_.end()) return false;
+  Set& set = found->second;
+  const int index = set.index_of[static_cast<std::size_t>(rank)];
+  Together& together = set.together;
+  // Whatever else there is may concern one of its members, and a rank that has joined takes part in
+  // each as it is at that moment.
+  if (index < 0 || set.joined_count > 0 || !set.entries.empty() || !set.counts.empty() ||
+      (together.sequence != nullptr && together.sequence != sequence)) {
+    return false;
+  }
+  if (together.sequence == nullptr) {
+    together.sequence = sequence;
+    together.count.since = now;
+  }
+  last_asked_[static_cast<std::size_t>(rank)].note(sequence->responses.back()->agreed, now);
+  if (together.count.arrive(static_cast<std::size_t>(index)) &&
+      together.count.arrived == static_cast<int>(set.ranks.size())) {
+    together.count.order = ++next_order_;
+  }
+  return true;
+}
+
+SequencePtr Coordinator::take_ready_together() {
+  Set* its_set = nullptr;
+  if (!immediate_.empty()) return nullptr;
+  for (auto& [id, set] : sets_) {
+    if (!set.ready.empty() || !set.ready_counts.empty() || !set.broken_groups.empty() ||
+        !set.broken_sets.empty()) {
+      return nullptr;
+    }
+    if (set.together.count.order == 0) continue;
+    if (its_set != nullptr) return nullptr;
+    its_set = &set;
+  }
+  if (its_set == nullptr) return nullptr;
+  waiting_since_.reset();
+  return std::exchange(its_set->together, {}).sequence;
+}
+
+// From here on as if its members had been asked for one by one, in the order of the list, by each
+// rank that has asked for the list. If all had, all members are ready in that order.
+void Coordinator::take_apart(Set& set) {
+  if (set.together.sequence == nullptr) return;
+  const Together before = std::exchange(set.together, {});
+  const Sequence& sequence = *before.sequence;
+  for (std::size_t index = 0; index < set.ranks.size(); ++index) {
+    if (!before.count.has(index)) continue;
+    for (std::size_t i = 0; i < sequence.numbers.size(); ++i) {
+      count_known(set, index, sequence.numbers[i], *sequence.responses[i], before.count.since);
+    }
+  }
 }
 
 // Adds every counted rank's request in full, as if it had come that way at count.since.
@@ -74,6 +134,7 @@ void Coordinator::spell_out(std::int32_t id, std::uint64_t number) {
   const auto found = sets_.find(id);
   if (found == sets_.end()) return;
   Set& set = found->second;
+  take_apart(set);
   if (find_count(set.counts, number) == nullptr) return;
   const Count count = set.counts.take(number, is_number(number));
   // It may be ready already: then the entry becomes ready at once.

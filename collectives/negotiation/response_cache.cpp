@@ -55,8 +55,15 @@ void ResponseCache::learn_again(CacheId id, const Request* mine) {
   if (place == nullptr) return;
   // A use moves the entry to the front, the end that is evicted last.
   entries_.splice(entries_.begin(), entries_, *place);
+  ++learned_;
   // The rank's own request may differ from the last one in what ranks need not agree on.
   if (mine != nullptr) entries_.front().mine = *mine;
+}
+
+void ResponseCache::learn_again(std::span<const CacheId> ids, std::uint64_t before) {
+  // Nothing else has been used since: they are at the front, in this order.
+  if (learned_ == before) return;
+  for (const CacheId id : ids) learn_again(id, nullptr);
 }
 
 void ResponseCache::learn(const Response& response, const Request* mine,
@@ -66,6 +73,7 @@ void ResponseCache::learn(const Response& response, const Request* mine,
   if (const auto before = names_.find(response.agreed.name); before != names_.end()) {
     forget(before->second, forgetting);
   }
+  ++learned_;
   entries_.push_front({next_id_++, response, mine == nullptr ? Request{} : *mine, mine != nullptr});
   names_[response.agreed.name] = entries_.begin();
   ids_.insert(entries_.front().id, entries_.begin());
@@ -75,6 +83,7 @@ void ResponseCache::learn(const Response& response, const Request* mine,
 
 void ResponseCache::forget(Place place, const Forgetting& forgetting) {
   if (forgetting) forgetting(place->id);
+  ++forgotten_count_;
   names_.erase(place->response.agreed.name);
   ids_.take(place->id, [&](const Place& each) { return each == place; });
   forgotten_.splice(forgotten_.begin(), entries_, place);

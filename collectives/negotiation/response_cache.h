@@ -11,6 +11,7 @@
 #include <functional>
 #include <list>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 
@@ -46,7 +47,14 @@ class ResponseCache {
   using Forgetting = std::function<void(CacheId)>;
   void learn(const Response& response, const Request* mine, const Forgetting& forgetting = nullptr);
 
+  // As learn_again() for each of these; `before`: what learned() was after the last time.
+  void learn_again(std::span<const CacheId> ids, std::uint64_t before);
+
   std::size_t size() const { return entries_.size(); }
+  // How often it has learned, and how many numbers have become invalid: as long as these are the
+  // same, so is the order of its entries, or the meaning of its numbers.
+  std::uint64_t learned() const { return learned_; }
+  std::uint64_t forgotten() const { return forgotten_count_; }
 
  private:
   struct Entry {
@@ -63,6 +71,8 @@ class ResponseCache {
 
   std::size_t capacity_;
   CacheId next_id_ = 1;
+  std::uint64_t learned_ = 0;
+  std::uint64_t forgotten_count_ = 0;
   std::list<Entry> entries_;  // most recently used first
   std::list<Entry> forgotten_;
   std::unordered_map<std::string, Place> names_;

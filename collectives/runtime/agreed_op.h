@@ -23,7 +23,7 @@ struct AgreedOp {
 // This rank's operation is pending no more. Null when it takes no part.
 inline OperationPtr take_pending(ProcessSet& set, const AgreedOp& each) {
   if (each.response->agreed.action == Action::kJoin) return std::exchange(set.joining, nullptr);
-  return each.mine == nullptr ? nullptr : set.take_pending(*each.mine);
+  return each.mine == nullptr ? nullptr : set.pending.take(*each.mine);
 }
 
 }  // namespace hora::collectives

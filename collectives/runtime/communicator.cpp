@@ -217,6 +217,7 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
   if (requests.empty() || handles == nullptr) {
     return {HORA_INVALID_ARGUMENT, "hora_submit needs at least one request and room for handles"};
   }
+  if (submit_again(requests, handles)) return {};
   if (requests.size() == 1) {
     const auto operation = operation_for(requests.front());
     return operation ? hand_over({&*operation, 1}, handles) : from_error(operation.error());
@@ -240,6 +241,19 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
     operation->request.group_size = static_cast<std::int32_t>(operations.size());
   }
   return hand_over(operations, handles);
+}
+
+// As the last time, in everything but the memory. False: as if it had not been tried.
+bool Communicator::submit_again(std::span<const hora_request> requests, hora_handle* handles) {
+  const auto hand_out = [&](std::span<const OperationPtr> operations) {
+    const std::lock_guard<std::mutex> lock(handles_mutex_);
+    for (const OperationPtr& operation : operations) {
+      *handles++ = operation->handle = handles_.add(operation);
+    }
+  };
+  const RequestQueue::Push how =
+      engine_->queue().push_again(requests, recorder_.wants_all(), hand_out);
+  return how != RequestQueue::Push::kNotAgain && outcome_of(how, {}).status == HORA_OK;
 }
 
 Result<OperationPtr> Communicator::operation_for(const hora_request& request) const {
@@ -289,7 +303,13 @@ Outcome Communicator::enqueue(std::span<const OperationPtr> operations) {
 
 Outcome Communicator::push(std::span<const OperationPtr> operations) {
   std::string detail;
-  switch (engine_->queue().push(operations, detail)) {
+  const RequestQueue::Push how = engine_->queue().push(operations, detail);
+  return outcome_of(how, detail);
+}
+
+// Of what has been pushed; tells the driver.
+Outcome Communicator::outcome_of(RequestQueue::Push how, const std::string& detail) {
+  switch (how) {
     case RequestQueue::Push::kQueuedAlone:
       driver_->submitted(true, true);
       return {};
@@ -305,6 +325,8 @@ Outcome Communicator::push(std::span<const OperationPtr> operations) {
                   "' is already in flight; wait for it, or use another name"};
     case RequestQueue::Push::kClosed:
       return {HORA_ABORTED, detail};
+    case RequestQueue::Push::kNotAgain:
+      break;
   }
   return {HORA_INTERNAL, "unreachable"};
 }

@@ -89,6 +89,8 @@ class Communicator {
   Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles);
   Outcome enqueue(std::span<const OperationPtr> operations);
   Outcome push(std::span<const OperationPtr> operations);
+  bool submit_again(std::span<const hora_request> requests, hora_handle* handles);
+  Outcome outcome_of(RequestQueue::Push how, const std::string& detail);
   Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
   void name_unnamed(Operation& operation);
   std::uint64_t own_process_sets() const;  // as FlightRecorder has them

@@ -96,12 +96,14 @@ bool Driver::may_take() {
 }
 
 void Driver::submitted(bool first, bool alone) {
+  // Whoever submitted the first has seen to it that what waits is taken, this as well.
+  if (!first) return;
   // Between the push and all looks below. Either the driving or dozing thread sees the queue, or
   // this thread sees that callers no longer wait, or that it drives or dozes. The queue's mutex is
   // not enough: its release may let a later load overtake the push, other than on x86-64.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!callers_wait_.load(std::memory_order_seq_cst)) {
-    if (first) engine_.wake();
+    engine_.wake();
     return;
   }
   if (caller_drives_.load(std::memory_order_relaxed)

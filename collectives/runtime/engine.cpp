@@ -184,6 +184,10 @@ bool Engine::take_submissions() {
 // Rank 0. Returns whether there was anything to do.
 bool Engine::coordinate() {
   if (!world_.coordinates()) return false;
+  if (const SequencePtr sequence = negotiator_.take_ready_together()) {
+    carry_out(*sequence);
+    return true;
+  }
   const std::vector<AgreedOp> list = negotiator_.take_ready();
   if (list.empty()) return false;
   carry_out(list);
@@ -197,11 +201,11 @@ void Engine::update_watchdog() {
   if (fast_path_.operation() != nullptr) return stalls_.waits_in(0);
   // Operations of several sets may be in flight; the first set found stands for all.
   const auto waits = [](const auto& set) {
-    return set.second->pending.size() > 0 || set.second->joining != nullptr;
+    return !set.second->pending.empty() || set.second->joining != nullptr;
   };
   const auto found = std::find_if(sets_.begin(), sets_.end(), waits);
   if (found == sets_.end()) return stalls_.waits_in(Wait::kNowhere);
-  if (found->second->pending.size() > 0) return stalls_.waits_in(found->first);
+  if (!found->second->pending.empty()) return stalls_.waits_in(found->first);
   // A rank that has joined waits for all others, although none has submitted anything. The number
   // differs from those of steps, which count from 1.
   stalls_.in_step(UINT64_MAX - static_cast<std::uint64_t>(found->first), found->first,
@@ -220,6 +224,9 @@ void Engine::handle(Incoming incoming) {
       well_formed = negotiator_.handle_requests(incoming.rank, payload);
       break;
     case ControlMessage::kResponses:
+      if (const SequencePtr sequence = negotiator_.answered_together(payload)) {
+        return carry_out(*sequence);
+      }
       if (const auto list = negotiator_.handle_responses(payload)) return carry_out(*list);
       return shutdown_.give_up("rank 0 sent a malformed response");
     case ControlMessage::kInFull:
@@ -255,23 +262,46 @@ void Engine::carry_out(const std::vector<AgreedOp>& list) {
   for (const AgreedOp& each : list) responses.push_back(each.response);
   // Before anything runs: the timeline shows the agreement even if the step then blocks.
   observer_.agreed(responses, Clock::now());
-  const auto threshold_of = [this](std::int32_t id) {
-    // Which operations share a step depends on their timing. In deterministic mode, that must not
-    // change the order of additions.
-    const ProcessSet* const set = sets_.find(id);
-    const bool may_fuse = !world_.agreed().deterministic || (set != nullptr && set->keeps_order);
-    return may_fuse ? tuner_.parameters().fusion_threshold_bytes : 0;
-  };
   std::vector<const AgreedOp*> chosen;
-  // Every rank computes the same plan from the same list, so fused steps agree without a message.
-  // Rank 0's choice, so that all ranks make the same plan.
-  const Groups groups = world_.agreed().group_fusion ? Groups::kMixed : Groups::kApart;
-  for (const auto& step : plan_fusion(responses, threshold_of, groups)) {
+  for (const auto& step : plan_steps(responses)) {
     if (ended()) return;
     chosen.clear();
     for (std::size_t index : step) chosen.push_back(&list[index]);
     run_step(chosen);
   }
+}
+
+// Every rank computes the same plan from the same list, so fused steps agree without a message.
+std::vector<std::vector<std::size_t>> Engine::plan_steps(
+    const std::vector<const Response*>& responses) const {
+  // Rank 0's choice, so that all ranks make the same plan.
+  const Groups groups = world_.agreed().group_fusion ? Groups::kMixed : Groups::kApart;
+  return plan_fusion(
+      responses, [this](std::int32_t id) { return threshold_of(id); }, groups);
+}
+
+std::int64_t Engine::threshold_of(std::int32_t id) const {
+  // Which operations share a step depends on their timing. In deterministic mode, that must not
+  // change the order of additions.
+  const ProcessSet* const set = sets_.find(id);
+  const bool may_fuse = !world_.agreed().deterministic || (set != nullptr && set->keeps_order);
+  return may_fuse ? tuner_.parameters().fusion_threshold_bytes : 0;
+}
+
+// Some ranks carry out the sequence, others its members, whatever each has been doing since it
+// asked for them: the plan depends on the responses alone, so the steps are the same.
+void Engine::carry_out(Sequence& sequence) {
+  ProcessSet& set = *sets_.find(sequence.process_set);
+  if (const std::int64_t threshold = threshold_of(set.id); sequence.threshold_bytes != threshold) {
+    sequence.one_step = plan_steps(sequence.responses).size() == 1;
+    sequence.threshold_bytes = threshold;
+  }
+  // While one of several steps runs, the operations of the later ones are pending.
+  if (!sequence.one_step || set.pending.together().get() != &sequence) {
+    return carry_out(negotiator_.members(sequence));
+  }
+  observer_.agreed(sequence.responses, Clock::now());
+  steps_.run(set, sequence.responses, set.pending.take_together());
 }
 
 void Engine::run_step(const std::vector<const AgreedOp*>& step) {
@@ -353,7 +383,7 @@ void Engine::fail_operations(const std::string& text) {
     for (OperationPtr& operation : set->pending.take_all()) open.push_back(std::move(operation));
     if (set->joining) open.push_back(std::exchange(set->joining, nullptr));
   }
-  queue_.finish(open, HORA_ABORTED, text);
+  queue_.finish(std::move(open), HORA_ABORTED, text);
 }
 
 }  // namespace hora::collectives

@@ -89,6 +89,10 @@ class Engine {
   void update_watchdog();
   void handle(Incoming incoming);
   void carry_out(const std::vector<AgreedOp>& list);
+  void carry_out(Sequence& sequence);
+  std::vector<std::vector<std::size_t>> plan_steps(
+      const std::vector<const Response*>& responses) const;
+  std::int64_t threshold_of(std::int32_t set) const;
   void run_step(const std::vector<const AgreedOp*>& step);
   void leave(const Response& response);
   void add_set(const Response& response, const OperationPtr& operation);

@@ -32,20 +32,37 @@ AgreedOp Negotiator::agreed_op(const Response* known, std::unique_ptr<Response> 
   const Response* const response = known != nullptr ? known : made.get();
   const Request& agreed = response->agreed;
   const std::uint64_t hash = name_hash(agreed.process_set, agreed.name);
-  const ProcessSet* const set = links_.sets.find(agreed.process_set);
+  ProcessSet* const set = links_.sets.find(agreed.process_set);
   // Looked up once, here: fusion, execution and the cache all ask for it.
-  const Operation* const mine = set == nullptr ? nullptr : set->find_pending(hash, agreed.name);
+  const Operation* const mine = set == nullptr ? nullptr : set->pending.find(hash, agreed.name);
   return {response, std::move(made), number, hash, mine};
 }
 
+namespace {
+
+// 0: rank 0 has to be asked in full.
+CacheId number_of(const ResponseCache& cache, const Operation& operation) {
+  // A number never means anything else: a request that is submitted once more has the same one.
+  if (cache.response_of(operation.asked_as) != nullptr) return operation.asked_as;
+  // The record of the name remembers the last number, so a repeated tensor is found without
+  // comparing shapes first.
+  return operation.record->number = cache.find(operation.request, operation.record->number);
+}
+
+}  // namespace
+
 void Negotiator::ask(std::span<OperationPtr> operations, bool taken_before) {
+  if (ask_together(operations)) return;
   const auto now = Clock::now();
   ItemWriter wishes;
   ProcessSet* last = nullptr;
+  std::vector<CacheId> numbers;  // as long as all are of one set
+  numbers.reserve(operations.size());
   for (OperationPtr& operation : operations) {
     const Request& request = operation->request;
     // Operations come in long runs of one set; this saves the look-up for all but the first.
     if (last == nullptr || last->id != request.process_set) {
+      numbers.clear();
       last = links_.sets.find(request.process_set);
       if (last == nullptr) {  // removed while the operation was on its way
         links_.queue.finish(operation, HORA_ABORTED, "the process set was removed");
@@ -54,10 +71,7 @@ void Negotiator::ask(std::span<OperationPtr> operations, bool taken_before) {
     }
     ProcessSet& set = *last;
     if (!taken_before) links_.observer.taken(request, operation->submitted);
-    // The record of the name remembers the last number, so a repeated tensor is found without
-    // comparing shapes first.
-    operation->asked_as = set.cache.find(request, operation->record->number);
-    operation->record->number = operation->asked_as;
+    operation->asked_as = number_of(set.cache, *operation);
     // Rank 0 asks itself without a message.
     if (coordinator_) {
       if (!taken_before) links_.observer.arrived(0, request);
@@ -71,17 +85,63 @@ void Negotiator::ask(std::span<OperationPtr> operations, bool taken_before) {
     } else {
       encode_request(wishes.in_full(), request);
     }
+    if (operation->asked_as != 0) numbers.push_back(operation->asked_as);
     // A join waits beside the others: it completes only when all ranks have joined, and must not be
     // found by name.
     if (request.action == Action::kJoin) {
       set.joining = std::move(operation);
     } else {
-      set.add_pending(std::move(operation));
+      set.pending.add(std::move(operation));
     }
+  }
+  if (last != nullptr && numbers.size() == operations.size()) {
+    sequences_.keep(last->id, std::move(numbers), last->cache);
   }
   if (!wishes.empty()) {
     links_.mailbox.channel().send(0, control_message(ControlMessage::kRequests, wishes.take()));
   }
+}
+
+// Whether the numbers of the sequence still mean what they did.
+bool Negotiator::holds(const Sequence& sequence) const {
+  const ProcessSet* const set = links_.sets.find(sequence.process_set);
+  return set != nullptr && set->cache.forgotten() == sequence.forgotten;
+}
+
+// All at once, if they were asked for in this order before. False: one by one.
+bool Negotiator::ask_together(std::span<OperationPtr> operations) {
+  if (operations.size() < Sequences::kShortest || links_.observer.wants_all()) return false;
+  const Operation& first = *operations.front();
+  const SequencePtr& sequence =
+      sequences_.find(first.request.process_set, first.asked_as, operations.size());
+  if (sequence == nullptr || !holds(*sequence)) return false;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    // The number of a request that is submitted once more: by which it was asked for before.
+    if (operations[i]->asked_as != sequence->numbers[i] ||
+        operations[i]->request.process_set != sequence->process_set) {
+      return false;
+    }
+  }
+  ProcessSet& set = *links_.sets.find(sequence->process_set);
+  if (!set.pending.empty()) return false;
+  if (coordinator_) {
+    if (!coordinator_->add_together(0, sequence, Clock::now())) return false;
+  } else {
+    links_.mailbox.channel().send(0, control_message(ControlMessage::kRequests, sequence->message));
+  }
+  const std::size_t last = std::min(operations.size(), Observer::kLastTaken);
+  for (const OperationPtr& each : operations.last(last)) {
+    links_.observer.taken(each->request, each->submitted);
+  }
+  set.pending.add_together(operations, sequence);
+  return true;
+}
+
+// Rank 0: that rank asks for a sequence that this rank asks for, too. False: look at each item.
+bool Negotiator::add_together(int rank, std::string_view bytes, Clock::time_point now) {
+  const SequencePtr& sequence = sequences_.find(bytes);
+  return sequence != nullptr && holds(*sequence) && !links_.observer.wants_all() &&
+         coordinator_->add_together(rank, sequence, now);
 }
 
 // Rank 0.
@@ -96,6 +156,7 @@ void Negotiator::add_in_full(int rank, const ProcessSet& set, Request request,
 
 bool Negotiator::handle_requests(int rank, std::string_view bytes) {
   const auto now = Clock::now();
+  if (coordinator_ && add_together(rank, bytes, now)) return true;
   ItemReader in(bytes);
   while (coordinator_) {
     const ItemReader::Next next = in.next();
@@ -184,6 +245,41 @@ std::vector<AgreedOp> Negotiator::take_ready() {
   return list;
 }
 
+SequencePtr Negotiator::take_ready_together() {
+  // While rank 0 searches for parameters, it measures each reduction.
+  if (!coordinator_ || links_.tuner.searching() || wait_for_more()) return nullptr;
+  SequencePtr sequence = coordinator_->take_ready_together();
+  if (sequence == nullptr) return nullptr;
+  ProcessSet& set = *links_.sets.find(sequence->process_set);
+  set.cache.learn_again(sequence->numbers, sequence->learned);
+  sequence->learned = set.cache.learned();
+  if (links_.world.settings.size == 1) return sequence;
+  std::vector<std::int32_t> others = set.ranks;
+  std::erase(others, 0);
+  send_responses(others, sequence->message);
+  flush();
+  return sequence;
+}
+
+SequencePtr Negotiator::answered_together(std::string_view bytes) {
+  const SequencePtr& sequence = sequences_.find(bytes);
+  if (sequence == nullptr || !holds(*sequence)) return nullptr;
+  ProcessSet& set = *links_.sets.find(sequence->process_set);
+  if (set.pending.together() != sequence) return nullptr;
+  set.cache.learn_again(sequence->numbers, sequence->learned);
+  sequence->learned = set.cache.learned();
+  return sequence;
+}
+
+std::vector<AgreedOp> Negotiator::members(const Sequence& sequence) const {
+  std::vector<AgreedOp> list;
+  list.reserve(sequence.numbers.size());
+  for (std::size_t i = 0; i < sequence.numbers.size(); ++i) {
+    list.push_back(agreed_op(sequence.responses[i], nullptr, sequence.numbers[i]));
+  }
+  return list;
+}
+
 // Adds the coordinator's own column to the response of an alltoall.
 void Negotiator::take_own_column(AgreedOp& each) {
   if (each.response->all_splits.empty()) return;
@@ -223,6 +319,10 @@ void Negotiator::announce(std::vector<AgreedOp>& list) {
     }
     for (const auto& [bytes, ranks] : by_bytes) send_responses(ranks, bytes);
   }
+  flush();
+}
+
+void Negotiator::flush() {
   // A rank that does not read is slow, not lost, unless the watchdog reports it.
   while (!links_.mailbox.channel().flush(-1, Clock::now() + kLookOften) &&
          links_.interruption.silent_ranks().empty() && !links_.interruption.stop_reason()) {

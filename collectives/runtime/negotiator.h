@@ -14,6 +14,7 @@
 
 #include "collectives/negotiation/coordinator.h"
 #include "collectives/negotiation/item_list.h"
+#include "collectives/negotiation/sequence.h"
 #include "collectives/runtime/agreed_op.h"
 #include "collectives/runtime/interruption.h"
 #include "collectives/runtime/mailbox.h"
@@ -43,6 +44,11 @@ class Negotiator {
   // Rank 0: what has become ready, after all others have been told. Empty: nothing, or it waits for
   // more until gathering_until().
   std::vector<AgreedOp> take_ready();
+  // The sequence that is all that has become ready, after all others have been told; null: take
+  // what is ready.
+  SequencePtr take_ready_together();
+  // All of a sequence, as take_ready() gives it.
+  std::vector<AgreedOp> members(const Sequence& sequence) const;
   const std::optional<Deadline>& gathering_until() const { return gathering_until_; }
   // Null but on rank 0.
   Coordinator* coordinator() { return coordinator_ ? &*coordinator_ : nullptr; }
@@ -51,12 +57,17 @@ class Negotiator {
   // The messages of the control channel. False, or nothing: it is malformed.
   [[nodiscard]] bool handle_requests(int rank, std::string_view bytes);
   [[nodiscard]] bool handle_in_full(std::string_view bytes);
+  // The sequence that these responses are; null: handle them.
+  SequencePtr answered_together(std::string_view bytes);
   std::optional<std::vector<AgreedOp>> handle_responses(std::string_view bytes);
 
  private:
   AgreedOp agreed_op(const Response* known, std::unique_ptr<Response> made, CacheId number) const;
   void add_in_full(int rank, const ProcessSet& set, Request request, Clock::time_point now);
   void add_by_number(int rank, const Reference& reference, Clock::time_point now);
+  bool ask_together(std::span<OperationPtr> operations);
+  bool add_together(int rank, std::string_view bytes, Clock::time_point now);
+  bool holds(const Sequence& sequence) const;
   bool wait_for_more();
   void take_own_column(AgreedOp& each);
   void announce(std::vector<AgreedOp>& list);
@@ -64,10 +75,12 @@ class Negotiator {
   void learn(ProcessSet& set, AgreedOp& each);
   std::string encode_responses_for(int rank, const std::vector<AgreedOp>& list) const;
   void send_responses(const std::vector<std::int32_t>& ranks, const std::string& bytes) const;
+  void flush();
 
   Links links_;
-  std::optional<Coordinator> coordinator_;   // rank 0
-  std::vector<std::int32_t> others_;         // rank 0: all others
+  std::optional<Coordinator> coordinator_;  // rank 0
+  std::vector<std::int32_t> others_;        // rank 0: all others
+  Sequences sequences_;
   std::optional<Deadline> gathering_until_;  // rank 0: what is ready waits for more
 };
 

@@ -113,7 +113,6 @@ void Operation::reset() {
 
 void Operation::start_again(Clock::time_point now) {
   submitted = now;
-  asked_as = 0;
   status = HORA_OK;
   error.clear();
   // Whoever finished it the last time did that last. Only its wake-up may be on its way still, and

@@ -55,16 +55,7 @@ class ResultBuffer {
   std::unique_ptr<void, FreeResult> data_;
 };
 
-// What the runtime remembers of a name, also between the operations that bear it (request_queue.h).
-struct NameRecord {
-  std::int32_t process_set = 0;
-  std::string name;
-  std::uint64_t hash = 0;
-  bool in_flight = false;    // the queue's
-  int prepared = 0;          // the queue's: how many plans have operations of this name
-  std::uint64_t number = 0;  // of the thread that drives: what the response cache answered last
-};
-
+struct NameRecord;
 class OperationPtr;
 
 struct Operation {
@@ -81,7 +72,8 @@ struct Operation {
   Clock::time_point submitted;
 
   NameRecord* record = nullptr;  // while it is in flight
-  // The runtime's own: the number by which rank 0 was asked for it; 0: in full.
+  // The runtime's own: the number by which rank 0 was asked for it; 0: in full. Of one that is
+  // submitted once more: by which it was asked for the last time.
   std::uint64_t asked_as = 0;
   std::uint64_t barrier = 0;  // the how manieth of its set, from 1
 
@@ -98,7 +90,7 @@ struct Operation {
   void finish(hora_status outcome, std::string_view text);
   // True when done; false when the deadline came first. Deadline::max() waits for ever.
   bool wait(Deadline deadline);
-  // For one that is prepared, and not in flight: it is submitted once more.
+  // For one that is not in flight: the same request is submitted once more.
   void start_again(Clock::time_point now);
 
  private:
@@ -144,6 +136,8 @@ class OperationPtr {
   friend bool operator==(const OperationPtr& each, std::nullptr_t) {
     return each.operation_ == nullptr;
   }
+  // Nobody else has it.
+  bool alone() const { return operation_->owners_.load(std::memory_order_acquire) == 1; }
 
  private:
   friend OperationPtr make_operation();
@@ -153,5 +147,19 @@ class OperationPtr {
 };
 
 OperationPtr make_operation();
+
+// What the runtime remembers of a name, also between the operations that bear it (request_queue.h).
+struct NameRecord {
+  std::int32_t process_set = 0;
+  std::string name;
+  std::uint64_t hash = 0;
+  // The queue's.
+  bool in_flight = false;
+  int prepared = 0;            // how many plans have operations of this name
+  bool seen = false;           // submitted before, other than by a plan
+  OperationPtr operation;      // the last of them, to be submitted once more; null: there was one
+  NameRecord* next = nullptr;  // the name that was submitted after this one, the last time
+  std::uint64_t number = 0;    // of the thread that drives: what the response cache answered last
+};
 
 }  // namespace hora::collectives

@@ -14,6 +14,7 @@
 #include "collectives/backend.h"
 #include "collectives/negotiation/response_cache.h"
 #include "collectives/runtime/operation.h"
+#include "collectives/runtime/pending.h"
 #include "collectives/selection/select.h"
 
 namespace hora::collectives {
@@ -53,25 +54,11 @@ struct ProcessSet {
   bool keeps_order = false;  // each element's sum is the same whatever shares its step
   std::vector<SetBackend> backends;
   SelectionTable table;  // rows of those backends
-  ProbeTable<OperationPtr> pending;
+  Pending pending;
   OperationPtr joining;
   ResponseCache cache;
 
   int size() const { return static_cast<int>(ranks.size()); }
-  // `hash`: name_hash() of the name within this set.
-  Operation* find_pending(std::uint64_t hash, const std::string& name) const {
-    const OperationPtr* found =
-        pending.find(hash, [&](const OperationPtr& each) { return each->request.name == name; });
-    return found == nullptr ? nullptr : found->get();
-  }
-  OperationPtr take_pending(const Operation& operation) {
-    return pending.take(operation.name_hash,
-                        [&](const OperationPtr& each) { return each.get() == &operation; });
-  }
-  void add_pending(OperationPtr operation) {
-    const std::uint64_t hash = operation->name_hash;
-    pending.insert(hash, std::move(operation));
-  }
   // Null when it has none of that id.
   const SetBackend* find_backend(std::string_view backend) const {
     for (const SetBackend& each : backends) {

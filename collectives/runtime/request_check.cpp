@@ -204,7 +204,40 @@ class Check {
   OperationPtr operation_;
 };
 
+bool is_tensor_of(const hora_tensor& tensor, const Request& request) {
+  const auto rank = request.shape.size();
+  return tensor.dtype == request.dtype && tensor.device == request.device &&
+         tensor.ndim == static_cast<std::int32_t>(rank) &&
+         (rank == 0 || (tensor.shape != nullptr &&
+                        std::equal(request.shape.begin(), request.shape.end(), tensor.shape)));
+}
+
+bool is_operation_of(const hora_request& given, const Request& request) {
+  if (given.operation != static_cast<std::int32_t>(request.action)) return false;
+  if (request.action == Action::kBroadcast) return given.root_rank == request.root;
+  // The result of others is the operation's own, and goes with it.
+  return request.action == Action::kAllreduce && given.reduce_op == request.reduce_op &&
+         given.prescale == request.prescale && given.postscale == request.postscale;
+}
+
 }  // namespace
+
+bool repeats(const hora_request& given, const Operation& before) {
+  const Request& request = before.request;
+  // Another set may have been removed in the meantime; a caller of another version has other
+  // fields.
+  if (given.process_set != HORA_GLOBAL_PROCESS_SET || request.process_set != given.process_set ||
+      given.struct_size != sizeof(hora_request) || given.priority != request.priority ||
+      !is_operation_of(given, request) || given.name == nullptr || request.name != given.name) {
+    return false;
+  }
+  const hora_tensor& input = given.input;
+  const hora_tensor& output = given.output;
+  const bool same_shape = output.shape == input.shape && output.ndim == input.ndim &&
+                          output.dtype == input.dtype && output.device == input.device;
+  return is_tensor_of(input, request) && (same_shape || is_tensor_of(output, request)) &&
+         (before.count == 0 || (output.data != nullptr && input.data != nullptr));
+}
 
 Result<OperationPtr> check_request(const hora_request& request,
                                    const std::vector<std::int32_t>& set_ranks) {

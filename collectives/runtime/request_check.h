@@ -13,4 +13,8 @@ namespace hora::collectives {
 Result<OperationPtr> check_request(const hora_request& request,
                                    const std::vector<std::int32_t>& set_ranks);
 
+// Whether check_request() would make of this request what it made `before` of another one, but for
+// the memory and the group. False also where it is not worth knowing.
+bool repeats(const hora_request& request, const Operation& before);
+
 }  // namespace hora::collectives

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,13 +17,15 @@
 
 #include "collectives/negotiation/probe_table.h"
 #include "collectives/runtime/operation.h"
+#include "hora/hora.h"
 
 namespace hora::collectives {
 
 class RequestQueue {
  public:
-  // kQueuedFirst: nothing else was waiting to be taken; kQueuedAlone: nor in flight.
-  enum class Push { kQueued, kQueuedFirst, kQueuedAlone, kDuplicate, kClosed };
+  // kQueuedFirst: nothing else was waiting to be taken; kQueuedAlone: nor in flight. kNotAgain: see
+  // push_again().
+  enum class Push { kQueued, kQueuedFirst, kQueuedAlone, kDuplicate, kClosed, kNotAgain };
 
   // All or none. On kDuplicate `detail` gets the name, on kClosed the reason.
   Push push(std::span<const OperationPtr> operations, std::string& detail) {
@@ -40,13 +43,18 @@ class RequestQueue {
       for (std::size_t j = 0; j < i; ++j) operations[j]->record->in_flight = false;
       return Push::kDuplicate;
     }
-    const bool first = waiting_.empty();
-    in_flight_ += operations.size();
+    for (const OperationPtr& operation : operations) follow(operation);
+    const std::size_t waited = waiting_.size();
     waiting_.insert(waiting_.end(), operations.begin(), operations.end());
-    something_waits_.store(true, std::memory_order_release);
-    if (!first) return Push::kQueued;
-    return in_flight_ == waiting_.size() ? Push::kQueuedAlone : Push::kQueuedFirst;
+    return queued(waited);
   }
+
+  // As push(), for requests that follow each other as they did the last time, with the same fields
+  // but for their memory: the operations of that time are submitted once more, and nothing is
+  // checked, hashed or copied. `hand_out` gives each its handle. kNotAgain: they are to be pushed.
+  // `exact`: each is to bear its own time; otherwise those that wait together may share one.
+  Push push_again(std::span<const hora_request> requests, bool exact,
+                  const std::function<void(std::span<const OperationPtr>)>& hand_out);
 
   // The records of these operations stay, whatever the callers submit, until let_go().
   void prepare(std::span<const OperationPtr> operations) {
@@ -90,15 +98,17 @@ class RequestQueue {
     }
   }
 
-  // Finishes operations that were taken; nulls among them are left out.
-  void finish(std::span<const OperationPtr> operations, hora_status status, std::string_view text) {
+  // Finishes operations that were taken; nulls among them are left out. The list is empty then: who
+  // has seen one finish is to be its last owner, and may submit it once more.
+  void finish(std::vector<OperationPtr> operations, hora_status status, std::string_view text) {
     release_names(operations);
-    for (const OperationPtr& operation : operations) {
-      if (operation != nullptr) operation->finish(status, text);
+    for (OperationPtr& each : operations) {
+      if (const OperationPtr operation = std::move(each)) operation->finish(status, text);
     }
   }
   void finish(const OperationPtr& operation, hora_status status, std::string_view text) {
-    finish({&operation, 1}, status, text);
+    release_names({&operation, 1});
+    if (operation != nullptr) operation->finish(status, text);
   }
 
   // From now on nothing is accepted, for this reason. Answers what was still waiting.
@@ -112,29 +122,15 @@ class RequestQueue {
  private:
   using RecordPtr = std::unique_ptr<NameRecord>;
 
-  NameRecord& record_of(const Operation& operation) {
-    const Request& request = operation.request;
-    const auto same = [&](const RecordPtr& record) {
-      return record->process_set == request.process_set && record->name == request.name;
-    };
-    if (RecordPtr* found = records_.find(operation.name_hash, same)) return **found;
-    if (records_.size() >= keep_) forget_idle_names();
-    auto fresh = std::make_unique<NameRecord>();
-    fresh->process_set = request.process_set;
-    fresh->name = request.name;
-    fresh->hash = operation.name_hash;
-    return *records_.insert(operation.name_hash, std::move(fresh));
-  }
-
-  // Names that do not come again must not stay for ever.
-  void forget_idle_names() {
-    std::vector<RecordPtr> records = records_.take_all();
-    for (RecordPtr& record : records) {
-      if (!record->in_flight && record->prepared == 0) continue;
-      const std::uint64_t hash = record->hash;
-      records_.insert(hash, std::move(record));
-    }
-    keep_ = std::max(kLeastKept, 2 * records_.size());
+  NameRecord& record_of(const Operation& operation);
+  void forget_idle_names();
+  void follow(const OperationPtr& operation);
+  // `waited`: how many waited before what has just been added.
+  Push queued(std::size_t waited) {
+    in_flight_ += waiting_.size() - waited;
+    something_waits_.store(true, std::memory_order_release);
+    if (waited > 0) return Push::kQueued;
+    return in_flight_ == waiting_.size() ? Push::kQueuedAlone : Push::kQueuedFirst;
   }
 
   static constexpr std::size_t kLeastKept = 8192;
@@ -143,6 +139,7 @@ class RequestQueue {
   std::vector<OperationPtr> waiting_;
   ProbeTable<RecordPtr> records_;
   std::size_t keep_ = kLeastKept;
+  NameRecord* last_ = nullptr;  // of what was submitted last; a plan does not count
   std::size_t in_flight_ = 0;
   std::atomic<bool> something_waits_{false};
   bool closed_ = false;

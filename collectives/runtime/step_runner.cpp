@@ -11,23 +11,28 @@ namespace hora::collectives {
 void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) {
   std::vector<const Response*> responses;
   std::vector<OperationPtr> owned;
-  std::vector<Operation*> operations;
   responses.reserve(step.size());
   owned.reserve(step.size());
-  operations.reserve(step.size());
   for (const AgreedOp* each : step) {
     const Response& response = *each->response;
     responses.push_back(&response);
     owned.push_back(take_pending(set, *each));
-    operations.push_back(owned.back().get());
     // A rank that has joined takes part with a stand-in.
     const bool joined = std::count(response.joined.begin(), response.joined.end(), set.index) > 0;
-    if (operations.back() == nullptr && !joined) {
+    if (owned.back() == nullptr && !joined) {
       give_back(set, owned);
       return links_.shutdown.give_up("it was told to run '" + response.agreed.name +
                                      "' but never requested it");
     }
   }
+  run(set, responses, std::move(owned));
+}
+
+void StepRunner::run(ProcessSet& set, const std::vector<const Response*>& responses,
+                     std::vector<OperationPtr> owned) {
+  std::vector<Operation*> operations;
+  operations.reserve(owned.size());
+  for (const OperationPtr& each : owned) operations.push_back(each.get());
   UnderWay fresh{++begun_,
                  &set,
                  std::move(owned),
@@ -37,7 +42,7 @@ void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) 
     links_.pool.warn_once("nccl", detour);
   }
   if (!wait_for_steps(fresh.run.most_under_way())) {
-    return links_.queue.finish(fresh.operations, HORA_ABORTED, links_.shutdown.text());
+    return links_.queue.finish(std::move(fresh.operations), HORA_ABORTED, links_.shutdown.text());
   }
   // Names are copied only while somebody measures.
   if (links_.tuner.searching()) fresh.reductions = Tuner::reductions_of(set, responses);
@@ -97,7 +102,7 @@ bool StepRunner::look() {
 // Returns the operations to their set: the end of the world fails them there.
 void StepRunner::give_back(ProcessSet& set, std::vector<OperationPtr>& operations) {
   for (OperationPtr& operation : operations) {
-    if (operation != nullptr) set.add_pending(std::move(operation));
+    if (operation != nullptr) set.pending.add(std::move(operation));
   }
 }
 
@@ -120,13 +125,13 @@ void StepRunner::end(int place, UnderWay& step) {
     return links_.shutdown.data_plane_failed(step.run.text(), origin);
   }
   if (good && links_.tuner.searching()) links_.tuner.ran(step.reductions, Clock::now());
-  if (good) return links_.queue.finish(step.operations, HORA_OK, {});
+  if (good) return links_.queue.finish(std::move(step.operations), HORA_OK, {});
   std::string text = step.run.text();
   // No backend can run it; which ones were dropped, and why, usually explains that.
   for (const auto& [id, why] : links_.pool.left_out()) {
     text += "\n  " + id + " was left out: " + why;
   }
-  links_.queue.finish(step.operations, HORA_UNSUPPORTED, text);
+  links_.queue.finish(std::move(step.operations), HORA_UNSUPPORTED, text);
 }
 
 // Waits for running steps; their results are discarded.

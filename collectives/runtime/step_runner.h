@@ -40,6 +40,9 @@ class StepRunner {
 
   // Begins the operations of one step, all of this set, and finishes them if they end at once.
   void run(ProcessSet& set, const std::vector<const AgreedOp*>& step);
+  // As this; of this rank's operations, one for each response, null is one of which it has joined.
+  void run(ProcessSet& set, const std::vector<const Response*>& responses,
+           std::vector<OperationPtr> owned);
   bool something_under_way() const { return under_way_count_ > 0; }
   // Something is under way: tells the watchdog where this rank waits.
   void update_watchdog();

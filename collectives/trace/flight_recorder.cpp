@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/trace/observer.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
@@ -23,6 +24,8 @@ using rendezvous::FlightState;
 using rendezvous::kFlightAsked;
 using rendezvous::kFlightPageBytes;
 using rendezvous::kFlightSteps;
+
+static_assert(Observer::kLastTaken >= kFlightAsked);
 
 std::int64_t nanoseconds(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();

@@ -5,6 +5,7 @@
 // blocks. The observer that does nothing is this class itself.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string_view>
 
@@ -17,6 +18,11 @@ namespace hora::collectives {
 class Observer {
  public:
   virtual ~Observer() = default;
+
+  // Whether it wants to be told of every operation. Otherwise, of many that come at once, the last
+  // ones that are taken are enough. Any thread.
+  static constexpr std::size_t kLastTaken = 8;
+  virtual bool wants_all() const noexcept { return false; }
 
   // This rank's operation has left the queue; rank 0 is told next.
   virtual void taken(const Request&, Clock::time_point /*submitted*/) noexcept {}

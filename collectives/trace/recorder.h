@@ -33,6 +33,9 @@ class Recorder final : public Observer {
   void open_ranges() { ranges_ = NvtxRanges::open(); }
 
   FlightRecorder& flight() { return flight_; }
+  bool wants_all() const noexcept override {
+    return ranges_ != nullptr || timeline_.load(std::memory_order_relaxed) != nullptr;
+  }
 
   void taken(const Request& request, Clock::time_point submitted) noexcept override;
   void arrived(int rank, const Request& request) noexcept override;

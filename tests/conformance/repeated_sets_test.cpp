@@ -151,3 +151,53 @@ TEST_CASE("repeated sets: deviations in the middle of a set, and the set again")
   });
   for (const std::string& failure : failures) CHECK(failure == "");
 }
+
+TEST_CASE("repeated sets: groups that come again, beside others and in another order") {
+  WorldOptions options;
+  options.size = kSize;
+  options.backends = GENERATE("", "gloo");
+  options.cache_capacity = GENERATE(20, 1024);
+  CAPTURE(options.cache_capacity, options.backends);
+  const auto failures = run_ranks(options, [](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    for (int number = 0; number < rounds(16); ++number) {
+      const Round round = round_of(number);
+      std::vector<Tensor> tensors;
+      std::vector<std::string> names;
+      for (int tensor = 0; tensor < kTensors; ++tensor) {
+        tensors.emplace_back(HORA_INT32, std::vector<std::int64_t>{rows_of(Round{}, tensor, rank)});
+        fill(tensors.back(), rank, tensor + number);
+        names.push_back("group." + std::to_string(tensor));
+      }
+      const auto request = [&](int tensor) {
+        const auto at = static_cast<std::size_t>(tensor);
+        return reduce_request(names[at].c_str(), tensors[at], tensors[at]);
+      };
+      // Three groups of twelve and four alone; the size of the first changes at times.
+      const int first = round.deviation == Deviation::kOtherShape ? 11 : 12;
+      std::vector<Call> calls;
+      const auto submit = [&](int begin, int end) {
+        std::vector<hora_request> group;
+        for (int tensor = begin; tensor < end; ++tensor) group.push_back(request(tensor));
+        calls.emplace_back(communicator, group);
+      };
+      if (round.deviation == Deviation::kOtherOrder && rank == round.who) submit(24, 36);
+      submit(0, first);
+      submit(first, 24);
+      if (calls.size() == 2) submit(24, 36);
+      for (int tensor = 36; tensor < kTensors; ++tensor) {
+        calls.emplace_back(communicator, request(tensor));
+      }
+      for (Call& each : calls) each.finish();
+      for (int tensor = 0; tensor < kTensors; ++tensor) {
+        const Tensor& result = tensors[static_cast<std::size_t>(tensor)];
+        for (std::int64_t i = 0; i < result.count(); ++i) {
+          const double expected = reduced(HORA_INT32, HORA_SUM, {0, 1, 2, 3}, tensor + number + i);
+          check(result.get(i) == expected,
+                difference("round " + std::to_string(number), i, result.get(i), expected));
+        }
+      }
+    }
+  });
+  for (const std::string& failure : failures) CHECK(failure == "");
+}

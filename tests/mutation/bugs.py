@@ -25,6 +25,7 @@ DOOR, COORD, PLAN = (
     "collectives/negotiation/coordinator.cpp",
     "launcher/plan/plan.cpp",
 )
+COUNTS = "collectives/negotiation/coordinator_counts.cpp"
 CONN, ACCESS = "rendezvous/kv_connection.cpp", "rendezvous/kv_access.cpp"
 EPOCHS = "launcher/elastic/elastic_state.cpp"
 TALK, LIMITS, END = (
@@ -206,6 +207,13 @@ BUGS = [
     ("a tensor runs when most have asked", COORD, "if (entry.arrived + set.joined_count == static_cast<int>(set.ranks.size())) {", "if (entry.arrived + set.joined_count + 1 >= static_cast<int>(set.ranks.size())) {", "collectives_test"),
     ("a mismatch is not seen", COORD, "entry.mismatch = describe_mismatch(entry.first_rank, entry.first, rank, request);", "", "collectives_test"),
     ("a request counts twice", COORD, "if (entry.has_arrived[at]) return;", "", "collectives_test"),
+    ("a sequence is counted beside its members", COUNTS, "  if (index < 0) return false;\n  take_apart(set);\n", "  if (index < 0) return false;\n", "collectives_test"),
+    ("a sequence that is ready hides what else is", COUNTS, "if (!set.ready.empty() || !set.ready_counts.empty() || !set.broken_groups.empty() ||", "if (!set.broken_groups.empty() ||", "collectives_test"),
+    ("a part of a group is taken for all of it", "collectives/negotiation/sequence.cpp", "return group.second == 0;", "return true;", "collectives_test"),
+    ("a repeated sequence is used in another order", "collectives/negotiation/response_cache.cpp", "if (learned_ == before) return;", "return;", "collectives_test"),
+    ("another shape is taken for the last one", "collectives/runtime/request_check.cpp", "std::equal(request.shape.begin(), request.shape.end(), tensor.shape)", "true", "collectives_test"),
+    ("an operation is used again while its handle is held", "collectives/runtime/request_queue.cpp", "!record.operation.alone()", "false", "collectives_test"),
+    ("a group of another size is taken for the last one", "collectives/runtime/request_queue.cpp", "static_cast<std::size_t>(request.group_size) == group_size", "true", "collectives_test"),
     # --- children, disks, keys
     ("the end of a child without a pidfd is not looked for", "launcher/process/captured_run.cpp", "if (child.ended_fd() < 0) pause = std::min(pause, kLookAgain);", "", "process_test"),
     ("what a captured program leaves behind lives on", "launcher/process/piped_child.cpp", "::kill(-pid_, SIGKILL);", "::kill(pid_, SIGKILL);", "process_test"),

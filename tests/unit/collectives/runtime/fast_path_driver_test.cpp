@@ -144,7 +144,7 @@ TEST_CASE("fast_path_driver: ranks that post different things take theirs to ran
   CHECK(rank.driver.runs() == 0);
   REQUIRE(rank.channel->sent_to(0).size() == 1);
   CHECK(kind_of(rank.channel->sent_to(0).front()) == ControlMessage::kRequests);
-  CHECK(rank.sets.world().find_pending(x->name_hash, "x") == x.get());
+  CHECK(rank.sets.world().pending.find(x->name_hash, "x") == x.get());
   rank.driver.poll();
   CHECK(rank.fast_path.listening);  // the others are not to wait for this rank
 }

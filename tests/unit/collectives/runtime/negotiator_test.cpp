@@ -82,6 +82,52 @@ TEST_CASE("negotiator: what was agreed on before is asked for and told by its nu
   }
 }
 
+TEST_CASE("negotiator: a set that comes again is asked for, counted and answered as a whole") {
+  Rank rank0(0, 2);
+  Rank rank1(1, 2);
+  for (int round = 0; round < 4; ++round) {
+    CAPTURE(round);
+    for (Rank* rank : {&rank1, &rank0}) {
+      std::vector<OperationPtr> given;
+      for (int tensor = 0; tensor < 10; ++tensor) {
+        given.push_back(rank->submit(allreduce("tensor." + std::to_string(tensor))));
+        // By what it was asked for before, as of one that is submitted once more.
+        const auto& before = rank->sets.world().cache;
+        given.back()->asked_as = before.number_of(given.back()->request.name);
+      }
+      rank->negotiator.ask(given, false);
+    }
+    const std::string asked = rank1.last_to(0, ControlMessage::kRequests);
+    REQUIRE(rank0.negotiator.handle_requests(1, asked));
+    const SequencePtr together = rank0.negotiator.take_ready_together();
+    // In full, then by number one by one; then the list is known.
+    REQUIRE((together != nullptr) == (round >= 2));
+    const auto here =
+        together == nullptr ? rank0.negotiator.take_ready() : rank0.negotiator.members(*together);
+    CHECK(here.size() == 10);
+    const std::string answer = rank0.last_to(1, ControlMessage::kResponses);
+    const SequencePtr answered = rank1.negotiator.answered_together(answer);
+    CHECK((answered != nullptr) == (round >= 2));
+    if (round >= 2) CHECK(asked == answer);
+    // Round 3: somebody has looked for one of them.
+    if (round == 3) {
+      CHECK(rank1.sets.world().pending.find(name_hash(0, "tensor.3"), "tensor.3") != nullptr);
+      CHECK(rank1.negotiator.answered_together(answer) == nullptr);
+    }
+    const auto there = answered != nullptr ? rank1.negotiator.members(*answered)
+                                           : *rank1.negotiator.handle_responses(answer);
+    CHECK(there.size() == 10);
+    for (const AgreedOp& each : here) {
+      rank0.queue.finish(take_pending(rank0.sets.world(), each), HORA_OK, {});
+    }
+    for (const AgreedOp& each : there) {
+      REQUIRE(each.mine != nullptr);
+      rank1.queue.finish(take_pending(rank1.sets.world(), each), HORA_OK, {});
+    }
+    CHECK(rank1.sets.world().pending.empty());
+  }
+}
+
 TEST_CASE("negotiator: a number that rank 0 does not know is asked for in full") {
   Rank rank0(0, 2);
   Rank rank1(1, 2);

@@ -75,7 +75,7 @@ struct Runner : test::BaseWithEnd {
     Request request = allreduce(name);
     request.action = action;
     const OperationPtr operation = submit(std::move(request));
-    sets.world().add_pending(operation);
+    sets.world().pending.add(operation);
     return operation;
   }
   // One step of these.
@@ -85,7 +85,7 @@ struct Runner : test::BaseWithEnd {
       auto made = std::make_unique<Response>();
       made->agreed = each->request;
       agreed.push_back({made.get(), nullptr, 0, each->name_hash,
-                        sets.world().find_pending(each->name_hash, each->request.name)});
+                        sets.world().pending.find(each->name_hash, each->request.name)});
       responses.push_back(std::move(made));
     }
     std::vector<const AgreedOp*> step;
@@ -159,7 +159,7 @@ TEST_CASE("step_runner: a failure that began here is told to rank 0 at once") {
   CHECK(runner.failed == std::vector<std::string>{"rank 1 broke it"});
   CHECK(runner.shutdown.ended());
   CHECK_FALSE(x->done());  // it is pending again, and fails with the world
-  CHECK(runner.sets.world().find_pending(x->name_hash, "x") == x.get());
+  CHECK(runner.sets.world().pending.find(x->name_hash, "x") == x.get());
   CHECK(runner.books.lines.back() == "0 fails");
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("step_runner: a rank that is told to run what it never asked for gives
   never->request = allreduce("y");
   runner.run({x, never});
   CHECK(runner.shutdown.text() == "rank 1 (host1): it was told to run 'y' but never requested it");
-  CHECK(runner.sets.world().find_pending(x->name_hash, "x") == x.get());
+  CHECK(runner.sets.world().pending.find(x->name_hash, "x") == x.get());
 }
 
 TEST_CASE("step_runner: a rank that has joined takes part without an operation") {
@@ -213,6 +213,6 @@ TEST_CASE("step_runner: at the end of the world what is under way is seen to its
   CHECK(runner.backend.looks == 100);
   CHECK_FALSE(runner.steps.something_under_way());
   CHECK_FALSE(x->done());
-  CHECK(runner.sets.world().find_pending(x->name_hash, "x") == x.get());
+  CHECK(runner.sets.world().pending.find(x->name_hash, "x") == x.get());
   CHECK(runner.books.lines.back() == "0 fails");
 }
