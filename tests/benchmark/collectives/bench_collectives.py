@@ -28,6 +28,7 @@ BUSY_MOST = 64 << 20
 DEBIAN_PYTHON = "/usr/bin/python3"
 IN_PLACE = "hora in place"
 PREPARED = "hora prepared"  # hora_prepare, once; then hora_start, hora_plan_wait
+GROUPED = "hora grouped"  # sets: all tensors by one hora_submit
 PERSISTENT = "open mpi persistent"  # MPIX_Allreduce_init, once; then MPI_Start, MPI_Wait
 HELD_AGAINST = {"torch gloo": IN_PLACE, PERSISTENT: PREPARED}  # the others: hora
 FRAME_PAYLOAD = 1448 / 1514  # of an Ethernet frame: what is left for the data of TCP with time stamps
@@ -76,6 +77,7 @@ class Peers:
             "hora": True,
             IN_PLACE: True,
             PREPARED: True,
+            GROUPED: True,
             "open mpi": os.access(os.path.join(self.bin, "set_mpi"), os.X_OK) and shutil.which("mpirun"),
             "gloo": os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK),
             "torch gloo": run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None,
@@ -136,6 +138,7 @@ class Peers:
         argv = {
             "hora": lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments),
             PREPARED: lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments, "prepared"),
+            GROUPED: lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments, "grouped"),
             "open mpi": lambda: self.mpirun(place, "set_mpi", *arguments),
             PERSISTENT: lambda: self.mpirun(place, "set_mpi", *arguments, "persistent"),
             "torch gloo": lambda: self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "set_torch.py"), *arguments),
@@ -162,7 +165,12 @@ def times(ratio):
 
 
 def is_ours(name):
-    return name in ("hora", IN_PLACE, PREPARED)
+    return name in ("hora", IN_PLACE, PREPARED, GROUPED)
+
+
+def singly(peers):
+    """Those that differ where there is one tensor."""
+    return [name for name in peers.names if name != GROUPED]
 
 
 def medians(found):
@@ -193,9 +201,10 @@ def print_table(first, names, rows, last=None):
 
 def measure_sizes(peers, place, rounds, record):
     """size -> peer -> (median, 99th percentile) of each round, in microseconds"""
-    found = {size: {name: [] for name in peers.names} for size in SIZES}
+    names = singly(peers)
+    found = {size: {name: [] for name in names} for size in SIZES}
     for _ in range(rounds):
-        for name in peers.names:
+        for name in names:
             result, why = peers.sizes(name, place)
             if result is None:
                 print(f"{name}, {place}: {why}", file=sys.stderr)
@@ -213,13 +222,13 @@ def sizes(peers, options, record):
             f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora "
             "(torch: as hora in place)\n"
         )
-        print_table("bytes", peers.names, [(name_of(size), found[size]) for size in SIZES])
+        print_table("bytes", singly(peers), [(name_of(size), found[size]) for size in SIZES])
         if options.plot:
             draw(peers, np, found, options.plot)
 
 
 def busy(peers, options, record):
-    names = [name for name in peers.names if name not in (IN_PLACE, PREPARED, PERSISTENT)]
+    names = [name for name in singly(peers) if name not in (IN_PLACE, PREPARED, PERSISTENT)]
     for np in options.np:
         for loops in options.loops:
             with background(loops):
@@ -298,7 +307,7 @@ def sets(peers, options, record):
                     found[label][name].append(us)
         print(f"\nsets of tensors in flight, np={np}: microseconds; x: how many times as long as hora\n")
         print_table("set", names, list(found.items()))
-        for name in ("hora", PREPARED):
+        for name in ("hora", PREPARED, GROUPED):
             small, large = (found[label].get(name) for label in list(chosen)[1:])
             if small and large:
                 share = statistics.median(large) / statistics.median(small)
@@ -327,7 +336,7 @@ def hosts(peers, options, record):
         size_of = {name_of(size): size for size in SIZES}
         print_table(
             "bytes",
-            peers.names,
+            singly(peers),
             [(name_of(size), found[size]) for size in SIZES],
             ("wire", lambda label, ours: f"{bound(size_of[label], ours):.0%}"),
         )

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A set of tensors reduced in place through hora.h, all in flight: the median in microseconds of
-// the slowest rank.  set_hora SET STEPS [prepared]
+// the slowest rank.  set_hora SET STEPS [prepared | grouped]
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -31,10 +31,13 @@ hora_request reduction(const std::string& name, void* data, const std::int64_t* 
   return request;
 }
 
-void run(const std::vector<hora_request>& requests) {
+void run(const std::vector<hora_request>& requests, bool grouped = false) {
   std::vector<hora_handle> handles(requests.size());
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    check(hora_submit(&requests[i], 1, &handles[i]), "hora_submit");
+  // A group is submitted by one call.
+  const std::size_t at_once = grouped ? requests.size() : 1;
+  for (std::size_t i = 0; i < requests.size(); i += at_once) {
+    check(hora_submit(&requests[i], static_cast<std::int32_t>(at_once), &handles[i]),
+          "hora_submit");
   }
   for (const hora_handle handle : handles) {
     check(hora_wait(handle, 60'000), "hora_wait");
@@ -52,7 +55,8 @@ void run(hora_plan* plan) {
 
 int main(int argc, char** argv) {
   const bool prepared = argc == 4 && std::string(argv[3]) == "prepared";
-  if (argc != 3 && !prepared) return 2;
+  const bool grouped = argc == 4 && std::string(argv[3]) == "grouped";
+  if (argc != 3 && !prepared && !grouped) return 2;
   const tensor_set* set = make_set(argv[1]);
   const int steps = std::atoi(argv[2]);
   check(hora_init(nullptr), "hora_init");
@@ -68,7 +72,7 @@ int main(int argc, char** argv) {
     check(hora_prepare(requests.data(), static_cast<int32_t>(requests.size()), &plan),
           "hora_prepare");
   }
-  const auto step = [&] { plan == nullptr ? run(requests) : run(plan); };
+  const auto step = [&] { plan == nullptr ? run(requests, grouped) : run(plan); };
   for (int i = 0; i < WARM_UP; ++i) step();
   std::vector<double> times(static_cast<std::size_t>(steps));
   for (double& time : times) {
