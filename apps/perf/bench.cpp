@@ -245,23 +245,16 @@ class Bench {
 
   void call(std::int64_t* wrong) {
     if (plan_ != nullptr) {
-      if (hora_start(plan_.get()) != HORA_OK || hora_plan_wait(plan_.get(), -1) != HORA_OK) {
-        throw Failure{hora_last_error()};
-      }
+      if (hora_plan_run(plan_.get(), -1) != HORA_OK) throw Failure{hora_last_error()};
       finish();
       if (wrong != nullptr) *wrong = count_wrong(0);
       return;
     }
     hora_handle handle = 0;
-    if (hora_submit(&request_, 1, &handle) != HORA_OK) throw Failure{hora_last_error()};
-    if (hora_wait(handle, -1) != HORA_OK) {
-      const std::string text = hora_last_error();
-      hora_release(handle);
-      throw Failure{text};
-    }
+    if (hora_run(&request_, -1, &handle) != HORA_OK) throw Failure{hora_last_error()};
     finish();
     if (wrong != nullptr) *wrong = count_wrong(handle);
-    hora_release(handle);
+    if (handle != 0) hora_release(handle);
   }
 
   // A GPU's result is ordered on the stream when it is waited for.

@@ -22,6 +22,24 @@ hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle
   });
 }
 
+hora_status hora_run(const hora_request* request, int64_t timeout_ms, hora_handle* handle) {
+  return guarded(__func__, [&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    if (request == nullptr) return fail(HORA_INVALID_ARGUMENT, "hora_run needs a request");
+    const auto deadline = deadline_after(timeout_ms);
+    const Outcome outcome =
+        request->struct_size == sizeof(hora_request)
+            ? communicator->run(*request, deadline, handle)
+            : communicator->run(copies_of(request, 1).front(), deadline, handle);
+    if (outcome.status == HORA_TIMED_OUT) {
+      return fail(outcome.status, "waited " + std::to_string(timeout_ms) + " ms for '" +
+                                      outcome.text + "'; it is still in flight");
+    }
+    return report(outcome);
+  });
+}
+
 hora_status hora_poll(hora_handle handle) {
   // A poll is a wait that does not wait, with a status of its own for "not yet".
   const hora_status status = hora_wait(handle, 0);

@@ -34,6 +34,17 @@ std::shared_ptr<Communicator> world_of(const hora_plan* plan, hora_status& statu
   return communicator;
 }
 
+hora_status timed_out(const Plan& plan, std::int64_t timeout_ms) {
+  return fail(HORA_TIMED_OUT,
+              "waited " + std::to_string(timeout_ms) + " ms for the plan that begins with '" +
+                  plan.operations.front()->request.name + "'; it is still in flight");
+}
+
+hora_status outcome_of(const Plan& plan) {
+  const Operation* const failed = plan.failed();
+  return failed == nullptr ? HORA_OK : fail(failed->status, failed->error);
+}
+
 }  // namespace
 
 extern "C" {
@@ -70,6 +81,18 @@ hora_status hora_plan_poll(hora_plan* plan) {
   return status == HORA_TIMED_OUT ? fail(HORA_IN_PROGRESS, "") : status;
 }
 
+hora_status hora_plan_run(hora_plan* plan, int64_t timeout_ms) {
+  return guarded(__func__, [&] {
+    hora_status status = HORA_OK;
+    const auto communicator = world_of(plan, status);
+    if (communicator == nullptr) return status;
+    bool done = false;
+    const Outcome outcome = communicator->run(plan->operations, deadline_after(timeout_ms), done);
+    if (outcome.status != HORA_OK) return report(outcome);
+    return done ? outcome_of(plan->operations) : timed_out(plan->operations, timeout_ms);
+  });
+}
+
 hora_status hora_plan_wait(hora_plan* plan, int64_t timeout_ms) {
   return guarded(__func__, [&] {
     if (plan == nullptr || !plan->operations.started) {
@@ -81,14 +104,10 @@ hora_status hora_plan_wait(hora_plan* plan, int64_t timeout_ms) {
       const auto communicator = world_of(plan, status);
       if (communicator == nullptr) return status;
       if (!communicator->wait(plan->operations, deadline_after(timeout_ms))) {
-        return fail(HORA_TIMED_OUT, "waited " + std::to_string(timeout_ms) +
-                                        " ms for the plan that begins with '" +
-                                        plan->operations.operations.front()->request.name +
-                                        "'; it is still in flight");
+        return timed_out(plan->operations, timeout_ms);
       }
     }
-    const Operation* const failed = plan->operations.failed();
-    return failed == nullptr ? HORA_OK : fail(failed->status, failed->error);
+    return outcome_of(plan->operations);
   });
 }
 

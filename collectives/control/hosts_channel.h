@@ -59,6 +59,9 @@ class HostsChannel final : public ControlChannel, public Waiters {
   bool watch() override;
   bool park(Waiter waiter) override;
   void unpark() override;
+  bool may_stay_parked() const override { return false; }
+  // A pipe that was rung stays readable: nothing is lost.
+  bool thread_was_rung() const override { return false; }
   void sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) override;
   void ring(Waiter waiter) override;
   void set_driver(Waiter waiter) override;

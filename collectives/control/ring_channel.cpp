@@ -235,13 +235,27 @@ bool RingChannel::watch() {
 
 bool RingChannel::park(Waiter waiter) {
   own_->asleep.store(static_cast<std::uint32_t>(waiter), std::memory_order_relaxed);
+  fast_path_.rest(true);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!something_came()) return true;
   unpark();
   return false;
 }
 
-void RingChannel::unpark() { own_->asleep.store(0, std::memory_order_relaxed); }
+void RingChannel::unpark() {
+  own_->asleep.store(0, std::memory_order_relaxed);
+  fast_path_.rest(false);
+}
+
+bool RingChannel::may_stay_parked() const {
+  // What is posted, if only "nothing" for others, has to ring the thread when it is decided.
+  return !thread_was_rung() && !fast_path_.resting() && !fast_path_.posted();
+}
+
+bool RingChannel::thread_was_rung() const {
+  return own_->asleep.load(std::memory_order_relaxed) !=
+         static_cast<std::uint32_t>(Waiter::kThread);
+}
 
 void RingChannel::sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) {
   // The futex compares the word once more in the kernel, atomically with going to sleep.

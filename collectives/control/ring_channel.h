@@ -56,6 +56,8 @@ class RingChannel final : public ControlChannel, public Waiters {
   bool watch() override;
   bool park(Waiter waiter) override;
   void unpark() override;
+  bool may_stay_parked() const override;
+  bool thread_was_rung() const override;
   void sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) override;
   void ring(Waiter waiter) override;
   void set_driver(Waiter waiter) override { waiter_ = waiter; }

@@ -14,8 +14,8 @@ namespace hora::collectives {
 // fetches cache lines in pairs.
 struct alignas(128) ShmFastPath::Line {
   std::atomic<std::uint64_t>
-      called;  // the latest turn in which another rank asked this one to post
-  std::atomic<std::uint32_t> listening;  // 1: every post has to wake this rank
+      called;                       // the latest turn in which another rank asked this one to post
+  std::atomic<std::uint32_t> bell;  // which posts have to wake this rank
 };
 
 // What a rank posts. Two slots, for even and odd turns, are enough: a rank posts again only when
@@ -27,6 +27,12 @@ struct alignas(64) ShmFastPath::Slot {
 };
 
 namespace {
+
+// Values of Line::bell. While ranks find each other's posts by polling, none of them writes it, and
+// each keeps the cache lines of all.
+constexpr std::uint32_t kNone = 0;
+constexpr std::uint32_t kTheLast = 1;  // the one that decides a turn
+constexpr std::uint32_t kEvery = 2;
 
 constexpr std::size_t kMostRoom = 128 * 1024;
 // How much of the next tensor's place next() prefetches.
@@ -98,14 +104,15 @@ void ShmFastPath::post(std::uint64_t number) {
   posted_ = true;
   // The fence pairs with those in listen() and park() (ring_channel.cpp). It orders the store above
   // before the loads below, so of the ranks that post last at least one sees all posts and wakes
-  // the sleepers; and either this rank sees that another one listens, or that one sees this post
-  // when it looks before it sleeps.
+  // the sleepers; and either this rank sees that another one listens or rests, or that one sees
+  // this post when it looks before it sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool last = decided();
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    const bool acts = last && (collector_ < 0 || rank == collector_);
-    if (acts || line(rank).listening.load(std::memory_order_relaxed) != 0) ring_(rank);
+    const std::uint32_t bell = line(rank).bell.load(std::memory_order_relaxed);
+    const bool acts = last && (collector_ < 0 ? bell == kTheLast : rank == collector_);
+    if (acts || bell == kEvery) ring_(rank);
   }
 }
 
@@ -139,9 +146,24 @@ void ShmFastPath::next() {
 void ShmFastPath::listen(bool listening) {
   if (listening == listening_) return;
   listening_ = listening;
-  line(rank_).listening.store(listening ? 1 : 0, std::memory_order_relaxed);
+  tell_bells();
   // Pairs with the fence in post(): a post that misses the flag is visible to our next look.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void ShmFastPath::rest(bool resting) {
+  // Before its post, a rank is needed only when it is called upon.
+  resting = resting && posted_;
+  if (resting == resting_) return;
+  resting_ = resting;
+  tell_bells();
+}
+
+void ShmFastPath::tell_bells() {
+  line(rank_).bell.store(listening_ ? kEvery
+                         : resting_ ? kTheLast
+                                    : kNone,
+                         std::memory_order_relaxed);
 }
 
 bool ShmFastPath::called_upon() {
@@ -167,7 +189,7 @@ void ShmFastPath::ring_listeners() {
   // As in post(): orders what the caller has published before the look at the flags.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int rank = 0; rank < size_; ++rank) {
-    if (rank != rank_ && line(rank).listening.load(std::memory_order_relaxed) != 0) ring_(rank);
+    if (rank != rank_ && line(rank).bell.load(std::memory_order_relaxed) == kEvery) ring_(rank);
   }
 }
 

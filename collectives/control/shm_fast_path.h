@@ -19,7 +19,8 @@ class ShmFastPath final : public FastPath {
   static std::size_t room(int size);
 
   // `memory` must outlive this object. `ring` wakes a rank that sleeps. `collector` is the only
-  // rank that acts when all have posted; -1: every rank does.
+  // rank that acts when all have posted, and is rung each time; -1: every rank acts, and is rung if
+  // it rests.
   void attach(void* memory, int rank, int size, std::function<void(int)> ring, int collector = -1);
 
   int size() const override { return size_; }
@@ -36,6 +37,10 @@ class ShmFastPath final : public FastPath {
 
   void listen(bool listening) override;
   bool listening() const { return listening_; }
+  // Whether this rank sleeps until the turn that it has posted in is decided. A fence and another
+  // look have to follow.
+  void rest(bool resting);
+  bool resting() const { return resting_; }
   bool called_upon() override;
   // Asks the ranks that have not posted yet to post.
   void call_upon_others();
@@ -54,6 +59,7 @@ class ShmFastPath final : public FastPath {
   Line& line(int rank) const;
   Slot& slot(int rank, std::uint64_t turn) const;
   char* place(int rank, std::size_t bytes) const;
+  void tell_bells();
 
   char* memory_ = nullptr;
   int rank_ = 0;
@@ -66,6 +72,7 @@ class ShmFastPath final : public FastPath {
   int seen_ = 0;                // all ranks below this one have posted in this turn
   std::size_t last_bytes_ = 0;  // size of the latest tensor; 0 when it fitted into the slot
   bool listening_ = false;
+  bool resting_ = false;
   bool attentive_ = false;
 };
 

@@ -33,6 +33,11 @@ class Waiters {
   // already; then the caller must not sleep.
   virtual bool park(Waiter waiter) = 0;
   virtual void unpark() = 0;
+  // Whether the thread is parked and may stay so while a caller polls: what the caller waits for
+  // does not ring it.
+  virtual bool may_stay_parked() const = 0;
+  // Whether the thread was rung since it was parked. Any thread.
+  virtual bool thread_was_rung() const = 0;
   // Sleeps until the doorbell rings, has rung since the ticket was taken, or the deadline passes.
   virtual void sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) = 0;
   virtual void ring(Waiter waiter) = 0;

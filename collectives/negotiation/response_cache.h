@@ -55,6 +55,8 @@ class ResponseCache {
   // same, so is the order of its entries, or the meaning of its numbers.
   std::uint64_t learned() const { return learned_; }
   std::uint64_t forgotten() const { return forgotten_count_; }
+  // Grows with every change of what the functions above find; never 0.
+  std::uint64_t changes() const { return changes_; }
 
  private:
   struct Entry {
@@ -73,6 +75,7 @@ class ResponseCache {
   CacheId next_id_ = 1;
   std::uint64_t learned_ = 0;
   std::uint64_t forgotten_count_ = 0;
+  std::uint64_t changes_ = 1;
   std::list<Entry> entries_;  // most recently used first
   std::list<Entry> forgotten_;
   std::unordered_map<std::string, Place> names_;

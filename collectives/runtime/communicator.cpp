@@ -93,6 +93,11 @@ void pin_to_core(std::thread& thread, const Settings& settings) {
                                " runs on any");
 }
 
+// The caller has memory for the result; that of the others belongs to a handle.
+bool is_preparable(std::int32_t operation) {
+  return operation == HORA_ALLREDUCE || operation == HORA_BROADCAST;
+}
+
 Outcome from_error(const Error& error) {
   // check_request() fails only for a wrong argument; everything else that can go wrong has a status
   // of its own.
@@ -209,7 +214,7 @@ void Communicator::name_unnamed(Operation& operation) {
     // name. The fast path uses the count itself.
     std::uint64_t& barriers = barriers_[operation.request.process_set];
     operation.request.name = "hora.barrier." + std::to_string(barriers);
-    operation.barrier = ++barriers;
+    operation.known.number = ++barriers;
   }
 }
 
@@ -331,6 +336,54 @@ Outcome Communicator::outcome_of(RequestQueue::Push how, const std::string& deta
   return {HORA_INTERNAL, "unreachable"};
 }
 
+Outcome Communicator::run(const hora_request& request, Deadline deadline, hora_handle* handle) {
+  const bool has_result = !is_preparable(request.operation) && request.operation != HORA_BARRIER;
+  if (handle == nullptr && (has_result || deadline != Deadline::max())) {
+    return {HORA_INVALID_ARGUMENT, "hora_run needs room for a handle here"};
+  }
+  hora_handle own = 0;
+  if (handle != nullptr) *handle = 0;
+  OperationPtr operation;
+  const auto repeated = [&] { return engine_->repeated_calls().find(request); };
+  if (driver_->run_at_once(repeated, deadline, operation) == AtOnce::kNotBegun) {
+    if (Outcome outcome = submit({&request, 1}, &own); outcome.status != HORA_OK) return outcome;
+    operation = find(own);
+    driver_->wait_for(*operation, deadline);
+    if (operation->done()) keep(request, *operation);
+  } else if (operation == nullptr) {
+    return {};
+  }
+  if (!operation->done()) {
+    // A kept operation becomes the handle's: RepeatedCalls leaves it alone from now on.
+    const std::lock_guard<std::mutex> lock(handles_mutex_);
+    *handle = own != 0 ? own : handles_.add(operation);
+    return {HORA_TIMED_OUT, operation->request.name};
+  }
+  Outcome outcome{operation->status, operation->error};
+  if (outcome.status == HORA_OK && has_result) {
+    *handle = own;
+  } else if (own != 0) {
+    release(own);
+  }
+  return outcome;
+}
+
+// A call that has come before, with the same name and shape, is likely to come again.
+void Communicator::keep(const hora_request& request, const Operation& ran) {
+  if (ran.asked_as == 0 || ran.status != HORA_OK || !is_preparable(request.operation) ||
+      request.process_set != HORA_GLOBAL_PROCESS_SET || ran.request.device != HORA_CPU_DEVICE) {
+    return;
+  }
+  driver_->if_free([&] {
+    // Another thread may have kept it meanwhile; or it was, and something stood in its way.
+    if (engine_->repeated_calls().find(request) != nullptr) return;
+    auto made = operation_for(request);
+    if (!made) return;
+    (*made)->name_hash = name_hash((*made)->request.process_set, (*made)->request.name);
+    engine_->repeated_calls().keep(request, std::move(*made), engine_->queue());
+  });
+}
+
 bool Communicator::wait(Operation& operation, Deadline deadline) {
   return driver_->wait_for(operation, deadline);
 }
@@ -339,8 +392,7 @@ Outcome Communicator::prepare(std::span<const hora_request> requests, Plan& plan
   std::vector<OperationPtr> operations;
   std::set<std::pair<std::int32_t, std::string_view>> names;
   for (const hora_request& request : requests) {
-    // The results of the others belong to a handle.
-    if (request.operation != HORA_ALLREDUCE && request.operation != HORA_BROADCAST) {
+    if (!is_preparable(request.operation)) {
       return {HORA_INVALID_ARGUMENT, "only allreduce and broadcast can be prepared"};
     }
     auto operation = operation_for(request);
@@ -373,6 +425,23 @@ Outcome Communicator::start(Plan& plan) {
   Outcome outcome = push(plan.operations);
   plan.started = outcome.status == HORA_OK;
   return outcome;
+}
+
+Outcome Communicator::run(Plan& plan, Deadline deadline, bool& done) {
+  done = true;
+  if (plan.operations.size() == 1 && !(plan.started && !plan.done())) {
+    OperationPtr operation;
+    const auto only = [&] { return &plan.operations.front(); };
+    const AtOnce outcome = driver_->run_at_once(only, deadline, operation);
+    if (outcome != AtOnce::kNotBegun) {
+      plan.started = true;
+      done = outcome == AtOnce::kDone;
+      return {};
+    }
+  }
+  if (Outcome outcome = start(plan); outcome.status != HORA_OK) return outcome;
+  done = wait(plan, deadline);
+  return {};
 }
 
 bool Communicator::wait(Plan& plan, Deadline deadline) {

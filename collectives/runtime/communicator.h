@@ -55,6 +55,9 @@ class Communicator {
   void leave();
 
   Outcome submit(std::span<const hora_request> requests, hora_handle* handles);
+  // Submits one request, and waits. `handle`: of what is in flight after HORA_TIMED_OUT, or has a
+  // result; else 0. Null: none of both can be.
+  Outcome run(const hora_request& request, Deadline deadline, hora_handle* handle);
   // Null for an unknown handle.
   OperationPtr find(hora_handle handle) const;
   // Whether it is done, without an error.
@@ -66,6 +69,8 @@ class Communicator {
   // Checks the requests, and puts together what is to run together. Nothing is sent.
   Outcome prepare(std::span<const hora_request> requests, Plan& plan);
   Outcome start(Plan& plan);
+  // start() and wait(); `done`: the latter's answer.
+  Outcome run(Plan& plan, Deadline deadline, bool& done);
   // As wait() for all of its operations.
   bool wait(Plan& plan, Deadline deadline);
   // For each plan that was prepared, once. What is in flight is finished all the same.
@@ -86,6 +91,7 @@ class Communicator {
   Communicator() = default;
   Status start_records();
   Result<OperationPtr> operation_for(const hora_request& request) const;
+  void keep(const hora_request& request, const Operation& ran);
   Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles);
   Outcome enqueue(std::span<const OperationPtr> operations);
   Outcome push(std::span<const OperationPtr> operations);

@@ -41,6 +41,9 @@ void Driver::run_in_turns() {
   while (Waiters* waiters = engine_.waiters()) {
     // Before the work: a ring between the last look and sleep() then ends the sleep at once.
     const std::uint32_t ticket = waiters->ticket_of(Waiter::kThread);
+    // Pairs with the fence in let_go(): either this thread gets the lock, or the caller that has it
+    // sees that this thread was rung.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     Deadline due = Deadline::max();
     if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
       waiters->unpark();
@@ -127,6 +130,7 @@ bool Driver::wait_for(Operation& operation, Deadline deadline) {
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
     drive(operation, *waiters, deadline);
+    let_go(std::move(lock), *waiters);
   } else {
     engine_.wake();  // who drives may have left in the queue what this caller waits for
   }
@@ -138,12 +142,19 @@ bool Driver::wait_for(Operation& operation, Deadline deadline) {
 
 void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) noexcept {
   caller_drives_.store(true, std::memory_order_seq_cst);
-  waiters.unpark();
   waiters.set_driver(Waiter::kCaller);
   drives_.fetch_add(1, std::memory_order_relaxed);
   // The thread may be in a long sleep; from now on it has to look regularly.
   if (!callers_wait_.exchange(true, std::memory_order_seq_cst)) waiters.ring(Waiter::kThread);
+  // A small operation that ends at once leaves the thread parked: to say that it is not, and then
+  // that it is, takes a cache line from the other ranks each time. What comes meanwhile rings it.
+  bool parked = waiters.may_stay_parked();
+  if (!parked) waiters.unpark();
   engine_.progress_inline(operation);
+  if (parked && !(operation.done() && waiters.may_stay_parked())) {
+    waiters.unpark();
+    parked = false;
+  }
   while (!operation.done() && !engine_.ended()) {
     const std::uint32_t ticket = waiters.ticket_of(Waiter::kCaller);
     // watch() polls for some microseconds: a small operation usually ends within them.
@@ -162,7 +173,7 @@ void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) no
   // between this store and the look at the queue below.
   caller_drives_.store(false, std::memory_order_seq_cst);
   waiters.set_driver(Waiter::kThread);
-  while (!engine_.ended() && (engine_.unfinished() || !waiters.park(Waiter::kThread))) {
+  while (!parked && !engine_.ended() && (engine_.unfinished() || !waiters.park(Waiter::kThread))) {
     engine_.step(kNoWait);
   }
   // A submission in the meantime may have woken only this caller; and another caller's fast-path
@@ -171,6 +182,13 @@ void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) no
       engine_.fast_path_due() != Deadline::max()) {
     waiters.ring(Waiter::kThread);
   }
+}
+
+void Driver::let_go(std::unique_lock<std::mutex> lock, Waiters& waiters) {
+  lock.unlock();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // The thread was rung, and may have gone to sleep again because a caller had the lock.
+  if (waiters.thread_was_rung()) waiters.ring(Waiter::kThread);
 }
 
 }  // namespace hora::collectives

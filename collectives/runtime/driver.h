@@ -24,6 +24,32 @@ class Driver {
   // A caller's: until the operation is done. False when the deadline came first; a step that has
   // begun by then is finished all the same.
   bool wait_for(Operation& operation, Deadline deadline);
+  // A caller's: what find() returns, a pointer to a prepared operation, without the queue. Not
+  // begun when it returns null, and where something stands in the way: then it is to be submitted.
+  // `late`: set if it took long; its status says how it ended. Else kDone is a success.
+  template <typename Find>
+  AtOnce run_at_once(const Find& find, Deadline deadline, OperationPtr& late) {
+    Waiters* const waiters = engine_.waiters();
+    if (waiters == nullptr) return AtOnce::kNotBegun;
+    std::unique_lock<std::mutex> lock(driving_, std::try_to_lock);
+    // What rings the thread has to be looked at first.
+    if (!lock || !waiters->may_stay_parked()) return AtOnce::kNotBegun;
+    const OperationPtr* const operation = find();
+    if (operation == nullptr) return AtOnce::kNotBegun;
+    AtOnce outcome = engine_.run_at_once(*operation);
+    if (outcome == AtOnce::kUnderWay) {
+      late = *operation;
+      drive(*late, *waiters, deadline);
+      if (late->done()) outcome = AtOnce::kDone;
+    }
+    let_go(std::move(lock), *waiters);
+    return outcome;
+  }
+  // A caller's: function() with all that belongs to the thread that drives, unless one drives now.
+  template <typename Function>
+  void if_free(const Function& function) {
+    if (const std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) function();
+  }
   // A caller has put something into the queue. `first`: the queue was empty; `alone`: nothing else
   // of this rank is in flight.
   void submitted(bool first, bool alone);
@@ -34,6 +60,7 @@ class Driver {
   // What the engine throws (it has no memory for its own lists) ends the process, as on the thread:
   // the others hear of it at once, and no caller goes on with half of a step.
   void drive(Operation& operation, Waiters& waiters, Deadline deadline) noexcept;
+  static void let_go(std::unique_lock<std::mutex> lock, Waiters& waiters);
 
   Engine& engine_;
   std::mutex driving_;

@@ -169,6 +169,17 @@ void Engine::progress_inline(const Operation& operation) {
   if (mailbox_.channel().waiters()->watch()) fast_path_.poll();
 }
 
+AtOnce Engine::run_at_once(const OperationPtr& operation) noexcept {
+  if (ended() || !queue_.begin_alone(*operation)) return AtOnce::kNotBegun;
+  const AtOnce outcome = fast_path_.run_at_once(operation, *mailbox_.channel().waiters());
+  if (outcome == AtOnce::kUnderWay) {
+    queue_.keep_in_flight(*operation);
+  } else {
+    queue_.end_alone();
+  }
+  return outcome;
+}
+
 bool Engine::take_submissions() {
   queue_.take(taken_);
   if (taken_.empty()) return false;

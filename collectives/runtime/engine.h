@@ -17,6 +17,7 @@
 #include "collectives/runtime/mailbox.h"
 #include "collectives/runtime/negotiator.h"
 #include "collectives/runtime/process_set.h"
+#include "collectives/runtime/repeated_calls.h"
 #include "collectives/runtime/request_queue.h"
 #include "collectives/runtime/shutdown.h"
 #include "collectives/runtime/stall_monitor.h"
@@ -51,6 +52,9 @@ class Engine {
   // Takes what was submitted. If that is this operation alone, and small, it is through when this
   // returns, unless another rank lets it wait. Steps are to follow. Where there are waiters.
   void progress_inline(const Operation& operation);
+  // An operation that is prepared, and not in the queue. kDone: without a failure. Where there are
+  // waiters. noexcept as Driver::drive().
+  AtOnce run_at_once(const OperationPtr& operation) noexcept;
   // The last step has heard something that only the next one may act on.
   bool unfinished() const { return unfinished_; }
   // When step() is to be called although nothing has come.
@@ -71,6 +75,7 @@ class Engine {
   const LeaderPlan* leaders() const;
 
   RequestQueue& queue() { return queue_; }
+  RepeatedCalls& repeated_calls() { return repeated_calls_; }
   const SetTable& sets() const { return sets_.table(); }
   const BackendPool& backends() const { return pool_; }
   // Change with operations only: stay the same while this rank has none in flight.
@@ -111,6 +116,7 @@ class Engine {
   Negotiator negotiator_;
   StepRunner steps_;
   FastPathDriver fast_path_;
+  RepeatedCalls repeated_calls_;
   std::string why_no_fast_path_;
   std::atomic<Waiters*> waiters_{nullptr};
   bool unfinished_ = false;

@@ -5,6 +5,8 @@
 // turn does not complete goes to rank 0 as if there were no fast path.
 #include "collectives/runtime/fast_path_driver.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -30,9 +32,20 @@ constexpr int kLongestPause = 64;
 // The watchdog names a stopped rank earlier, unless the network blocks heartbeats. This much later
 // the fast path ends the world by itself.
 constexpr std::chrono::seconds kGuardFirst{3};
+// So long the first looks for the posts of the others have no pause between them.
+constexpr int kQuickLooks = 50;
 // A barrier is identified by its count, everything else by its number in the response cache; the
 // top bit keeps the two apart.
 constexpr std::uint64_t kBarriers = std::uint64_t{1} << 63;
+
+// The time of the kernel's last tick, some milliseconds ago at most: a fifth of the cost of
+// Clock::now(), and good enough for reports and for patience.
+Clock::time_point coarse_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return Clock::time_point(std::chrono::seconds(now.tv_sec) +
+                           std::chrono::nanoseconds(now.tv_nsec));
+}
 
 // Allocates the result of an allgather, whose size follows from the cached response.
 bool make_room(Operation& operation, const std::vector<std::int64_t>& rows) {
@@ -57,19 +70,23 @@ void FastPathDriver::set_up(const ProcessSet& set) {
   }
 }
 
-bool FastPathDriver::take(OperationPtr& operation) {
-  ProcessSet& world = links_.sets.world();
-  FastPath* const fast_path = this->fast_path();
+bool FastPathDriver::is_free() const {
+  const FastPath* const fast_path = this->fast_path();
+  const ProcessSet& world = links_.sets.world();
   // Not while rank 0 searches for parameters: it measures what goes through it, and announces
   // changes with its responses. Not beside other operations of this rank either: the order between
   // the two paths would differ between ranks.
-  if (fast_path == nullptr || links_.tuner.searching() || operation->request.process_set != 0 ||
-      fast_path->posted() || !world.pending.empty() || world.joining) {
-    return false;
-  }
+  return fast_path != nullptr && !links_.tuner.searching() && !fast_path->posted() &&
+         world.pending.empty() && !world.joining;
+}
+
+bool FastPathDriver::take(OperationPtr& operation) {
+  if (!is_free() || operation->request.process_set != 0) return false;
+  const ProcessSet& world = links_.sets.world();
+  FastPath* const fast_path = this->fast_path();
   const bool barrier = operation->request.action == Action::kBarrier;
   const std::uint64_t number =
-      barrier ? kBarriers | operation->barrier
+      barrier ? kBarriers | operation->known.number
               : world.cache.find(operation->request, operation->record->number);
   if (!barrier) operation->record->number = number;
   // Never agreed before, so the other ranks cannot know its shape.
@@ -95,6 +112,63 @@ bool FastPathDriver::take(OperationPtr& operation) {
   operation_ = std::move(operation);
   warned_ = false;
   return true;
+}
+
+// Its number, if it may go this way; else 0.
+std::uint64_t FastPathDriver::find_prepared(Operation& operation) const {
+  const ResponseCache& cache = links_.sets.world().cache;
+  // Both the look-up and the rules depend on the request, which does not change, and on the cache.
+  if (operation.known.at == cache.changes()) return operation.known.number;
+  const std::uint64_t number = cache.find(operation.request, operation.record->number);
+  operation.record->number = number;
+  operation.known = {number != 0 && rows_.fits(operation, {}) ? number : 0, cache.changes()};
+  return operation.known.number;
+}
+
+AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiters) {
+  Operation& operation = *prepared;
+  if (!open_ || !is_free() || pause_ > 0 || links_.observer.wants_all() ||
+      !links_.shutdown.running() || operation.request.process_set != 0 ||
+      fast_path()->between_hosts() != nullptr) {
+    return AtOnce::kNotBegun;
+  }
+  const std::uint64_t number = find_prepared(operation);
+  if (number == 0) return AtOnce::kNotBegun;
+  FastPath& fast_path = *this->fast_path();
+  // It may not have said so since its last operation with rank 0 ended, and others would ring it.
+  fast_path.listen(false);
+  // The tensor first, then the number, as in take().
+  pack_fast_path(fast_path, operation, links_.world.settings.rank);
+  fast_path.post(number);
+  // The other ranks post meanwhile.
+  const auto now = coarse_now();
+  operation.start_again(now);
+  operation.asked_as = number;
+  for (int looks = 0; looks < kQuickLooks && !fast_path.decided(); ++looks) {
+  }
+  if ((fast_path.decided() || (waiters.watch() && fast_path.decided())) &&
+      fast_path.common() == number) {
+    unpack_fast_path(fast_path, operation, {}, links_.world.settings.rank);
+    fast_path.next();
+    next_pause_ = 1;
+    runs_.fetch_add(1, std::memory_order_relaxed);
+    // What reports and the watchdog know of it is the same as after run(), but for the time.
+    if (Coordinator* const coordinator = links_.negotiator.coordinator()) {
+      coordinator->asked_by_all(operation.request, now);
+    }
+    links_.observer.ran_at_once(operation.request, now);
+    links_.stalls.goes_on();
+    operation.finish_at_once();
+    return AtOnce::kDone;
+  }
+  // It takes longer: from here on it is as any other.
+  links_.observer.taken(operation.request, now);
+  if (coordinates()) links_.observer.arrived(0, operation.request);
+  gathered_.clear();
+  call_at_ = now + kFastPathPatience;
+  warned_ = false;
+  operation_ = prepared;
+  return AtOnce::kUnderWay;
 }
 
 bool FastPathDriver::poll() {

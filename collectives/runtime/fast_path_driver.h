@@ -25,6 +25,9 @@
 
 namespace hora::collectives {
 
+// What became of an operation that a caller wants at once.
+enum class AtOnce { kNotBegun, kUnderWay, kDone };
+
 class FastPathDriver {
  public:
   struct Links {
@@ -46,6 +49,9 @@ class FastPathDriver {
 
   // Whether the operation, the only one that was submitted, is in the fast path now.
   bool take(OperationPtr& operation);
+  // A prepared operation, beside which this rank has nothing in flight: posts it, and polls for a
+  // while. kNotBegun: it is to go through the queue; kUnderWay: it is in the fast path now.
+  AtOnce run_at_once(const OperationPtr& operation, Waiters& waiters);
   // What is in there; null: nothing.
   const Operation* operation() const { return operation_.get(); }
   OperationPtr take_back() { return std::exchange(operation_, nullptr); }
@@ -71,6 +77,8 @@ class FastPathDriver {
  private:
   FastPath* fast_path() const { return links_.mailbox.channel().fast_path(); }
   bool coordinates() const { return links_.world.coordinates(); }
+  bool is_free() const;
+  std::uint64_t find_prepared(Operation& operation) const;
   bool go_on_between_hosts(LeaderFastPath& fast_path);
   void tell_posted(LeaderFastPath& fast_path);
   void call_for(LeaderFastPath& fast_path, int rank, std::uint64_t turn);

@@ -101,7 +101,7 @@ void Operation::reset() {
   pieces.clear();
   record = nullptr;
   asked_as = 0;
-  barrier = 0;
+  known = {};
   result = ResultBuffer{};
   result_shape.clear();
   received_splits.clear();

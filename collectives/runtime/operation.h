@@ -75,7 +75,12 @@ struct Operation {
   // The runtime's own: the number by which rank 0 was asked for it; 0: in full. Of one that is
   // submitted once more: by which it was asked for the last time.
   std::uint64_t asked_as = 0;
-  std::uint64_t barrier = 0;  // the how manieth of its set, from 1
+  // By what the fast path knows it. Of a barrier: the how manieth of its set, from 1. Else the
+  // runtime's own: its number when the response cache was `at` that state of changes().
+  struct Known {
+    std::uint64_t number = 0;
+    std::uint64_t at = 0;
+  } known;
 
   // Written by the runtime before finish().
   ResultBuffer result;
@@ -92,6 +97,8 @@ struct Operation {
   bool wait(Deadline deadline);
   // For one that is not in flight: the same request is submitted once more.
   void start_again(Clock::time_point now);
+  // As finish() without a failure, for one that no other thread has seen start.
+  void finish_at_once() { state_.store(kDone, std::memory_order_release); }
 
  private:
   friend class OperationPtr;

@@ -32,14 +32,19 @@ RequestQueue::Push RequestQueue::push_again(
     if (requests.front().name == nullptr) return Push::kNotAgain;
     group = requests.front().name;
   }
+  // Counted before a name is looked at, as in push().
+  const std::size_t others = in_flight_.fetch_add(requests.size(), std::memory_order_seq_cst);
+  const NameRecord* const alone = alone_.load(std::memory_order_seq_cst);
   const std::size_t waited = waiting_.size();
   NameRecord* record = last_;
   for (const hora_request& given : requests) {
     record = record->next;
-    if (record == nullptr || !can_start_again(*record, given, group, requests.size())) {
+    if (record == nullptr || record == alone ||
+        !can_start_again(*record, given, group, requests.size())) {
       for (; waiting_.size() > waited; waiting_.pop_back()) {
         waiting_.back()->record->in_flight = false;
       }
+      in_flight_.fetch_sub(requests.size(), std::memory_order_relaxed);
       return Push::kNotAgain;
     }
     record->in_flight = true;
@@ -56,7 +61,7 @@ RequestQueue::Push RequestQueue::push_again(
     fresh[i]->start_again(now);
   }
   hand_out(fresh);
-  return queued(waited);
+  return queued(waited == 0, others);
 }
 
 // It is submitted after the last one, and is expected there again.

@@ -34,19 +34,26 @@ class RequestQueue {
       detail = closing_text_;
       return Push::kClosed;
     }
+    const std::size_t others = in_flight_.fetch_add(operations.size(), std::memory_order_seq_cst);
+    const NameRecord* const alone = alone_.load(std::memory_order_seq_cst);
     for (std::size_t i = 0; i < operations.size(); ++i) {
       Operation& operation = *operations[i];
       // One that is prepared has brought it.
       if (operation.record == nullptr) operation.record = &record_of(operation);
-      if (!std::exchange(operation.record->in_flight, true)) continue;
+      const bool free = operation.record != alone && !operation.record->in_flight;
+      if (free) {
+        operation.record->in_flight = true;
+        continue;
+      }
       detail = operation.request.name;
       for (std::size_t j = 0; j < i; ++j) operations[j]->record->in_flight = false;
+      in_flight_.fetch_sub(operations.size(), std::memory_order_relaxed);
       return Push::kDuplicate;
     }
     for (const OperationPtr& operation : operations) follow(operation);
-    const std::size_t waited = waiting_.size();
+    const bool first = waiting_.empty();
     waiting_.insert(waiting_.end(), operations.begin(), operations.end());
-    return queued(waited);
+    return queued(first, others);
   }
 
   // As push(), for requests that follow each other as they did the last time, with the same fields
@@ -67,6 +74,23 @@ class RequestQueue {
   void let_go(std::span<const OperationPtr> operations) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const OperationPtr& operation : operations) --operation->record->prepared;
+  }
+
+  // The thread that drives runs this operation without the queue, if nothing else is in flight: its
+  // name is in use until end_alone(). No lock: either a push sees the name, or this sees the push.
+  bool begin_alone(const Operation& operation) {
+    alone_.store(operation.record, std::memory_order_seq_cst);
+    if (in_flight_.load(std::memory_order_seq_cst) == 0 && !closed_) return true;
+    end_alone();
+    return false;
+  }
+  void end_alone() { alone_.store(nullptr, std::memory_order_release); }
+  // It takes longer: from now on it is as if it had been taken from the queue.
+  void keep_in_flight(const Operation& operation) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    operation.record->in_flight = true;
+    in_flight_.fetch_add(1, std::memory_order_relaxed);
+    end_alone();
   }
 
   // take() would answer something.
@@ -94,7 +118,7 @@ class RequestQueue {
     for (const OperationPtr& operation : operations) {
       if (operation == nullptr) continue;
       operation->record->in_flight = false;
-      --in_flight_;
+      in_flight_.fetch_sub(1, std::memory_order_release);
     }
   }
 
@@ -125,12 +149,11 @@ class RequestQueue {
   NameRecord& record_of(const Operation& operation);
   void forget_idle_names();
   void follow(const OperationPtr& operation);
-  // `waited`: how many waited before what has just been added.
-  Push queued(std::size_t waited) {
-    in_flight_ += waiting_.size() - waited;
+  // `first`: nothing waited before this; `others`: how many were in flight.
+  Push queued(bool first, std::size_t others) {
     something_waits_.store(true, std::memory_order_release);
-    if (waited > 0) return Push::kQueued;
-    return in_flight_ == waiting_.size() ? Push::kQueuedAlone : Push::kQueuedFirst;
+    if (!first) return Push::kQueued;
+    return others == 0 ? Push::kQueuedAlone : Push::kQueuedFirst;
   }
 
   static constexpr std::size_t kLeastKept = 8192;
@@ -139,10 +162,11 @@ class RequestQueue {
   std::vector<OperationPtr> waiting_;
   ProbeTable<RecordPtr> records_;
   std::size_t keep_ = kLeastKept;
-  NameRecord* last_ = nullptr;  // of what was submitted last; a plan does not count
-  std::size_t in_flight_ = 0;
+  NameRecord* last_ = nullptr;             // of what was submitted last; a plan does not count
+  std::atomic<std::size_t> in_flight_{0};  // written with the lock
+  std::atomic<const NameRecord*> alone_{nullptr};
   std::atomic<bool> something_waits_{false};
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};  // written with the lock
   std::string closing_text_;
 };
 

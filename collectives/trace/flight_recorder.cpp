@@ -66,6 +66,15 @@ void write_note(FlightNote& note, std::uint64_t stamp, std::int64_t began_ns, st
   store(note.stamp, stamp);
 }
 
+// For one that has ended when it is noted.
+void write_again(FlightNote& note, std::uint64_t stamp, std::int64_t now_ns) {
+  store(note.stamp, stamp | 1);
+  in_order();
+  note.began_ns = note.ended_ns = now_ns;
+  in_order();
+  store(note.stamp, stamp);
+}
+
 bool is_named(const FlightNote& note, std::string_view name) {
   const std::size_t length = std::min(name.size(), sizeof note.name - 1);
   return std::memcmp(note.name, name.data(), length) == 0 && note.name[length] == '\0';
@@ -151,6 +160,19 @@ void FlightRecorder::step_ends(int place, Clock::time_point now) {
   const std::size_t step = begun_[static_cast<std::size_t>(place) % begun_.size()];
   // A newer note may have taken its slot.
   if (steps_ - step <= kFlightSteps) page_->steps[step % kFlightSteps].ended_ns = nanoseconds(now);
+  ++page_->collectives;
+}
+
+void FlightRecorder::ran_at_once(const Request& request, Clock::time_point now) {
+  if (page_ == nullptr) return;
+  // The same again, as a rule: its note says all but the time. Nothing else runs.
+  FlightNote* note = &page_->steps[(steps_ + kFlightSteps - 1) % kFlightSteps];
+  if (last_at_once_ != steps_ || !is_named(*note, request.name)) {
+    note = &page_->steps[steps_++ % kFlightSteps];
+    write_note(*note, stamp_ += 2, nanoseconds(now), 1, request);
+    last_at_once_ = steps_;
+  }
+  write_again(*note, stamp_ += 2, nanoseconds(now));
   ++page_->collectives;
 }
 

@@ -35,6 +35,7 @@ class FlightRecorder {
   void agreed(std::span<const Response* const> responses, Clock::time_point now);
   void step_begins(int place, std::span<const Response* const> step, Clock::time_point now);
   void step_ends(int place, Clock::time_point now);
+  void ran_at_once(const Request& request, Clock::time_point now);
   void world_ended();
   // "its timeline: No space left on device". Any thread, one at a time.
   void lost_record(std::string_view what);
@@ -47,6 +48,7 @@ class FlightRecorder {
   std::uint64_t stamp_ = 0;
   std::size_t asked_ = 0;  // notes of each kind so far
   std::size_t steps_ = 0;
+  std::size_t last_at_once_ = 0;  // as steps_, when the newest of them was run at once; else not
   // Of the step in each place: its number among all. More places than these are not told apart.
   std::array<std::size_t, rendezvous::kFlightSteps> begun_{};
 };

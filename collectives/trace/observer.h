@@ -35,6 +35,9 @@ class Observer {
   virtual void step_begins(int /*place*/, std::span<const Response* const>,
                            Clock::time_point /*now*/) noexcept {}
   virtual void step_ends(int /*place*/, bool /*good*/, Clock::time_point /*now*/) noexcept {}
+  // In place of all of the above: this rank's operation was asked for, agreed on and run within
+  // moments, about now. Only where nobody wants all of it.
+  virtual void ran_at_once(const Request&, Clock::time_point /*now*/) noexcept {}
   // No operation will run any more, for this reason.
   virtual void world_ended(std::string_view /*why*/) noexcept {}
 

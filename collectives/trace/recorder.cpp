@@ -92,6 +92,10 @@ void Recorder::step_ends(int place, bool good, Clock::time_point now) noexcept {
   tell_timeline([&](Timeline& timeline) { timeline.step_ends(place, good); });
 }
 
+void Recorder::ran_at_once(const Request& request, Clock::time_point now) noexcept {
+  flight_.ran_at_once(request, now);
+}
+
 void Recorder::world_ended(std::string_view) noexcept {
   flight_.world_ended();
   tell_ranges([](NvtxRanges& ranges) { ranges.end_all(); });

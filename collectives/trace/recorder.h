@@ -43,6 +43,7 @@ class Recorder final : public Observer {
   void step_begins(int place, std::span<const Response* const> step,
                    Clock::time_point now) noexcept override;
   void step_ends(int place, bool good, Clock::time_point now) noexcept override;
+  void ran_at_once(const Request& request, Clock::time_point now) noexcept override;
   void world_ended(std::string_view why) noexcept override;
   Activities* activities(int place) noexcept override;
 

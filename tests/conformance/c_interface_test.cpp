@@ -140,6 +140,37 @@ TEST_CASE("hora.h: threads that call while the world ends are refused, and come 
         }) == 0);
 }
 
+TEST_CASE("hora.h: a blocking call needs no handle, but where there is a result") {
+  CHECK(exit_code_of([] {
+          std::vector<float> data(10, 1);
+          const auto count = static_cast<std::int64_t>(data.size());
+          hora_request request = sum_of(data, count, "blocking");
+          if (hora_run(&request, -1, nullptr) != HORA_NOT_INITIALIZED) return 1;
+          if (hora_init(nullptr) != HORA_OK) return 2;
+          hora_handle handle = 7;
+          for (int round = 0; round < 3; ++round) {
+            if (hora_run(&request, -1, nullptr) != HORA_OK) return 3;
+            if (hora_run(&request, 1000, &handle) != HORA_OK || handle != 0) return 4;
+          }
+          if (hora_run(&request, 1000, nullptr) != HORA_INVALID_ARGUMENT || !says("handle"))
+            return 5;
+          if (hora_run(nullptr, -1, nullptr) != HORA_INVALID_ARGUMENT) return 6;
+          request.input.data = nullptr;
+          if (hora_run(&request, -1, nullptr) != HORA_INVALID_ARGUMENT || !says("input.data"))
+            return 7;
+          hora_request gather = sum_of(data, count, "gather");
+          gather.operation = HORA_ALLGATHER;
+          gather.output.data = nullptr;
+          if (hora_run(&gather, -1, nullptr) != HORA_INVALID_ARGUMENT) return 8;
+          hora_tensor result{};
+          if (hora_run(&gather, -1, &handle) != HORA_OK || hora_result(handle, &result) != HORA_OK)
+            return 9;
+          if (result.shape[0] != count) return 10;
+          hora_release(handle);
+          return 0;
+        }) == 0);
+}
+
 TEST_CASE("hora.h: a plan is started again and again, and ends with its world") {
   CHECK(exit_code_of([] {
           std::vector<float> data(10, 1);
@@ -156,6 +187,8 @@ TEST_CASE("hora.h: a plan is started again and again, and ends with its world") 
           for (int round = 0; round < 3; ++round) {
             if (hora_start(plan) != HORA_OK || hora_plan_wait(plan, -1) != HORA_OK) return 7;
             if (hora_plan_poll(plan) != HORA_OK) return 8;
+            if (hora_plan_run(plan, -1) != HORA_OK || hora_plan_wait(plan, -1) != HORA_OK)
+              return 15;
           }
           if (exit_code_of([&] {
                 alarm(5);

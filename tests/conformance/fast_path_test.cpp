@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -80,6 +81,92 @@ void gather(Communicator& communicator, const std::string& name, int seed) {
 }
 
 }  // namespace
+
+TEST_CASE("fast path: blocking calls give the same as submissions, whatever else is in flight") {
+  WorldOptions options;
+  options.size = GENERATE(1, 2, 3);
+  options.backends = GENERATE("", "gloo");
+  options.cache_capacity = GENERATE(3, 1024);
+  CAPTURE(options.size, options.backends, options.cache_capacity);
+  run_all(options, [](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    // More names than are kept; and now and then one that the others do not call in that way.
+    for (int i = 0; i < 300; ++i) {
+      const std::string name = "sum." + std::to_string(i % 11 == 0 ? i % 9 : i % 3);
+      Tensor tensor(HORA_INT32, {1 + i % 2});
+      fill(tensor, rank, i);
+      hora_handle handle = 7;
+      Tensor other(HORA_FLOAT32, {5});
+      std::optional<Call> beside;
+      if (i % 17 == 0) beside.emplace(communicator, reduce_request("beside", other, other));
+      if ((i + rank) % 13 == 0) {
+        Call(communicator, reduce_request(name.c_str(), tensor, tensor)).finish();
+      } else {
+        const auto outcome = communicator.run(reduce_request(name.c_str(), tensor, tensor),
+                                              Clock::now() + std::chrono::minutes(1), &handle);
+        check(outcome.status == HORA_OK, outcome.text);
+        check(handle == 0, "a handle without a result");
+      }
+      if (beside) beside->finish();
+      for (std::int64_t k = 0; k < tensor.count(); ++k) {
+        const double expected =
+            reduced(HORA_INT32, HORA_SUM, all_ranks(size_of(communicator)), i + k);
+        check(tensor.get(k) == expected, difference(name, k, tensor.get(k), expected));
+      }
+    }
+    Tensor rows(HORA_INT32, {2});
+    fill(rows, rank, 5);
+    hora_handle gathered = 0;
+    const auto outcome =
+        communicator.run(result_request(HORA_ALLGATHER, "rows", rows), Deadline::max(), &gathered);
+    check(outcome.status == HORA_OK && gathered != 0, "a result without a handle");
+    check(communicator.find(gathered)->result_shape.front() == 2 * size_of(communicator), "rows");
+    communicator.release(gathered);
+    check(communicator.run(bare_request(HORA_BARRIER), Deadline::max(), nullptr).status == HORA_OK,
+          "barrier");
+  });
+}
+
+TEST_CASE("fast path: a blocking call whose time runs out leaves a handle") {
+  run_all(world_of(2), [](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    Tensor tensor(HORA_INT32, {1});
+    const hora_request request = reduce_request("late", tensor, tensor);
+    const auto run = [&](Deadline deadline, hora_handle* handle) {
+      fill(tensor, rank, 3);
+      return communicator.run(request, deadline, handle);
+    };
+    const double expected = reduced(HORA_INT32, HORA_SUM, {0, 1}, 3);
+    for (int i = 0; i < 5; ++i) {
+      check(run(Deadline::max(), nullptr).status == HORA_OK && tensor.get(0) == expected, "before");
+    }
+    const auto soon = Clock::now() + std::chrono::milliseconds(20);
+    hora_handle handle = 0;
+    if (rank == 0) {
+      check(run(soon, &handle).status == HORA_TIMED_OUT && handle != 0, "no handle");
+      check(communicator.run(request, Deadline::max(), nullptr).status == HORA_INVALID_ARGUMENT,
+            "the same name twice");
+      Call(communicator, bare_request(HORA_BARRIER)).finish();
+      const auto operation = communicator.find(handle);
+      check(communicator.wait(*operation, Deadline::max()), "in flight");
+      check(operation->status == HORA_OK && tensor.get(0) == expected, "the late one");
+    } else {
+      Call(communicator, bare_request(HORA_BARRIER)).finish();
+      check(run(Deadline::max(), nullptr).status == HORA_OK && tensor.get(0) == expected, "late");
+    }
+    // The handle is of that call, not of the next one.
+    Tensor next(HORA_INT32, {1});
+    for (int i = 0; i < 3; ++i) {
+      fill(next, rank, 3);
+      const auto outcome =
+          communicator.run(reduce_request("late", next, next), Deadline::max(), nullptr);
+      check(outcome.status == HORA_OK && next.get(0) == expected, "after");
+      if (handle == 0) continue;
+      check(communicator.find(handle)->output == request.output.data, "the handle has changed");
+    }
+    communicator.release(handle);
+  });
+}
 
 TEST_CASE("fast path: repeated small operations need no word from rank 0") {
   const Hosts hosts = GENERATE(Hosts(2), Hosts(3), Hosts(5), Hosts{"a", "b"}, Hosts{"a", "b", "a"},

@@ -203,6 +203,12 @@ HORA_API int hora_is_homogeneous(void);
  * ranks must submit the same group. Does not wait. */
 HORA_API hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle* handles);
 
+/* Submits one request and waits for it, as hora_submit and hora_wait do, but faster where the
+ * operation is small and has come before, by the same name. *handle gets the handle of an operation
+ * that is in flight after HORA_TIMED_OUT, or has a result (allgather, alltoall, reducescatter,
+ * join); it is to be released. Else 0. It may be NULL where neither can be. */
+HORA_API hora_status hora_run(const hora_request* request, int64_t timeout_ms, hora_handle* handle);
+
 /* HORA_IN_PROGRESS, or the outcome. Does not wait. */
 HORA_API hora_status hora_poll(hora_handle handle);
 /* Waits for the outcome: timeout_ms < 0 for ever (a lost peer still ends the wait), else so long
@@ -255,6 +261,9 @@ HORA_API hora_status hora_start(hora_plan* plan);
 HORA_API hora_status hora_plan_poll(hora_plan* plan);
 /* As hora_wait, for all operations of the last start. */
 HORA_API hora_status hora_plan_wait(hora_plan* plan, int64_t timeout_ms);
+/* hora_start and hora_plan_wait in one, faster for a plan that is one small operation. After
+ * HORA_TIMED_OUT the operations are in flight. */
+HORA_API hora_status hora_plan_run(hora_plan* plan, int64_t timeout_ms);
 /* Frees the plan, in flight when its operations are done; their memory must stay until then. NULL
  * does nothing. */
 HORA_API void hora_plan_free(hora_plan* plan);

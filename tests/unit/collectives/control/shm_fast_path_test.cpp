@@ -38,7 +38,7 @@ struct FastPaths {
 
 }  // namespace
 
-TEST_CASE("fast path: a turn is decided when all have posted, and the last one wakes the others") {
+TEST_CASE("fast path: a turn is decided when all have posted, and the last one wakes who rests") {
   FastPaths fast_paths(3);
   CHECK_FALSE(fast_paths[0].has_work());
   fast_paths[0].post(7);
@@ -46,9 +46,10 @@ TEST_CASE("fast path: a turn is decided when all have posted, and the last one w
   CHECK_FALSE(fast_paths[0].decided());
   CHECK_FALSE(fast_paths[1].has_work());
   fast_paths[2].post(7);
+  fast_paths[2].rest(true);
   for (const auto& count : fast_paths.rung) CHECK(count == 0);
   fast_paths[1].post(7);
-  CHECK(fast_paths.rung[0] == 1);
+  CHECK(fast_paths.rung[0] == 0);  // it polls
   CHECK(fast_paths.rung[1] == 0);
   CHECK(fast_paths.rung[2] == 1);
   for (int rank = 0; rank < 3; ++rank) {
@@ -57,6 +58,19 @@ TEST_CASE("fast path: a turn is decided when all have posted, and the last one w
     fast_paths[rank].next();
     CHECK_FALSE(fast_paths[rank].posted());
   }
+}
+
+TEST_CASE("fast path: who has not posted rests until it is called, and who is awake again polls") {
+  FastPaths fast_paths(2);
+  fast_paths[0].rest(true);
+  CHECK_FALSE(fast_paths[0].resting());
+  fast_paths[0].post(7);
+  fast_paths[0].rest(true);
+  CHECK(fast_paths[0].resting());
+  fast_paths[0].rest(false);
+  fast_paths[1].post(7);
+  CHECK(fast_paths.rung[0] == 0);
+  CHECK(fast_paths[0].has_work());
 }
 
 TEST_CASE("fast path: ranks that post different things all learn it") {

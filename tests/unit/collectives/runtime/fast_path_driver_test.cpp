@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <functional>
 
 #include "tests/support/catch.h"
 #include "tests/unit/collectives/runtime/engine_parts.h"
@@ -13,6 +14,24 @@ using namespace hora::collectives;
 using test::allreduce;
 
 namespace {
+
+// Polls once, and the other rank may post by then.
+struct OneLook final : Waiters {
+  std::function<void()> meanwhile;
+
+  std::uint32_t ticket_of(Waiter) const override { return 0; }
+  bool watch() override {
+    if (meanwhile) meanwhile();
+    return true;
+  }
+  bool park(Waiter) override { return false; }
+  void unpark() override {}
+  bool may_stay_parked() const override { return true; }
+  bool thread_was_rung() const override { return false; }
+  void sleep(Waiter, std::uint32_t, Deadline) override {}
+  void ring(Waiter) override {}
+  void set_driver(Waiter) override {}
+};
 
 // Of two ranks; the other one posts what the test says.
 class PlayedFastPath final : public FastPath {
@@ -88,6 +107,16 @@ struct Rank : test::BaseWithEnd {
     number = set.cache.find(agreed.agreed);
   }
 
+  OperationPtr prepare(const Request& request) {
+    OperationPtr operation = make_operation();
+    operation->name_hash = name_hash(request.process_set, request.name);
+    operation->request = request;
+    operation->input = operation->output = &value;
+    operation->count = element_count(request.shape);
+    queue.prepare({&operation, 1});
+    return operation;
+  }
+
   // Whether it is in the fast path.
   bool take(const OperationPtr& operation) {
     OperationPtr given = operation;
@@ -160,6 +189,72 @@ TEST_CASE("fast_path_driver: after one that went in vain some do not try") {
   const OperationPtr again = rank.submit(allreduce("x"));
   CHECK_FALSE(rank.take(again));
   CHECK(rank.take(again));
+}
+
+TEST_CASE("fast_path_driver: a caller gets at once what the other ranks post while it polls") {
+  Rank rank;
+  OneLook waiters;
+  const OperationPtr x = rank.prepare(allreduce("x"));
+  // The rank takes part from its first step on.
+  CHECK(rank.driver.run_at_once(x, waiters) == AtOnce::kNotBegun);
+  rank.driver.poll();
+  for (const float expected : {42.0F, 83.0F}) {
+    waiters.meanwhile = [&] { rank.others_post(rank.number); };
+    REQUIRE(rank.driver.run_at_once(x, waiters) == AtOnce::kDone);
+    CHECK(x->done());
+    CHECK(rank.value == expected);
+  }
+  CHECK(rank.driver.runs() == 2);
+  CHECK(rank.driver.operation() == nullptr);
+  // Another agreement on that name.
+  Response other;
+  other.agreed = allreduce("x");
+  other.agreed.shape = {2};
+  rank.sets.world().cache.learn(other, &other.agreed);
+  CHECK(rank.driver.run_at_once(x, waiters) == AtOnce::kNotBegun);
+  CHECK(rank.fast_path.turns == 2);
+}
+
+TEST_CASE("fast_path_driver: what a caller does not get at once is as any other") {
+  Rank rank;
+  OneLook waiters;
+  rank.driver.poll();
+  const OperationPtr x = rank.prepare(allreduce("x"));
+  SECTION("the other rank is late") {
+    REQUIRE(rank.driver.run_at_once(x, waiters) == AtOnce::kUnderWay);
+    CHECK(rank.driver.operation() == x.get());
+    CHECK(rank.driver.due() < Deadline::max());
+    rank.queue.keep_in_flight(*x);
+    rank.others_post(rank.number);
+    CHECK(rank.driver.poll());
+    CHECK(rank.value == 42);
+  }
+  SECTION("the other rank has something else in mind") {
+    waiters.meanwhile = [&] { rank.others_post(rank.number + 1); };
+    REQUIRE(rank.driver.run_at_once(x, waiters) == AtOnce::kUnderWay);
+    rank.queue.keep_in_flight(*x);
+    rank.driver.poll();
+    CHECK(rank.driver.operation() == nullptr);
+    REQUIRE(rank.channel->sent_to(0).size() == 1);
+    // And now it waits for rank 0, beside which nothing goes this way.
+    CHECK(rank.driver.run_at_once(rank.prepare(allreduce("x")), waiters) == AtOnce::kNotBegun);
+  }
+}
+
+TEST_CASE("fast_path_driver: a name that is run at once is in use") {
+  Rank rank;
+  const OperationPtr x = rank.prepare(allreduce("x"));
+  REQUIRE(rank.queue.begin_alone(*x));
+  CHECK_FALSE(rank.is_free("x"));
+  rank.queue.end_alone();
+  const OperationPtr y = rank.submit(allreduce("y"));
+  CHECK_FALSE(rank.queue.begin_alone(*x));  // not beside another
+  rank.queue.finish(y, HORA_OK, {});
+  CHECK(rank.queue.begin_alone(*x));
+  rank.queue.keep_in_flight(*x);
+  CHECK_FALSE(rank.is_free("x"));
+  rank.queue.finish(x, HORA_OK, {});
+  CHECK(rank.is_free("x"));
 }
 
 TEST_CASE("fast_path_driver: a rank that has nothing posts so when others wait") {
