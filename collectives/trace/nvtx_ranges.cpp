@@ -4,6 +4,7 @@
 #include "collectives/trace/nvtx_ranges.h"
 
 #include <functional>
+#include <mutex>
 #include <numeric>
 
 #include "collectives/types.h"
@@ -17,7 +18,12 @@ namespace hora::collectives {
 namespace {
 
 #ifdef HORA_HAVE_NVTX
-void* open_domain() { return nvtxDomainCreateA("Hora"); }
+// The first call of NVTX looks for the tool, and is not to be made by two threads.
+void* open_domain() {
+  static std::mutex first;
+  const std::lock_guard<std::mutex> lock(first);
+  return nvtxDomainCreateA("Hora");
+}
 
 std::uint64_t start_range(void* domain, const char* text, std::int64_t bytes) {
   nvtxEventAttributes_t range = {};
