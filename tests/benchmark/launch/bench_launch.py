@@ -37,8 +37,12 @@ class Hang(Exception):
     pass
 
 
+class Crash(Exception):
+    pass
+
+
 def once(command):
-    """Seconds, or Hang. Every contestant must succeed: a failure that is quick is no time."""
+    """Seconds, or Hang or Crash. Every contestant must succeed: a failure that is quick is no time."""
     began = time.perf_counter()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", close_fds=False
@@ -50,9 +54,23 @@ def once(command):
         process.communicate()
         raise Hang(f"no end within {LIMIT_S:g} s: {' '.join(command)}") from None
     seconds = time.perf_counter() - began
+    if process.returncode < 0:
+        raise Crash(f"signal {-process.returncode}: {' '.join(command)}")
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit {process.returncode}\n{errors.decode(errors='replace')}")
     return seconds
+
+
+def once_of(name, command):
+    """As once(), but a peer that crashes may try again: Hydra dies of SIGPIPE now and then."""
+    for _ in range(3):
+        try:
+            return once(command)
+        except Crash as crash:
+            if name in ("horarun", "other build"):
+                raise
+            print(f"  {crash}; once more", file=sys.stderr)
+    return once(command)
 
 
 def compare(contestants, rounds, before=lambda name: None):
@@ -68,7 +86,7 @@ def compare(contestants, rounds, before=lambda name: None):
                 continue
             before(name)
             try:
-                seconds = once(contestants[name])
+                seconds = once_of(name, contestants[name])
                 if turn:
                     times[name].append(seconds)
             except Hang as hang:
@@ -110,13 +128,13 @@ def local_contestants(options, count):
     return {n: c for n, c in contestants.items() if shutil.which(c[0])}
 
 
-def switches(command, runs=10):
+def switches(name, command, runs=10):
     """Of a launch and all its processes, in the median: how often one of them waited for another (voluntary), and
     how often the kernel took the processor away."""
     seen = []
     for _ in range(runs):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        once(command)
+        once_of(name, command)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seen.append((after.ru_nvcsw - before.ru_nvcsw, after.ru_nivcsw - before.ru_nivcsw))
     return [statistics.median(column) for column in zip(*seen)]
@@ -139,7 +157,7 @@ def busy(options):
     print("\nhow often a process of a launch waits for another one\n")
     for count in options.np:
         contestants = local_contestants(options, count)
-        waits[count] = {name: switches(contestants[name])[0] for name in names[:-1] if name in contestants}
+        waits[count] = {name: switches(name, contestants[name])[0] for name in names[:-1] if name in contestants}
         print(f"  np={count}: " + ", ".join(f"{name} {number:.0f}" for name, number in waits[count].items()))
     return {"rows": dict(rows), "waits": waits}
 
