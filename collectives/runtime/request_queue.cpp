@@ -10,6 +10,11 @@ namespace hora::collectives {
 
 namespace {
 
+bool has_own_result(const Operation& operation) {
+  const Action action = operation.request.action;
+  return action != Action::kAllreduce && action != Action::kBroadcast;
+}
+
 // Whether the operation that bears the name can be submitted once more for this request.
 bool can_start_again(const NameRecord& record, const hora_request& given, std::string_view group,
                      std::size_t group_size) {
@@ -70,8 +75,11 @@ void RequestQueue::follow(const OperationPtr& operation) {
   NameRecord* const record = operation->record;
   if (last_ != nullptr) last_->next = record;
   last_ = record;
-  // Not that of a name that comes once: it is to be used for the next name.
-  if (std::exchange(record->seen, true)) record->operation = operation;
+  // Not that of a name that comes once: it is to be used for the next name. Nor one that has a
+  // result of its own, memory that the caller gives back with the handle.
+  if (std::exchange(record->seen, true) && !has_own_result(*operation)) {
+    record->operation = operation;
+  }
 }
 
 NameRecord& RequestQueue::record_of(const Operation& operation) {

@@ -241,6 +241,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a call runs at once beside others", "collectives/runtime/request_queue.h", "if (in_flight_.load(std::memory_order_seq_cst) == 0 && !closed_) return true;", "if (!closed_) return true;", "collectives_test"),
     ("a call goes by an old agreement", "collectives/runtime/fast_path_driver.cpp", "if (operation.known.at == cache.changes()) return operation.known.number;", "if (operation.known.at != 0) return operation.known.number;", "collectives_test"),
     ("who sleeps on its post is not woken", "collectives/control/shm_fast_path.cpp", "resting = resting && posted_;", "resting = false;", "collectives_test"),
+    ("a name that comes again keeps its result", "collectives/runtime/request_queue.cpp", " && !has_own_result(*operation)", "", "collectives_test"),
     ("a call takes the operation of a handle", "collectives/runtime/repeated_calls.cpp", "operation.alone() && ", "", "collectives_test"),
     ("shared memory is open to others", "collectives/memory/segment.cpp", "O_CREAT | O_EXCL | O_CLOEXEC, 0600)", "O_CREAT | O_EXCL | O_CLOEXEC, 0666)", "collectives_test"),
     ("a prepared cache that is a link is filled", BOOT, 'if [ -L \\"$_d\\" ]; then return 1; fi;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),

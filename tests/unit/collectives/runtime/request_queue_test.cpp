@@ -162,6 +162,19 @@ TEST_CASE("queue: names that come once leave their operations to others") {
   }
 }
 
+TEST_CASE("queue: a result goes with its handle, also where the name comes again") {
+  Caller caller;
+  hora_request gather = caller.request("gather");
+  gather.operation = HORA_ALLGATHER;
+  gather.output = {};
+  for (int round = 0; round < 3; ++round) {
+    CHECK(caller.push({gather}) == Push::kQueuedAlone);
+    const OperationPtr held = caller.in_flight.front();
+    caller.finish();
+    CHECK(held.alone());
+  }
+}
+
 TEST_CASE("queue: nothing is accepted again after its end") {
   Caller caller;
   caller.learn({"a"});
