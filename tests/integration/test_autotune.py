@@ -63,7 +63,9 @@ def run(horarun, tmp_path):
 
 def test_the_log_tells_what_was_tried_and_the_best_last(run):
     rows = run()
-    assert len(rows) == 8 + 1 and list(rows[0])[:7] == HEADER, rows
+    # The last two samples are a duel, unless nothing has beaten the defaults, which are the first then.
+    samples = 6 if len(rows) == 6 + 1 and rows[-1] == rows[0] else 8
+    assert len(rows) == samples + 1 and list(rows[0])[:7] == HEADER, rows
     assert len({row["tensor_fusion_threshold"] for row in rows}) > 2, rows
     assert all(float(row["score"]) > 0 for row in rows)
     assert rows[0]["tensor_fusion_threshold"] == "128" and rows[0]["cycle_time_ms"] == "0", rows  # the defaults first
