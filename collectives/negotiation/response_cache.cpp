@@ -53,7 +53,6 @@ const Response* ResponseCache::response_of(CacheId id) const {
 void ResponseCache::learn_again(CacheId id, const Request* mine) {
   const Place* place = by_id(id);
   if (place == nullptr) return;
-  ++changes_;
   // A use moves the entry to the front, the end that is evicted last.
   entries_.splice(entries_.begin(), entries_, *place);
   ++learned_;
@@ -70,7 +69,6 @@ void ResponseCache::learn_again(std::span<const CacheId> ids, std::uint64_t befo
 void ResponseCache::learn(const Response& response, const Request* mine,
                           const Forgetting& forgetting) {
   if (capacity_ == 0 || !is_cacheable(response)) return;
-  ++changes_;
   // A new agreement on a name replaces the old one, under a new number.
   if (const auto before = names_.find(response.agreed.name); before != names_.end()) {
     forget(before->second, forgetting);

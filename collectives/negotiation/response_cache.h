@@ -51,12 +51,10 @@ class ResponseCache {
   void learn_again(std::span<const CacheId> ids, std::uint64_t before);
 
   std::size_t size() const { return entries_.size(); }
-  // How often it has learned, and how many numbers have become invalid: as long as these are the
-  // same, so is the order of its entries, or the meaning of its numbers.
+  // Grows with every change of its entries or their order; never 0.
   std::uint64_t learned() const { return learned_; }
+  // How many numbers have become invalid: as long as it is the same, so is the meaning of all.
   std::uint64_t forgotten() const { return forgotten_count_; }
-  // Grows with every change of what the functions above find; never 0.
-  std::uint64_t changes() const { return changes_; }
 
  private:
   struct Entry {
@@ -73,9 +71,8 @@ class ResponseCache {
 
   std::size_t capacity_;
   CacheId next_id_ = 1;
-  std::uint64_t learned_ = 0;
+  std::uint64_t learned_ = 1;
   std::uint64_t forgotten_count_ = 0;
-  std::uint64_t changes_ = 1;
   std::list<Entry> entries_;  // most recently used first
   std::list<Entry> forgotten_;
   std::unordered_map<std::string, Place> names_;

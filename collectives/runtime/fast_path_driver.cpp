@@ -118,10 +118,10 @@ bool FastPathDriver::take(OperationPtr& operation) {
 std::uint64_t FastPathDriver::find_prepared(Operation& operation) const {
   const ResponseCache& cache = links_.sets.world().cache;
   // Both the look-up and the rules depend on the request, which does not change, and on the cache.
-  if (operation.known.at == cache.changes()) return operation.known.number;
+  if (operation.known.at == cache.learned()) return operation.known.number;
   const std::uint64_t number = cache.find(operation.request, operation.record->number);
   operation.record->number = number;
-  operation.known = {number != 0 && rows_.fits(operation, {}) ? number : 0, cache.changes()};
+  operation.known = {number != 0 && rows_.fits(operation, {}) ? number : 0, cache.learned()};
   return operation.known.number;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/memory/futex_call.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {
 
@@ -137,11 +138,8 @@ bool Operation::wait(Deadline deadline) {
     if (expected == kDone) return true;
     timespec relative{};
     if (deadline != Deadline::max()) {
-      const auto left = deadline - Clock::now();
-      if (left <= Clock::duration::zero()) return done();
-      const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
-      relative.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
-      relative.tv_nsec = static_cast<long>(ns % 1'000'000'000);
+      relative = os::timespec_until(deadline);
+      if (relative.tv_sec == 0 && relative.tv_nsec == 0) return done();
     }
     // The kernel compares the word again: a finish() in between makes this return at once.
     futex(state_, FUTEX_WAIT_PRIVATE, kWaitedFor,

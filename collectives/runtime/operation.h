@@ -76,7 +76,7 @@ struct Operation {
   // submitted once more: by which it was asked for the last time.
   std::uint64_t asked_as = 0;
   // By what the fast path knows it. Of a barrier: the how manieth of its set, from 1. Else the
-  // runtime's own: its number when the response cache was `at` that state of changes().
+  // runtime's own: its number when the response cache was `at` that state of learned().
   struct Known {
     std::uint64_t number = 0;
     std::uint64_t at = 0;

@@ -239,7 +239,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("the token of another job travels", "launcher/plan/worker_environment.cpp", "rendezvous::is_job_variable(name) || is_secret_of_ours(name) ||", "", SECRETS),
     ("the job's folder is open to others", "launcher/agent/job_directory.cpp", "::mkdir(path.c_str(), 0700)", "::mkdir(path.c_str(), 0755)", SECRETS + "::test_what_a_job_leaves_or_holds_is_its_users_alone"),
     ("a call runs at once beside others", "collectives/runtime/request_queue.h", "if (in_flight_.load(std::memory_order_seq_cst) == 0 && !closed_) return true;", "if (!closed_) return true;", "collectives_test"),
-    ("a call goes by an old agreement", "collectives/runtime/fast_path_driver.cpp", "if (operation.known.at == cache.changes()) return operation.known.number;", "if (operation.known.at != 0) return operation.known.number;", "collectives_test"),
+    ("a call goes by an old agreement", "collectives/runtime/fast_path_driver.cpp", "if (operation.known.at == cache.learned()) return operation.known.number;", "if (operation.known.at != 0) return operation.known.number;", "collectives_test"),
     ("who sleeps on its post is not woken", "collectives/control/shm_fast_path.cpp", "resting = resting && posted_;", "resting = false;", "collectives_test"),
     ("a name that comes again keeps its result", "collectives/runtime/request_queue.cpp", " && !has_own_result(*operation)", "", "collectives_test"),
     ("a call takes the operation of a handle", "collectives/runtime/repeated_calls.cpp", "operation.alone() && ", "", "collectives_test"),
