@@ -31,7 +31,8 @@ std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
     return std::nullopt;
   }
   constexpr double kYear = 365.0 * 24 * 3600;
-  return std::chrono::milliseconds(std::llround(std::min(seconds, kYear) * 1000));
+  return std::chrono::milliseconds(
+      static_cast<std::int64_t>(std::min(seconds, kYear) * 1000 + 0.5));
 }
 
 // False for a parameter that is malformed or meaningless on this route.

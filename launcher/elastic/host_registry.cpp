@@ -54,7 +54,7 @@ void HostRegistry::blacklist(const std::string& name, TimePoint now) {
   const auto hi = static_cast<double>(cooldown_->hi.count());
   // Exponential back-off within the user's range; the random part spreads hosts that failed
   // together.
-  const double wanted = lo * std::exp2(std::min(entry->failures, 32)) + random_() * lo;
+  const double wanted = std::ldexp(lo, std::min(entry->failures, 32)) + random_() * lo;
   const std::chrono::duration<double> delay(std::clamp(wanted, lo, hi));
   entry->barred_until = now + std::chrono::duration_cast<Clock::duration>(delay);
 }

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <cstdint>
 
 namespace hora::launcher {
@@ -59,7 +58,8 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
     if (total > kLongest) return std::nullopt;
     text.remove_prefix(letters);
   }
-  return std::chrono::milliseconds(std::llround(total));
+  // Rounded without llround(): for that alone each launch would load libm.
+  return std::chrono::milliseconds(static_cast<std::int64_t>(total + 0.5));
 }
 
 std::string format_duration(std::chrono::milliseconds duration) {

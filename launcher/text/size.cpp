@@ -31,7 +31,7 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
     value = std::ldexp(value, 10 * (static_cast<int>(power) + 1));
   }
   if (value > kLargest) return std::nullopt;
-  return static_cast<std::uint64_t>(std::llround(value));
+  return static_cast<std::uint64_t>(value + 0.5);
 }
 
 }  // namespace hora::launcher

@@ -57,18 +57,22 @@ if(HORA_PORTABLE)
   endforeach()
   target_link_options(hora_link_old_glibc INTERFACE --sysroot=${hora_root}
     -B${hora_root}/usr/lib/${hora_triplet}/ -L${hora_root}/usr/lib/${hora_triplet} -L${hora_root}/lib/${hora_triplet})
-  # In the C library itself since 2.34.
-  target_link_libraries(hora_link_old_glibc INTERFACE -lpthread -ldl -lrt)
+  # In the C library itself since 2.34. The last is asked before libm, which has ldexp(), too, and may not be needed (-lc alone g++ moves behind it).
+  target_link_libraries(hora_link_old_glibc INTERFACE -lpthread -ldl -lrt -Wl,-lc)
 endif()
 if(NOT HORA_SANITIZE)
   # A program may have loaded an older C++ runtime, or a host may have none.
   target_link_options(hora_link_old_glibc INTERFACE -static-libstdc++ -static-libgcc)
 endif()
 
-# hora_ship(target): links the program or library so that it runs on the hosts.
+# hora_ship(target [WITHOUT_MATH]): links the program or library so that it runs on the hosts.
 function(hora_ship target)
+  cmake_parse_arguments(ARG "WITHOUT_MATH" "" "" ${ARGN})
   target_link_libraries(${target} PRIVATE hora_link_old_glibc)
   if(HORA_PORTABLE)
     target_link_libraries(${target} PRIVATE hora_rendezvous_old_glibc)
+    if(NOT ARG_WITHOUT_MATH)
+      target_link_libraries(${target} PRIVATE hora_rendezvous_old_glibc_math)
+    endif()
   endif()
 endfunction()

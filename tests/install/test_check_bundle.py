@@ -103,6 +103,16 @@ def test_libraries_of_the_host(share, c_library, tmp_path):
     assert found(share, code=1) == "a.so needs libother.so.1\n"
 
 
+def test_a_launcher_with_libm(share, tmp_path):
+    library = link(tmp_path / "libm.so.6", "void sine(void) {}\n", "-Wl,-soname,libm.so.6")
+    link(share / "agent/a.so", calls("sine"), library)
+    assert found(share, code=0) == ""
+    launcher = tmp_path / "bin/horarun"
+    launcher.parent.mkdir()
+    link(launcher, calls("sine"), library)
+    assert found(share, code=1) == f"{launcher} needs libm, which takes each launch a while to load\n"
+
+
 def test_a_build_for_this_machine_alone_is_no_success(share):
     said = "check-bundle: not checked, hosts need the glibc of this machine: no network\n"
     assert found(share, 77, "--unless", "no network", env={"CI": ""}) == said
