@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A look at CBOR bytes before a parser that recurses and allocates gets them.  [pure]
+// A look at CBOR bytes before a reader that relies on their lengths gets them.  [pure]
 #pragma once
 
 #include <cstddef>

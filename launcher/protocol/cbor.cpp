@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/protocol/cbor.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr unsigned kOneByte = 24;  // up to 23 the initial byte has the number itself
+constexpr unsigned kEightBytes = 27;
+
+}  // namespace
+
+bool take_cbor_head(std::string_view& bytes, CborItem& item) {
+  if (bytes.empty()) return false;
+  const auto initial = static_cast<unsigned char>(bytes.front());
+  bytes.remove_prefix(1);
+  item.kind = static_cast<CborKind>(initial >> 5);
+  const unsigned info = initial & 31;
+  item.number = info;
+  if (info < kOneByte) return true;
+  if (info > kEightBytes) return false;  // reserved, or of indefinite length
+  const std::size_t size = std::size_t{1} << (info - kOneByte);
+  if (bytes.size() < size) return false;
+  item.number = 0;
+  for (std::size_t i = 0; i < size; ++i) {
+    item.number = item.number << 8 | static_cast<unsigned char>(bytes[i]);
+  }
+  bytes.remove_prefix(size);
+  return true;
+}
+
+CborItem take_cbor_item(std::string_view& bytes) {
+  CborItem item;
+  if (!take_cbor_head(bytes, item)) return {};
+  if (item.kind == CborKind::kBytes || item.kind == CborKind::kText) {
+    item.string = bytes.substr(0, item.number);
+    bytes.remove_prefix(item.string.size());
+  }
+  return item;
+}
+
+// Without recursion: as deep as the bytes say.
+void skip_cbor_value(std::string_view& bytes) {
+  for (std::uint64_t left = 1; left > 0 && !bytes.empty(); --left) {
+    const CborItem item = take_cbor_item(bytes);
+    if (item.kind == CborKind::kArray) left += item.number;
+    if (item.kind == CborKind::kMap) left += 2 * item.number;
+  }
+}
+
+void append_cbor_head(std::string& out, CborKind kind, std::uint64_t number) {
+  const unsigned major = static_cast<unsigned>(kind) << 5;
+  if (number < kOneByte) {
+    out.push_back(static_cast<char>(major | number));
+    return;
+  }
+  unsigned info = kOneByte;
+  while (info < kEightBytes && number >> (8u << (info - kOneByte)) != 0) ++info;
+  out.push_back(static_cast<char>(major | info));
+  for (unsigned shift = 8u << (info - kOneByte); shift > 0; shift -= 8) {
+    out.push_back(static_cast<char>(number >> (shift - 8)));
+  }
+}
+
+void append_cbor_string(std::string& out, CborKind kind, std::string_view string) {
+  append_cbor_head(out, kind, string.size());
+  out.append(string);
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Single items of CBOR (RFC 8949), of the kinds that messages are made of.  [pure]
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hora::launcher {
+
+enum class CborKind : std::uint8_t {
+  kUnsigned,
+  kNegative,  // of -1 - number
+  kBytes,
+  kText,
+  kArray,
+  kMap,
+  kTag,
+  kSimple,  // number is 20: false, 21: true, 22: null
+};
+
+struct CborItem {
+  CborKind kind = CborKind::kSimple;
+  std::uint64_t number = 0;  // of an array or a map: how many values or pairs follow
+  std::string_view string;   // of kBytes and kText
+};
+
+// Takes the initial byte, and the number that it announces. False: malformed, or of indefinite
+// length.
+bool take_cbor_head(std::string_view& bytes, CborItem& item);
+
+// For bytes that check_cbor_shape() has found sound, up to their end.
+CborItem take_cbor_item(std::string_view& bytes);
+void skip_cbor_value(std::string_view& bytes);  // with all that it holds
+
+// With the shortest number. What an array or a map holds comes behind it.
+void append_cbor_head(std::string& out, CborKind kind, std::uint64_t number);
+void append_cbor_string(std::string& out, CborKind kind, std::string_view string);
+
+}  // namespace hora::launcher
