@@ -23,7 +23,7 @@ namespace hora::launcher {
 namespace {
 
 // Large, since an agent with much output fills it, and each read costs a system call.
-constexpr std::size_t kReadChunk = 256 * 1024;
+constexpr std::size_t kReadChunk = 64 * 1024;
 constexpr std::size_t kWritesPerTurn = 4u << 20;  // bytes
 // Below this, who has more to send may queue it: what a fast network takes while it is packed.
 constexpr std::size_t kRoom = 32u << 20;

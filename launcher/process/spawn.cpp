@@ -11,7 +11,6 @@
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -38,7 +37,8 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::size_t kChildStackBytes = 64 * 1024;
+// From the heap: a mapping of its own would cost a change of the address space and one back.
+constexpr std::size_t kChildStackBytes = 16 * 1024;
 // What the child reads, and where it leaves its failure.
 struct ChildPlan {
   const SpawnRequest* request;
@@ -177,25 +177,6 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
   return 0;
 }
 
-class ChildStack {
- public:
-  ChildStack() {
-    memory_ = ::mmap(nullptr, kChildStackBytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-  }
-  ~ChildStack() {
-    if (valid()) ::munmap(memory_, kChildStackBytes);
-  }
-  ChildStack(const ChildStack&) = delete;
-  ChildStack& operator=(const ChildStack&) = delete;
-  bool valid() const { return memory_ != MAP_FAILED; }
-  char* base() const { return static_cast<char*>(memory_); }
-  char* top() const { return base() + kChildStackBytes; }
-
- private:
-  void* memory_;
-};
-
 // clone3() returns in the child on a new stack without any C++ frame, hence the assembly: the child
 // calls the function in a register that calls preserve, with the argument in the next one, and
 // never returns from it.
@@ -251,7 +232,7 @@ struct Cloned {
 // Linux 5.7 creates the child inside its cgroup. With older kernels, and in sandboxes that refuse
 // clone3, the child writes itself into the cgroup, and its parent is suspended meanwhile.
 // `running` is cleared when the child has left this memory.
-Cloned clone_child(ChildPlan* plan, const ChildStack& stack, std::atomic<std::uint32_t>& running) {
+Cloned clone_child(ChildPlan* plan, char* stack, std::atomic<std::uint32_t>& running) {
   const SpawnRequest& request = *plan->request;
 #if defined(HORA_HAVE_CLONE3) && defined(HORA_HAVE_RAW_CALL)
   {
@@ -260,7 +241,7 @@ Cloned clone_child(ChildPlan* plan, const ChildStack& stack, std::atomic<std::ui
     args.flags = CLONE_VM | CLONE_CHILD_CLEARTID;
     args.child_tid = reinterpret_cast<std::uintptr_t>(&running);
     args.exit_signal = SIGCHLD;
-    args.stack = reinterpret_cast<std::uintptr_t>(stack.base());
+    args.stack = reinterpret_cast<std::uintptr_t>(stack);
     args.stack_size = kChildStackBytes;
     if (request.want_pidfd) {
       args.flags |= CLONE_PIDFD;
@@ -290,7 +271,8 @@ Cloned clone_child(ChildPlan* plan, const ChildStack& stack, std::atomic<std::ui
   }
   plan->cgroup_procs_fd = procs.get();
   // CLONE_VFORK suspends this thread until the child has executed or ended.
-  const int pid = ::clone(child_main, stack.top(), CLONE_VM | CLONE_VFORK | SIGCHLD, plan);
+  const int pid =
+      ::clone(child_main, stack + kChildStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD, plan);
   if (pid < 0) return {-errno, -1};
   int pidfd = -1;
   if (request.want_pidfd) pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
@@ -328,7 +310,7 @@ void reap(pid_t pid) {
 
 struct Spawning::Child {
   ChildPlan plan{};
-  ChildStack stack;
+  alignas(16) std::array<char, kChildStackBytes> stack;  // not cleared: few of its pages are used
   std::atomic<std::uint32_t> running{0};  // the child's memory is ours; the kernel clears it
   std::optional<SpawnOutcome> failed;     // before there was a child
   Cloned cloned{-1, -1};
@@ -341,7 +323,6 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
 void Spawning::Child::start(const SpawnRequest& request) {
   const auto fail = [this](SpawnStage stage, int errnum) { failed = failure(stage, errnum); };
-  if (!stack.valid()) return fail(SpawnStage::kClone, ENOMEM);
   std::array<os::Fd, 3> lifted;
   if (!lift_stdio(request, plan.stdio, lifted)) return fail(SpawnStage::kDescriptors, errno);
   os::Fd extra;
@@ -370,7 +351,7 @@ void Spawning::Child::start(const SpawnRequest& request) {
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  cloned = clone_child(&plan, stack, running);
+  cloned = clone_child(&plan, stack.data(), running);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -383,7 +364,7 @@ void Spawning::Child::wait() {
   }
 }
 
-Spawning::Spawning(const SpawnRequest& request) : child_(std::make_unique<Child>()) {
+Spawning::Spawning(const SpawnRequest& request) : child_(std::make_unique_for_overwrite<Child>()) {
   child_->start(request);
 }
 
