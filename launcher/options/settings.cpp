@@ -45,6 +45,9 @@ Result<Layer> environment_layer(const ProcessInputs& inputs, const std::vector<s
   Layer layer{"environment", {}};
   std::set<std::string_view> inherited;
   for (const OptionRow& row : option_table()) {
+    const auto knob = row.variable.empty() ? std::nullopt : inputs.variable(row.variable);
+    // As a rule, neither is there, and no row has to be looked at closely.
+    if (!has_ours && !knob) continue;
     if ((row.verbs & (kVerbLaunch | kVerbKubernetes)) == 0 || !is_configurable(row)) continue;
     const std::string name = has_ours ? variable_of(row) : std::string();
     const auto value = has_ours ? inputs.variable(name) : std::nullopt;
@@ -63,8 +66,7 @@ Result<Layer> environment_layer(const ProcessInputs& inputs, const std::vector<s
       continue;
     }
     // Several rows may share a variable; the first that fits stands for it.
-    if (row.variable.empty() || inherited.count(row.variable) != 0) continue;
-    const auto knob = inputs.variable(row.variable);
+    if (inherited.count(row.variable) != 0) continue;
     if (!knob || (!row.takes_value() && row.flag_value != *knob)) continue;
     inherited.insert(row.variable);
     layer.settings.push_back(

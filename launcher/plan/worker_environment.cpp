@@ -148,7 +148,9 @@ std::vector<std::string> own_variables_of_remote() {
 }
 
 EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& additions) {
-  std::unordered_map<std::string, std::size_t> places;
+  if (additions.empty()) return base;
+  base.reserve(base.size() + additions.size());  // its names stay where they are
+  std::unordered_map<std::string_view, std::size_t> places;
   for (std::size_t i = 0; i < base.size(); ++i) places.emplace(base[i].first, i);
   for (const auto& variable : additions) {
     const auto [place, is_new] = places.emplace(variable.first, base.size());
