@@ -66,7 +66,7 @@ void close_leaked() {
 // be closed; then later files must not get its number.
 bool settle_standard_streams() {
   const bool stream = is_open(STDIN_FILENO) && is_open(STDOUT_FILENO);
-  while (true) {
+  while (!stream || !is_open(STDERR_FILENO)) {
     // 0, 1 and 2 stay open across exec.
     const int fd = ::open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open)
     if (fd < 0) return false;

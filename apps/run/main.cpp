@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -187,6 +188,13 @@ int run_in_pods(JobSpec spec, const Installation& installation,
   return exit_code ? *exit_code : complain(exit_code.error());
 }
 
+// A batch system's job, mostly. There is nothing to pass on: the ranks have their own.
+bool stdin_is_null_device() {
+  struct stat info {};
+  return ::fstat(STDIN_FILENO, &info) == 0 && S_ISCHR(info.st_mode) &&
+         info.st_rdev == makedev(1, 3);  // Linux fixes this number
+}
+
 bool has_file(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 // Found before any host is asked for anything.
@@ -229,9 +237,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   }
   if (const auto good = check_shipped(spec); !good) return complain(good.error());
   auto installation = find_installation();
-  if (installation) {
-    installation = with_parts_for_job(std::move(*installation), spec, environment);
-  }
+  if (installation) installation = with_parts_for_job(std::move(*installation), spec, environment);
   if (!installation) return complain(installation.error());
   if (spec.by_mpirun) {
     announce_engine(spec);
@@ -247,6 +253,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
       return kExitLauncher;
     }
   }
+  if (stdin_is_null_device()) spec.stdin_policy = StdinPolicy::kNone;
   if (spec.pods) return run_in_pods(std::move(spec), *installation, environment);
   if (spec.listen) {
     // It outlives the supervisor: the machines are told the exit code when all is said and done.

@@ -169,6 +169,7 @@ int Agent::run() {
   options_.ordered ? greet_briefly() : greet();
   if (const Status ran = loop_->run(); !ran) return kExitLauncher;  // the shim cleans up
   share_.finished = 1;
+  if (one_cpu_) one_cpu_->stay_to_the_end();
   return kExitOk;
 }
 

@@ -66,22 +66,26 @@ int node_of(const std::string& folder) {
 
 }  // namespace
 
-std::vector<CpuPlace> usable_cpu_places(bool with_caches) {
+std::vector<CpuPlace> usable_cpu_places(CpuDetail detail) {
   std::vector<CpuPlace> places;
   const CpuMask mask = cpu_mask_of_this_thread();
   const bool numa = has_numa();
+  const bool each_is_a_core =
+      detail == CpuDetail::kCounts && line_in("/sys/devices/system/cpu/smt/active") == "0";
   const std::size_t most = mask.size() * 8 * sizeof mask[0];
   for (std::size_t cpu = 0; cpu < most; ++cpu) {
     if (!has_cpu(mask, cpu)) continue;
     const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
     CpuPlace place;
     place.cpu = static_cast<int>(cpu);
-    const int package = number_in(folder + "/topology/physical_package_id", 0);
-    // core_id is only unique within one package.
-    place.core = package * 100'000 + number_in(folder + "/topology/core_id", static_cast<int>(cpu));
+    place.core = place.cpu;
+    if (!each_is_a_core) {
+      place.package = number_in(folder + "/topology/physical_package_id", 0);
+      // core_id is only unique within one package.
+      place.core = place.package * 100'000 + number_in(folder + "/topology/core_id", place.cpu);
+    }
     if (numa) place.node = node_of(folder);
-    place.package = package;
-    if (with_caches) place.l3 = l3_of(folder);
+    if (detail == CpuDetail::kCaches) place.l3 = l3_of(folder);
     places.push_back(place);
   }
   return places;

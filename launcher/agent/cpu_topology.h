@@ -9,8 +9,14 @@
 
 namespace hora::launcher {
 
-// Of a machine of 128 CPUs, the caches take 640 files to read: not without need.
-std::vector<CpuPlace> usable_cpu_places(bool with_caches);
+// Of a machine of 128 CPUs, the caches take 640 files to read, cores and sockets 256: not without
+// need.
+enum class CpuDetail {
+  kCounts,  // cores have any numbers, one each, and CpuPlace::package may be 0
+  kPlaces,
+  kCaches,
+};
+std::vector<CpuPlace> usable_cpu_places(CpuDetail detail);
 
 // The calling thread, and what it starts, runs on these CPUs until this object goes.
 class AffinityScope {

@@ -35,7 +35,7 @@ bool is_of_gpus(const XidMessage& message, const std::vector<std::string>& gpus)
          });
 }
 
-GpuWatch::GpuWatch() {
+void GpuWatch::begin() {
   if (count_gpus() == 0) return;
   gpus_ = gpu_addresses();
   log_.emplace();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of this host's NVIDIA GPUs since this object was made, as the kernel's log tells them.
+// Faults of this host's NVIDIA GPUs since begin(), as the kernel's log tells them.
 // Never waits. Single-threaded, on the agent's loop.
 #pragma once
 
@@ -23,7 +23,7 @@ bool is_of_gpus(const XidMessage& message, const std::vector<std::string>& gpus)
 class GpuWatch {
  public:
   // Where there are no GPUs nothing is opened, and there are no faults.
-  GpuWatch();
+  void begin();
   // To be watched for EPOLLIN; -1: there is nothing to watch.
   int fd() const { return log_ && log_->fd().valid() ? log_->fd().get() : -1; }
   // Each kind of fault of each process once, and of one job not more than kMost. False: nothing

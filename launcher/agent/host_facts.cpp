@@ -108,10 +108,13 @@ std::string host_name() {
 // Two containers on one machine share the boot id; the network namespace tells them apart, which is
 // what decides whether they reach each other by loopback.
 std::string machine_id() {
-  std::string id = read_line("/proc/sys/kernel/random/boot_id");
-  struct stat info {};
-  if (::stat("/proc/self/ns/net", &info) == 0) id += ":" + std::to_string(info.st_ino);
-  return id;
+  static const std::string known = [] {
+    std::string id = read_line("/proc/sys/kernel/random/boot_id");
+    struct stat info {};
+    if (::stat("/proc/self/ns/net", &info) == 0) id += ":" + std::to_string(info.st_ino);
+    return id;
+  }();
+  return known;
 }
 
 std::string user_name() {

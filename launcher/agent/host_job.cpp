@@ -23,6 +23,9 @@ constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for su
 constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
 constexpr Milliseconds kKillAgain{20};
 constexpr Milliseconds kLongestPoll{40};
+// What a job of /bin/true need not wait for: no rank has used up a machine's memory by then, or a
+// GPU.
+constexpr Milliseconds kWatchAfter{5};
 constexpr Milliseconds kTidyAfter{500};  // when the job is no short one, which would wait for it
 
 }  // namespace
@@ -37,15 +40,15 @@ HostJob::HostJob(os::EventLoop& loop, LauncherLink& link, PreparedJob prepared, 
 
 HostJob::~HostJob() {
   loop_.cancel(timer_);
-  loop_.cancel(tidy_timer_);
+  for (const auto timer : later_) loop_.cancel(timer);
   if (gpus_.fd() >= 0) loop_.unwatch(gpus_.fd());
 }
 
 Status HostJob::open(std::function<void(Goodbye)> on_finished) {
   on_finished_ = std::move(on_finished);
   for (os::Fd& fd : reserve_) {
-    fd = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return errno_error(errno, "opening /dev/null");
+    fd = os::Fd(::fcntl(prepared_.null_device(), F_DUPFD_CLOEXEC, 0));
+    if (!fd.valid()) return errno_error(errno, "reserving a descriptor");
   }
   HORA_TRY(ranks_.open(static_cast<std::size_t>(order().output_window_bytes)));
   ranks_.output().set_on_progress([this] {
@@ -53,17 +56,22 @@ Status HostJob::open(std::function<void(Goodbye)> on_finished) {
     if (phase_ == Phase::kDraining) drain();
   });
   if (prepared_.cgroup() != nullptr) {
-    tidy_timer_ = loop_.call_after(kTidyAfter, [this] {
+    later_[0] = loop_.call_after(kTidyAfter, [this] {
       if (const JobCgroup* cgroup = prepared_.cgroup()) cgroup->remove_abandoned();
     });
   }
+  return Ok{};
+}
+
+void HostJob::watch_machine() {
+  ranks_.watch_memory();
+  gpus_.begin();
   // Without it faults are reported when a rank has ended.
   if (gpus_.fd() >= 0) {
     (void)loop_.watch(gpus_.fd(), EPOLLIN, [this](std::uint32_t) {
       if (!report_gpu_faults()) loop_.unwatch(gpus_.fd());
     });
   }
-  return Ok{};
 }
 
 Status HostJob::serve_pmi(const std::string& directory, PmiEvents events) {
@@ -88,6 +96,7 @@ Status HostJob::serve_pmi(const std::string& directory, PmiEvents events) {
 void HostJob::start() {
   phase_ = Phase::kRunning;
   ranks_.start();
+  later_[1] = loop_.call_after(kWatchAfter, [this] { watch_machine(); });
   on_child_ended();  // also reports those that never started
   if (ranks_.any_alive()) progress_.begin(static_cast<int>(order().ranks.size()));
 }

@@ -76,6 +76,7 @@ class HostJob {
   enum class Phase { kPrepared, kRunning, kSweeping, kDraining, kFinished };
 
   SparedProcesses spared() const;
+  void watch_machine();
   bool report_gpu_faults();
   void signal_everything(int signal);
   void kill_everything();
@@ -111,7 +112,7 @@ class HostJob {
   bool strays_termed_ = false;
   std::set<pid_t> termed_groups_;  // had their TERM when the job was told to end
   os::EventLoop::TimerId timer_ = 0;
-  os::EventLoop::TimerId tidy_timer_ = 0;
+  std::array<os::EventLoop::TimerId, 2> later_{};  // what a short job is spared
   Milliseconds poll_delay_{2};
 };
 

@@ -49,13 +49,15 @@ std::string own_cgroup() {
 
 }  // namespace
 
-OomWatch::OomWatch()
-    : cgroup_(own_cgroup()),
-      machine_(counter(whole("/proc/vmstat"), "oom_kill")),
-      cgroup_kills_(cgroup_.empty() ? -1 : counter(whole(cgroup_ + "/memory.events"), "oom_kill")) {
+void OomWatch::begin() {
+  begun_ = true;
+  cgroup_ = own_cgroup();
+  machine_ = counter(whole("/proc/vmstat"), "oom_kill");
+  cgroup_kills_ = cgroup_.empty() ? -1 : counter(whole(cgroup_ + "/memory.events"), "oom_kill");
 }
 
 std::string OomWatch::verdict() const {
+  if (!begun_) return {};
   const std::int64_t in_cgroup =
       cgroup_kills_ < 0 ? -1 : counter(whole(cgroup_ + "/memory.events"), "oom_kill");
   // A kill inside the job's own cgroup is proof; one anywhere on the host is only a hint, and the

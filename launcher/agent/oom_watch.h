@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the kernel has killed processes for lack of memory since this object was made: its
-// counters, since nobody else tells the one that was killed. Reads a few files of /proc and /sys,
+// Whether the kernel has killed processes for lack of memory since begin(): its counters, since
+// nobody else tells the one that was killed. Reads a few files of /proc and /sys,
 // which never wait. One thread at a time.
 #pragma once
 
@@ -11,11 +11,13 @@ namespace hora::launcher {
 
 class OomWatch {
  public:
-  OomWatch();
-  // Explains a rank that a foreign SIGKILL ended; empty if no counter has changed.
+  void begin();
+  // Explains a rank that a foreign SIGKILL ended; empty if no counter has changed, or before
+  // begin().
   std::string verdict() const;
 
  private:
+  bool begun_ = false;
   std::string cgroup_;         // our own cgroup v2 folder; empty: none
   std::int64_t machine_ = -1;  // -1: cannot be read
   std::int64_t cgroup_kills_ = -1;

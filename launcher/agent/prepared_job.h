@@ -68,6 +68,7 @@ class PreparedJob {
   const HostOrder& order() const { return order_; }
   const std::vector<std::string>& notes() const { return placement_.notes; }
   FlightRecords& flight_records() { return flight_records_; }
+  int null_device() const { return null_.get(); }
   JobCgroup* cgroup() { return cgroup_ ? &*cgroup_ : nullptr; }
 
   // The host's part of the environment, for helper programs.

@@ -83,7 +83,10 @@ void give_gpus(HostOrder& order, const char* const* machine, RankPlacement& plac
 
 Result<RankPlacement> place_ranks(HostOrder& order, const char* const* machine_environment) {
   RankPlacement placement;
-  const std::vector<CpuPlace> cpus = usable_cpu_places(order.bind == kL3Mode);
+  const bool counts = order.bind == "none" || order.bind == "auto";
+  const std::vector<CpuPlace> cpus = usable_cpu_places(order.bind == kL3Mode ? CpuDetail::kCaches
+                                                       : counts              ? CpuDetail::kCounts
+                                                                             : CpuDetail::kPlaces);
   // Before anything is added to the order: a host that lacks the CPUs starts nothing.
   auto binding = plan_binding(cpus, static_cast<int>(order.ranks.size()), order.bind);
   if (!binding) return std::move(binding).error();

@@ -42,6 +42,9 @@ class RankSet {
   // Starts every rank of the order and sends kStarted. What could not be started has ended.
   void start();
 
+  // From now on the ends of ranks that the kernel kills for lack of memory are explained.
+  void watch_memory() { oom_.begin(); }
+
   // A child of this process has ended. False: it is no rank.
   bool reap(pid_t pid, int status, const ::rusage& usage);
   // Sends the exits that are due.

@@ -77,6 +77,7 @@ class Shim {
       if (give_up_ && Clock::now() >= *give_up_) ::kill(agent_, SIGKILL);
     }
     if (share_.finished == 1) {
+      if (place_) place_->stay_to_the_end();
       remove_announced();
       return WIFEXITED(agent_status_) ? WEXITSTATUS(agent_status_) : 0;
     }

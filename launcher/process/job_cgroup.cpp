@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -68,6 +69,33 @@ std::string unescape(std::string_view text) {
   return out;
 }
 
+std::string_view own_cgroup(std::string_view memberships) {
+  while (!memberships.empty()) {
+    const std::string_view line = take_line(memberships);
+    if (line.substr(0, 3) != "0::") continue;
+    const std::string_view ours = line.substr(3);
+    // "/../x": our cgroup lies outside the namespace that we see, no path leads there.
+    const bool leads =
+        !ours.empty() && ours.front() == '/' && ours.find("/..") == std::string_view::npos;
+    return leads ? ours : std::string_view();
+  }
+  return {};
+}
+
+// Where distributions mount it, which needs no look at all mounts. A container may see only the
+// part of the tree below its own cgroup there: then no folder has our name, as a rule.
+std::string usual_cgroup_directory(std::string_view memberships) {
+  constexpr long kCgroup2 = 0x63677270;  // CGROUP2_SUPER_MAGIC
+  const std::string_view ours = own_cgroup(memberships);
+  if (ours.empty()) return {};
+  for (const std::string_view place : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
+    const std::string path = std::string(place).append(ours == "/" ? "" : ours);
+    struct statfs info {};
+    if (::statfs(path.c_str(), &info) == 0 && info.f_type == kCgroup2) return path;
+  }
+  return {};
+}
+
 // Of jobs that left a process in the kernel's hands, or whose agent and shim were killed
 // together: empty by now. A young one may be about to get its first rank.
 void remove_abandoned_in(const std::string& parent) {
@@ -86,13 +114,8 @@ void remove_abandoned_in(const std::string& parent) {
 }  // namespace
 
 std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cgroup) {
-  std::string_view ours;
-  while (!cgroup.empty() && ours.empty()) {
-    const std::string_view line = take_line(cgroup);
-    if (line.substr(0, 3) == "0::") ours = line.substr(3);
-  }
-  // "/../x": our cgroup lies outside the namespace that we see, no path leads there.
-  if (ours.empty() || ours.front() != '/' || ours.find("/..") != std::string_view::npos) return {};
+  const std::string_view ours = own_cgroup(cgroup);
+  if (ours.empty()) return {};
   while (!mountinfo.empty()) {
     std::string_view line = take_line(mountinfo);
     const std::size_t type = line.find(" - ");
@@ -114,8 +137,11 @@ std::optional<JobCgroup> JobCgroup::create(std::string_view word) {
   // With systemd that is the cgroup of the session or the service. A plain user may write there
   // only where it was delegated; all that this class gives is optional, therefore any failure
   // means: do without.
-  const std::string parent = own_cgroup_directory(read_small_file(AT_FDCWD, "/proc/self/mountinfo"),
-                                                  read_small_file(AT_FDCWD, "/proc/self/cgroup"));
+  const std::string memberships = read_small_file(AT_FDCWD, "/proc/self/cgroup");
+  std::string parent = usual_cgroup_directory(memberships);
+  if (parent.empty()) {
+    parent = own_cgroup_directory(read_small_file(AT_FDCWD, "/proc/self/mountinfo"), memberships);
+  }
   if (parent.empty()) return std::nullopt;
   std::string path = parent + "/" + std::string(kNamePrefix).append(word);
   if (::mkdir(path.c_str(), 0700) != 0) return std::nullopt;

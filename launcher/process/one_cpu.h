@@ -24,7 +24,7 @@ class OneCpu {
   // The calling thread stays where the process was that has started it, and these are its CPUs
   // otherwise. Null where it may run on several, or has no others.
   static std::unique_ptr<OneCpu> inherited(const std::vector<int>& everywhere);
-  // Leaves.
+  // Leaves, but for stay_to_the_end().
   ~OneCpu();
   OneCpu(const OneCpu&) = delete;
   OneCpu& operator=(const OneCpu&) = delete;
@@ -34,6 +34,9 @@ class OneCpu {
 
   // All threads of this process may run everywhere again, those that began meanwhile included.
   void leave();
+
+  // Nothing is left to do for this process that would be worth a move.
+  void stay_to_the_end() { staying_ = false; }
 
   // For as long as it lives, the calling thread sees all of its CPUs.
   class Pause {

@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+import subprocess
 
 DATA = os.urandom(5_000_000)
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -31,6 +32,11 @@ def test_rank_that_does_not_read(horarun):
 def test_rank_that_reads_a_little(horarun):
     done = horarun.run("-np", 1, "head", "-c", "5", input=b"hello world" * 100000).expect(0)
     assert done.ranks() == {0: ["hello"]}, done
+
+
+def test_a_null_device_is_not_passed_on(horarun):
+    done = horarun.run("-np", 1, "readlink", "/proc/self/fd/0", stdin=subprocess.DEVNULL).expect(0)
+    assert done.ranks() == {0: ["/dev/null"]}, done
 
 
 def test_closed_stdin(horarun):

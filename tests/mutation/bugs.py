@@ -88,10 +88,11 @@ BUGS = [
 """, "", "agent_life_test"),
     ("strays without their main thread are not seen", TABLE, "if (!entry || !entry->is_zombie() || entry->threads <= 1) return entry;", "if (true) return entry;", "process_test agent_life_test agent_survivors_test"),
     ("strays without their main thread are not known by their mark", TABLE, "if (found != Found::kNothingToRead) return found == Found::kYes;", "if (true) return found == Found::kYes;", "process_test"),
+    ("threads count as processes", TABLE, "::syscall(SYS_pidfd_open, pid, 0)));\n    if (pidfd", "::open(proc_path(pid, \"stat\").c_str(), O_RDONLY)));\n    if (pidfd", "process_test"),
     ("chains of forks that a look misses are no strays", STRAYS, "if (strays && strays->empty() && childless) return {};", "if (strays && strays->empty()) return {};", "process_test"),
     ("a chase kills whom it should spare", STRAYS, "if (!spared) visit(*child);", "visit(*child);", "process_test"),
-    ("the agent keeps no descriptor for the end", JOB, """fd = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return errno_error(errno, "opening /dev/null");""", "fd.reset();", "agent_life_test"),
+    ("the agent keeps no descriptor for the end", JOB, """fd = os::Fd(::fcntl(prepared_.null_device(), F_DUPFD_CLOEXEC, 0));
+    if (!fd.valid()) return errno_error(errno, "reserving a descriptor");""", "fd.reset();", "agent_life_test"),
     ("a shim that is stopped does not see the agent's end", KEEPER, "be_continued_by(shims_end.get());", "", "agent_life_test"),
     ("a shim that is stopped does not see the launcher's end", "apps/agent/main.cpp", "be_continued_by(STDIN_FILENO);", "", "agent_life_test"),
     ("an agent that is stopped does not see the shim's end", KEEPER, "be_continued_by(agents_end.get());", "", "agent_life_test"),

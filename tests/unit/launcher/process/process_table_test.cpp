@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <future>
+#include <thread>
 
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/strays.h"
@@ -158,6 +161,32 @@ TEST_CASE("the processes since one of them") {
   REQUIRE(all);
   CHECK(has(*all, 1));
   CHECK(has(*all, child));
+}
+
+// In a new process, which few have followed: then each number is asked for.
+TEST_CASE("a thread is no process") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const auto self = read_process(::getpid());
+    std::promise<pid_t> number;
+    std::promise<void> end;
+    std::thread other([&] {
+      number.set_value(static_cast<pid_t>(::syscall(SYS_gettid)));
+      end.get_future().wait();
+    });
+    const pid_t thread = number.get_future().get();
+    const auto since = self ? list_processes_since(*self) : std::nullopt;
+    end.set_value();
+    other.join();
+    const bool right =
+        since && std::none_of(since->begin(), since->end(),
+                              [thread](const auto& each) { return each.pid == thread; });
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("without descriptors the table is unknown, not empty") {
@@ -386,6 +415,17 @@ TEST_CASE("a cgroup is killed on a kernel that cannot do it at once") {
   CHECK_FALSE(populated());
   cgroup->kill();
   cgroup->remove();
+}
+
+TEST_CASE("the usual place is that of the table of mounts") {
+  const auto cgroup = JobCgroup::create("usual-" + std::to_string(::getpid()));
+  if (!cgroup) return;  // none can be made here
+  const std::string path = cgroup->path();
+  const auto mounts = hora::os::read_file("/proc/self/mountinfo");
+  const auto ours = hora::os::read_file("/proc/self/cgroup");
+  remove_cgroup(path.c_str());
+  REQUIRE((mounts && ours));
+  CHECK(path.substr(0, path.rfind('/')) == own_cgroup_directory(*mounts, *ours));
 }
 
 TEST_CASE("the place of our own cgroup") {
