@@ -98,6 +98,22 @@ void RingChannel::call(DoorbellLine& line) const {
   wake_all(doorbell);
 }
 
+// Of a message in its ring.
+void RingChannel::tell(Peer& peer) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::uint32_t asleep = peer.doorbell->asleep.load(std::memory_order_relaxed);
+  if (asleep != static_cast<std::uint32_t>(Waiter::kIdleThread)) return call(*peer.doorbell);
+  peer.unrung = somebody_is_unrung_ = true;
+}
+
+// Those that sleep still.
+void RingChannel::ring_idle_peers() {
+  if (!std::exchange(somebody_is_unrung_, false)) return;
+  for (Peer& peer : peers_) {
+    if (std::exchange(peer.unrung, false)) call(*peer.doorbell);
+  }
+}
+
 void RingChannel::send(int rank, std::string_view bytes) {
   Peer* peer = find(rank);
   if (peer == nullptr) return;
@@ -117,7 +133,7 @@ void RingChannel::push_backlog(Peer& peer) {
   for (bool told = false;;) {
     const std::size_t count = peer.out.write(std::string_view(peer.backlog).substr(peer.sent));
     peer.sent += count;
-    if (count > 0) call(*peer.doorbell);
+    if (count > 0) tell(peer);
     if (peer.sent == peer.backlog.size()) break;
     if (told) return;
     // Try once more after asking for room: the reader may have made room just before.
@@ -137,6 +153,7 @@ Status RingChannel::flush(int rank, Deadline deadline) {
       push_backlog(peer);
       if (!peer.backlog.empty()) full.push_back(&peer);
     }
+    ring_idle_peers();
     if (full.empty()) return Ok{};
     // A reader that has died never makes room, and only the links show that.
     ask_links(early_);
@@ -237,7 +254,10 @@ bool RingChannel::park(Waiter waiter) {
   own_->asleep.store(static_cast<std::uint32_t>(waiter), std::memory_order_relaxed);
   fast_path_.rest(true);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!something_came()) return true;
+  if (!something_came()) {
+    ring_idle_peers();
+    return true;
+  }
   unpark();
   return false;
 }
@@ -253,8 +273,9 @@ bool RingChannel::may_stay_parked() const {
 }
 
 bool RingChannel::thread_was_rung() const {
-  return own_->asleep.load(std::memory_order_relaxed) !=
-         static_cast<std::uint32_t>(Waiter::kThread);
+  const std::uint32_t asleep = own_->asleep.load(std::memory_order_relaxed);
+  return asleep != static_cast<std::uint32_t>(Waiter::kThread) &&
+         asleep != static_cast<std::uint32_t>(Waiter::kIdleThread);
 }
 
 void RingChannel::sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) {

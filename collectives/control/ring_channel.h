@@ -71,12 +71,15 @@ class RingChannel final : public ControlChannel, public Waiters {
     FrameBuffer frames;
     std::string backlog;   // framed messages that did not fit into the ring yet
     std::size_t sent = 0;  // bytes of the backlog that are in the ring
+    bool unrung = false;   // it is idle, and has not been told of a message
     bool gone = false;
     std::string reason;
   };
 
   Peer* find(int rank);
   void call(DoorbellLine& line) const;
+  void tell(Peer& peer);
+  void ring_idle_peers();
   void push_backlog(Peer& peer);
   static void drop_backlog(Peer& peer);
   void read_from(Peer& peer, std::vector<Incoming>& messages);
@@ -97,6 +100,7 @@ class RingChannel final : public ControlChannel, public Waiters {
   std::vector<Peer> peers_;
   std::vector<Incoming> early_;  // messages that flush() met, for the next poll()
   std::atomic<bool> woken_{false};
+  bool somebody_is_unrung_ = false;
   bool somebody_is_gone_ = false;
   Waiter waiter_ = Waiter::kThread;
 };

@@ -190,7 +190,7 @@ void Communicator::leave() {
   request->request.name = "hora.shutdown";
   // Refused if the world has already ended; then the thread is ending, too. Otherwise the request
   // completes when this rank begins to leave or the world breaks, and the thread ends by itself.
-  const bool asked = enqueue({&request, 1}).status == HORA_OK;
+  const bool asked = enqueue({&request, 1}, Then::kGoesOn).status == HORA_OK;
   if (asked && !request->wait(Clock::now() + kLeavePatience)) {
     engine_->stop_now("rank " + std::to_string(world_->settings.rank) + " has shut down");
   }
@@ -218,14 +218,15 @@ void Communicator::name_unnamed(Operation& operation) {
   }
 }
 
-Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle* handles) {
+Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle* handles,
+                             Then then) {
   if (requests.empty() || handles == nullptr) {
     return {HORA_INVALID_ARGUMENT, "hora_submit needs at least one request and room for handles"};
   }
-  if (submit_again(requests, handles)) return {};
+  if (submit_again(requests, handles, then)) return {};
   if (requests.size() == 1) {
     const auto operation = operation_for(requests.front());
-    return operation ? hand_over({&*operation, 1}, handles) : from_error(operation.error());
+    return operation ? hand_over({&*operation, 1}, handles, then) : from_error(operation.error());
   }
   std::vector<OperationPtr> operations;
   operations.reserve(requests.size());
@@ -245,11 +246,12 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
     operation->request.group = first.name;
     operation->request.group_size = static_cast<std::int32_t>(operations.size());
   }
-  return hand_over(operations, handles);
+  return hand_over(operations, handles, then);
 }
 
 // As the last time, in everything but the memory. False: as if it had not been tried.
-bool Communicator::submit_again(std::span<const hora_request> requests, hora_handle* handles) {
+bool Communicator::submit_again(std::span<const hora_request> requests, hora_handle* handles,
+                                Then then) {
   const auto hand_out = [&](std::span<const OperationPtr> operations) {
     const std::lock_guard<std::mutex> lock(handles_mutex_);
     for (const OperationPtr& operation : operations) {
@@ -258,7 +260,7 @@ bool Communicator::submit_again(std::span<const hora_request> requests, hora_han
   };
   const RequestQueue::Push how =
       engine_->queue().push_again(requests, recorder_.wants_all(), hand_out);
-  return how != RequestQueue::Push::kNotAgain && outcome_of(how, {}).status == HORA_OK;
+  return how != RequestQueue::Push::kNotAgain && outcome_of(how, {}, then).status == HORA_OK;
 }
 
 Result<OperationPtr> Communicator::operation_for(const hora_request& request) const {
@@ -278,7 +280,8 @@ Result<OperationPtr> Communicator::operation_for(const hora_request& request) co
   return check_request(request, *ranks);
 }
 
-Outcome Communicator::hand_over(std::span<const OperationPtr> operations, hora_handle* handles) {
+Outcome Communicator::hand_over(std::span<const OperationPtr> operations, hora_handle* handles,
+                                Then then) {
   {
     const std::lock_guard<std::mutex> lock(handles_mutex_);
     for (const OperationPtr& operation : operations) {
@@ -288,7 +291,7 @@ Outcome Communicator::hand_over(std::span<const OperationPtr> operations, hora_h
       operation->handle = handles_.add(operation);
     }
   }
-  Outcome outcome = enqueue(operations);
+  Outcome outcome = enqueue(operations, then);
   for (std::size_t i = 0; i < operations.size(); ++i) {
     handles[i] = outcome.status == HORA_OK ? operations[i]->handle : 0;
     if (outcome.status != HORA_OK) release(operations[i]->handle);
@@ -296,33 +299,33 @@ Outcome Communicator::hand_over(std::span<const OperationPtr> operations, hora_h
   return outcome;
 }
 
-Outcome Communicator::enqueue(std::span<const OperationPtr> operations) {
+Outcome Communicator::enqueue(std::span<const OperationPtr> operations, Then then) {
   const auto now = Clock::now();
   for (const OperationPtr& operation : operations) {
     operation->submitted = now;
     // Computed on the caller's thread, and used by every table from here on.
     operation->name_hash = name_hash(operation->request.process_set, operation->request.name);
   }
-  return push(operations);
+  return push(operations, then);
 }
 
-Outcome Communicator::push(std::span<const OperationPtr> operations) {
+Outcome Communicator::push(std::span<const OperationPtr> operations, Then then) {
   std::string detail;
   const RequestQueue::Push how = engine_->queue().push(operations, detail);
-  return outcome_of(how, detail);
+  return outcome_of(how, detail, then);
 }
 
 // Of what has been pushed; tells the driver.
-Outcome Communicator::outcome_of(RequestQueue::Push how, const std::string& detail) {
+Outcome Communicator::outcome_of(RequestQueue::Push how, const std::string& detail, Then then) {
   switch (how) {
     case RequestQueue::Push::kQueuedAlone:
-      driver_->submitted(true, true);
+      driver_->submitted(true, true, then);
       return {};
     case RequestQueue::Push::kQueuedFirst:
-      driver_->submitted(true, false);
+      driver_->submitted(true, false, then);
       return {};
     case RequestQueue::Push::kQueued:
-      driver_->submitted(false, false);
+      driver_->submitted(false, false, then);
       return {};
     case RequestQueue::Push::kDuplicate:
       return {HORA_INVALID_ARGUMENT,
@@ -346,9 +349,11 @@ Outcome Communicator::run(const hora_request& request, Deadline deadline, hora_h
   OperationPtr operation;
   const auto repeated = [&] { return engine_->repeated_calls().find(request); };
   if (driver_->run_at_once(repeated, deadline, operation) == AtOnce::kNotBegun) {
-    if (Outcome outcome = submit({&request, 1}, &own); outcome.status != HORA_OK) return outcome;
+    if (Outcome outcome = submit({&request, 1}, &own, Then::kWaits); outcome.status != HORA_OK) {
+      return outcome;
+    }
     operation = find(own);
-    driver_->wait_for(*operation, deadline);
+    driver_->wait_for(*operation, deadline, Then::kWaits);
     if (operation->done()) keep(request, *operation);
   } else if (operation == nullptr) {
     return {};
@@ -385,7 +390,7 @@ void Communicator::keep(const hora_request& request, const Operation& ran) {
 }
 
 bool Communicator::wait(Operation& operation, Deadline deadline) {
-  return driver_->wait_for(operation, deadline);
+  return driver_->wait_for(operation, deadline, Then::kGoesOn);
 }
 
 Outcome Communicator::prepare(std::span<const hora_request> requests, Plan& plan) {
@@ -416,13 +421,13 @@ Outcome Communicator::prepare(std::span<const hora_request> requests, Plan& plan
   return {};
 }
 
-Outcome Communicator::start(Plan& plan) {
+Outcome Communicator::start(Plan& plan, Then then) {
   if (plan.started && !plan.done()) {
     return {HORA_INVALID_ARGUMENT, "the plan is in flight: wait for it before it is started again"};
   }
   const auto now = Clock::now();
   for (const OperationPtr& operation : plan.operations) operation->start_again(now);
-  Outcome outcome = push(plan.operations);
+  Outcome outcome = push(plan.operations, then);
   plan.started = outcome.status == HORA_OK;
   return outcome;
 }
@@ -439,14 +444,14 @@ Outcome Communicator::run(Plan& plan, Deadline deadline, bool& done) {
       return {};
     }
   }
-  if (Outcome outcome = start(plan); outcome.status != HORA_OK) return outcome;
-  done = wait(plan, deadline);
+  if (Outcome outcome = start(plan, Then::kWaits); outcome.status != HORA_OK) return outcome;
+  done = wait(plan, deadline, Then::kWaits);
   return {};
 }
 
-bool Communicator::wait(Plan& plan, Deadline deadline) {
+bool Communicator::wait(Plan& plan, Deadline deadline, Then then) {
   for (const OperationPtr& operation : plan.operations) {
-    if (!operation->done() && !driver_->wait_for(*operation, deadline)) return false;
+    if (!operation->done() && !driver_->wait_for(*operation, deadline, then)) return false;
   }
   return true;
 }
@@ -483,9 +488,11 @@ Outcome Communicator::run_world_action(Action action, std::vector<std::int64_t> 
     // Every rank of the world calls these in the same order, so equal counts belong together.
     operation->request.name = "hora.world." + std::to_string(world_actions_++);
   }
-  if (Outcome outcome = enqueue({&operation, 1}); outcome.status != HORA_OK) return outcome;
+  if (Outcome outcome = enqueue({&operation, 1}, Then::kWaits); outcome.status != HORA_OK) {
+    return outcome;
+  }
   // No deadline: the end of the world finishes the operation as well.
-  driver_->wait_for(*operation, Deadline::max());
+  driver_->wait_for(*operation, Deadline::max(), Then::kWaits);
   *done = operation;
   return {operation->status, operation->error};
 }

@@ -54,7 +54,8 @@ class Communicator {
   // Ends the job for all ranks. Idempotent; blocks until this rank has left.
   void leave();
 
-  Outcome submit(std::span<const hora_request> requests, hora_handle* handles);
+  Outcome submit(std::span<const hora_request> requests, hora_handle* handles,
+                 Then then = Then::kGoesOn);
   // Submits one request, and waits. `handle`: of what is in flight after HORA_TIMED_OUT, or has a
   // result; else 0. Null: none of both can be.
   Outcome run(const hora_request& request, Deadline deadline, hora_handle* handle);
@@ -68,11 +69,11 @@ class Communicator {
 
   // Checks the requests, and puts together what is to run together. Nothing is sent.
   Outcome prepare(std::span<const hora_request> requests, Plan& plan);
-  Outcome start(Plan& plan);
+  Outcome start(Plan& plan, Then then = Then::kGoesOn);
   // start() and wait(); `done`: the latter's answer.
   Outcome run(Plan& plan, Deadline deadline, bool& done);
   // As wait() for all of its operations.
-  bool wait(Plan& plan, Deadline deadline);
+  bool wait(Plan& plan, Deadline deadline, Then then = Then::kGoesOn);
   // For each plan that was prepared, once. What is in flight is finished all the same.
   void let_go(Plan& plan);
 
@@ -92,11 +93,11 @@ class Communicator {
   Status start_records();
   Result<OperationPtr> operation_for(const hora_request& request) const;
   void keep(const hora_request& request, const Operation& ran);
-  Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles);
-  Outcome enqueue(std::span<const OperationPtr> operations);
-  Outcome push(std::span<const OperationPtr> operations);
-  bool submit_again(std::span<const hora_request> requests, hora_handle* handles);
-  Outcome outcome_of(RequestQueue::Push how, const std::string& detail);
+  Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles, Then then);
+  Outcome enqueue(std::span<const OperationPtr> operations, Then then);
+  Outcome push(std::span<const OperationPtr> operations, Then then);
+  bool submit_again(std::span<const hora_request> requests, hora_handle* handles, Then then);
+  Outcome outcome_of(RequestQueue::Push how, const std::string& detail, Then then);
   Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
   void name_unnamed(Operation& operation);
   std::uint64_t own_process_sets() const;  // as FlightRecorder has them

@@ -35,8 +35,8 @@ void Driver::run() {
 }
 
 void Driver::run_in_turns() {
-  std::uint32_t drives = 0;
-  int idle_looks = 0;
+  std::uint32_t waits = 0;
+  int idle_looks = kIdleLooks;
   Deadline next_look = Clock::now() + kLookAtLinks;
   while (Waiters* waiters = engine_.waiters()) {
     // Before the work: a ring between the last look and sleep() then ends the sleep at once.
@@ -72,9 +72,9 @@ void Driver::run_in_turns() {
     waiters->sleep(Waiter::kThread, ticket,
                    std::min(due, looks_soon ? now + kLookForSubmissions : next_look));
     thread_dozes_.store(false, std::memory_order_seq_cst);
-    const std::uint32_t before = std::exchange(drives, drives_.load(std::memory_order_relaxed));
-    // Idle only if no caller has driven meanwhile and nothing is queued.
-    idle_looks = before == drives && !engine_.queue().oldest() ? idle_looks + 1 : 0;
+    const std::uint32_t before = std::exchange(waits, waits_.load(std::memory_order_relaxed));
+    // Idle only if no caller has waited for what it had left meanwhile, and nothing is queued.
+    idle_looks = before == waits && !engine_.queue().oldest() ? idle_looks + 1 : 0;
     if (now >= next_look) {
       next_look = now + kLookAtLinks;
       engine_.wake();
@@ -98,7 +98,7 @@ bool Driver::may_take() {
   return true;
 }
 
-void Driver::submitted(bool first, bool alone) {
+void Driver::submitted(bool first, bool alone, Then then) {
   // Whoever submitted the first has seen to it that what waits is taken, this as well.
   if (!first) return;
   // Between the push and all looks below. Either the driving or dozing thread sees the queue, or
@@ -111,12 +111,12 @@ void Driver::submitted(bool first, bool alone) {
   }
   if (caller_drives_.load(std::memory_order_relaxed)
           ? !alone
-          : thread_dozes_.load(std::memory_order_relaxed)) {
+          : then == Then::kGoesOn && thread_dozes_.load(std::memory_order_relaxed)) {
     engine_.wake();
   }
 }
 
-bool Driver::wait_for(Operation& operation, Deadline deadline) {
+bool Driver::wait_for(Operation& operation, Deadline deadline, Then then) {
   if (operation.done()) return true;
   Waiters* const waiters = engine_.waiters();
   if (waiters == nullptr) return operation.wait(deadline);
@@ -126,6 +126,7 @@ bool Driver::wait_for(Operation& operation, Deadline deadline) {
     if (callers_wait_.exchange(false, std::memory_order_seq_cst)) engine_.wake();
     return operation.done();
   }
+  if (then == Then::kGoesOn) waits_.fetch_add(1, std::memory_order_relaxed);
   // Lets the thread take from the queue what this caller waits for, if another caller drives.
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
@@ -143,7 +144,6 @@ bool Driver::wait_for(Operation& operation, Deadline deadline) {
 void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) noexcept {
   caller_drives_.store(true, std::memory_order_seq_cst);
   waiters.set_driver(Waiter::kCaller);
-  drives_.fetch_add(1, std::memory_order_relaxed);
   // The thread may be in a long sleep; from now on it has to look regularly.
   if (!callers_wait_.exchange(true, std::memory_order_seq_cst)) waiters.ring(Waiter::kThread);
   // A small operation that ends at once leaves the thread parked: to say that it is not, and then
@@ -173,7 +173,12 @@ void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) no
   // between this store and the look at the queue below.
   caller_drives_.store(false, std::memory_order_seq_cst);
   waiters.set_driver(Waiter::kThread);
-  while (!parked && !engine_.ended() && (engine_.unfinished() || !waiters.park(Waiter::kThread))) {
+  const auto park = [&] {
+    // Then the other ranks do nothing that needs this one before its callers ask for it.
+    const bool idle = engine_.queue().nothing_in_flight() && engine_.sets().only_the_world();
+    return waiters.park(idle ? Waiter::kIdleThread : Waiter::kThread);
+  };
+  while (!parked && !engine_.ended() && (engine_.unfinished() || !park())) {
     engine_.step(kNoWait);
   }
   // A submission in the meantime may have woken only this caller; and another caller's fast-path

@@ -15,6 +15,9 @@
 
 namespace hora::collectives {
 
+// What a caller does once it has submitted.
+enum class Then { kGoesOn, kWaits };
+
 class Driver {
  public:
   explicit Driver(Engine& engine) : engine_(engine) {}
@@ -22,8 +25,8 @@ class Driver {
   // The thread's: until the world has ended.
   void run();
   // A caller's: until the operation is done. False when the deadline came first; a step that has
-  // begun by then is finished all the same.
-  bool wait_for(Operation& operation, Deadline deadline);
+  // begun by then is finished all the same. `then`: what submitted() was told.
+  bool wait_for(Operation& operation, Deadline deadline, Then then);
   // A caller's: what find() returns, a pointer to a prepared operation, without the queue. Not
   // begun when it returns null, and where something stands in the way: then it is to be submitted.
   // `late`: set if it took long; its status says how it ended. Else kDone is a success.
@@ -52,7 +55,7 @@ class Driver {
   }
   // A caller has put something into the queue. `first`: the queue was empty; `alone`: nothing else
   // of this rank is in flight.
-  void submitted(bool first, bool alone);
+  void submitted(bool first, bool alone, Then then);
 
  private:
   void run_in_turns();
@@ -66,12 +69,14 @@ class Driver {
   std::mutex driving_;
   // Callers submit a set of operations and wait soon. Then the thread is not woken for what is
   // submitted, and leaves it in the queue, so that the set stays together and whoever waits takes
-  // it; it only looks once in a while whether somebody submitted and did not wait.
+  // it; it only looks once in a while whether somebody submitted and did not wait. Each look stops
+  // a rank for some microseconds, and the others wait for it: so it dozes where all callers submit
+  // and wait by one call, which leave nothing behind.
   std::atomic<bool> callers_wait_{false};
   std::atomic<int> waiting_{0};  // callers in wait_for()
   std::atomic<bool> caller_drives_{false};
   std::atomic<bool> thread_dozes_{false};  // it does not look
-  std::atomic<std::uint32_t> drives_{0};
+  std::atomic<std::uint32_t> waits_{0};    // in wait_for(), for what was submitted by another call
 };
 
 }  // namespace hora::collectives

@@ -188,6 +188,9 @@ bool Engine::take_submissions() {
     // The request for the end carries how many fast-path turns this rank has seen decided.
     if (operation->request.action == Action::kShutdown) fast_path_.note_turn(operation->request);
   }
+  // Somebody is awake to read the answer. Had a caller left the thread parked (Driver::drive), the
+  // other rank would ring it.
+  if (Waiters* const waiters = this->waiters()) waiters->unpark();
   negotiator_.ask(taken_, false);
   return true;
 }

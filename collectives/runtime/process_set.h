@@ -89,6 +89,10 @@ class SetTable {
     const auto found = sets_.find(id);
     return found == sets_.end() ? nullptr : found->second;
   }
+  bool only_the_world() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return sets_.size() == 1;
+  }
   std::vector<std::int32_t> ids() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<std::int32_t> ids;

@@ -93,6 +93,9 @@ class RequestQueue {
     end_alone();
   }
 
+  // All that was submitted has finished.
+  bool nothing_in_flight() const { return in_flight_.load(std::memory_order_acquire) == 0; }
+
   // take() would answer something.
   bool something_waits() const { return something_waits_.load(std::memory_order_acquire); }
 

@@ -2,6 +2,8 @@
 // What the runtime promises beyond right sums: any order, any thread, clear errors, process sets,
 // groups, join, and an end from any state.
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -44,6 +46,21 @@ void expect(Call& call, hora_status status, const std::vector<std::string>& part
   for (const std::string& part : parts) {
     check(has(call.error(), part), "'" + part + "' is not in: " + call.error());
   }
+}
+
+// How often the runtime's threads of this process have gone to sleep.
+long sleeps_of_threads() {
+  long sleeps = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+    std::ifstream status(task.path() / "status");
+    const std::string key = "voluntary_ctxt_switches:";
+    for (std::string line; name == "hora-runtime" && std::getline(status, line);) {
+      if (line.starts_with(key)) sleeps += std::stol(line.substr(key.size()));
+    }
+  }
+  return sleeps;
 }
 
 }  // namespace
@@ -142,6 +159,28 @@ TEST_CASE("wrong arguments are this rank's own error, and nothing is sent") {
     request.struct_size = 8;
     refuse(request, "struct_size");
     Call(communicator, reduce_request("x", tensor, tensor)).finish();
+  });
+}
+
+TEST_CASE("blocking calls: the runtime's threads sleep meanwhile") {
+  run_all(world_of(2), [](Communicator& communicator) {
+    constexpr int kCalls = 200;
+    const auto reduce = [&](const char* name, Tensor& tensor) {
+      const auto outcome =
+          communicator.run(reduce_request(name, tensor, tensor), Deadline::max(), nullptr);
+      check(outcome.status == HORA_OK, outcome.text);
+    };
+    // Too large for the fast path: each call sends a request, and rank 0 a response.
+    Tensor large(HORA_FLOAT32, {64 * 1024});
+    Tensor quiet(HORA_INT32, {1});
+    // Other work on the machine wakes them now and then, but not in each round.
+    for (int round = 0; quiet.get(0) == 0 && round < 20; ++round) {
+      const long before = sleeps_of_threads();
+      for (int i = 0; i < kCalls; ++i) reduce("large", large);
+      quiet.set(0, rank_of(communicator) == 0 && sleeps_of_threads() - before < kCalls / 20);
+      reduce("quiet", quiet);
+    }
+    check(quiet.get(0) == 1, "they wake up again and again");
   });
 }
 

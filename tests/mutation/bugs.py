@@ -243,6 +243,8 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a call goes by an old agreement", "collectives/runtime/fast_path_driver.cpp", "if (operation.known.at == cache.learned()) return operation.known.number;", "if (operation.known.at != 0) return operation.known.number;", "collectives_test"),
     ("who sleeps on its post is not woken", "collectives/control/shm_fast_path.cpp", "resting = resting && posted_;", "resting = false;", "collectives_test"),
     ("a name that comes again keeps its result", "collectives/runtime/request_queue.cpp", " && !has_own_result(*operation)", "", "collectives_test"),
+    ("an idle thread is rung for each request", "collectives/control/ring_channel.cpp", "if (asleep != static_cast<std::uint32_t>(Waiter::kIdleThread)) return call(*peer.doorbell);", "return call(*peer.doorbell);", "collectives_test"),
+    ("an idle thread is never rung", "collectives/control/ring_channel.cpp", "if (std::exchange(peer.unrung, false)) call(*peer.doorbell);", "peer.unrung = false;", "collectives_test"),
     ("a call takes the operation of a handle", "collectives/runtime/repeated_calls.cpp", "operation.alone() && ", "", "collectives_test"),
     ("shared memory is open to others", "collectives/memory/segment.cpp", "O_CREAT | O_EXCL | O_CLOEXEC, 0600)", "O_CREAT | O_EXCL | O_CLOEXEC, 0666)", "collectives_test"),
     ("a prepared cache that is a link is filled", BOOT, 'if [ -L \\"$_d\\" ]; then return 1; fi;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),

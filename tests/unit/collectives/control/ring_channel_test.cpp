@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -218,4 +219,32 @@ TEST_CASE("waiters: whoever lies down last is woken, and nobody sleeps over a me
   CHECK(coordinator.ticket_of(Waiter::kCaller) != ticket);
   coordinator.unpark();
   CHECK(coordinator.poll(kNoWait).size() == 1);
+}
+
+TEST_CASE(
+    "waiters: an idle thread is rung when the sender sleeps, or has all sent, and not before") {
+  Star star(2);
+  RingChannel& coordinator = *star.channels[0];
+  RingChannel& worker = *star.channels[1];
+  const auto was_rung = [&](const std::function<void()>& action) {
+    REQUIRE(coordinator.park(Waiter::kIdleThread));
+    CHECK_FALSE(coordinator.thread_was_rung());
+    const std::uint32_t ticket = coordinator.ticket_of(Waiter::kThread);
+    worker.send(0, "one");
+    CHECK_FALSE(coordinator.thread_was_rung());
+    action();
+    const bool rung = coordinator.ticket_of(Waiter::kThread) != ticket;
+    CHECK(rung == coordinator.thread_was_rung());
+    coordinator.unpark();
+    REQUIRE(coordinator.poll(kNoWait).size() == 1);
+    return rung;
+  };
+  CHECK(was_rung([&] { CHECK(worker.park(Waiter::kCaller)); }));
+  worker.unpark();
+  CHECK(was_rung([&] { CHECK(worker.flush(0, soon())); }));
+  // An answer has come: the sender does not sleep.
+  CHECK_FALSE(was_rung([&] {
+    coordinator.send(1, "answer");
+    CHECK_FALSE(worker.park(Waiter::kCaller));
+  }));
 }
