@@ -48,6 +48,9 @@ class PollBudget {
   static constexpr std::chrono::nanoseconds kLongPoll{50'000};  // longer than a wake-up takes
 
   bool covers_a_long_poll(Clock::time_point now) const { return paid_at_ <= now + kBurst * kPrice; }
+  // Yields in vain leave the core to others, and what they cost comes in long pieces: another
+  // program's turn, of some milliseconds.
+  bool covers_yields(Clock::time_point now) const { return paid_at_ <= now + kLongestTurn; }
   void spend_a_long_poll(Clock::time_point now) { spend(now, kLongPoll); }
   void spend(Clock::time_point now, Clock::duration time) {
     paid_at_ = std::max(paid_at_, now) + kPriceOf1 * time;
@@ -57,6 +60,7 @@ class PollBudget {
   static constexpr int kBurst = 4;
   static constexpr int kPriceOf1 = 16;
   static constexpr std::chrono::nanoseconds kPrice = kPriceOf1 * kLongPoll;
+  static constexpr std::chrono::milliseconds kLongestTurn{kPriceOf1 * 4};
   Clock::time_point paid_at_{};  // when all polls in vain are paid for
 };
 
@@ -65,9 +69,9 @@ class PollBudget {
 // succeeds: it lasts until the other rank has woken up, and from then on both are awake.
 //
 // On a host with fewer cores than ranks, the awaited rank may need this core: the spinner yields it
-// between looks and looks only a few times. If it gets the core back late, another program had it,
-// and not the awaited rank: the time that goes so is limited by the budget, too. One thread at a
-// time. `Core`: the clock and the core of this thread.
+// between looks, and counts of a turn only its own part. If it gets the core back late, another
+// program had it, and not the awaited rank: the time that goes so is limited by the budget, too.
+// One thread at a time. `Core`: the clock and the core of this thread.
 template <typename Core>
 class BasicSpinner {
  public:
@@ -111,43 +115,35 @@ class BasicSpinner {
   template <typename Condition>
   bool give_turns(const Condition& condition) {
     const auto begin = Core::now();
-    if (!budget_.covers_a_long_poll(begin)) return false;
-    for (int turn = 0; turn < turns_; ++turn) {
+    if (!budget_.covers_yields(begin)) return false;
+    Clock::duration own{0};
+    for (auto turn = begin; own < PollBudget::kLongPoll;) {
       Core::give_way();
       const bool came = condition();
-      if (const auto now = Core::now(); now - begin > kLongTurn) {
-        budget_.spend(now, now - begin);
+      const auto now = Core::now();
+      if (now - turn > kLongTurn) {
+        budget_.spend(now, now - turn);
         return came;
       }
-      if (!came) continue;
-      turns_ = std::min(kMostTurns, turns_ + 1);
-      trial_after_ = kFirstTrial;
-      return true;
+      if (came) {
+        ++successes_;
+        return true;
+      }
+      own += std::min<Clock::duration>(now - turn, kSwitch);
+      turn = now;
     }
-    turns_ = std::max(0, turns_ - kMostTurns / 2);
-    if (turns_ == 0 && trial_is_due()) turns_ = kMostTurns;
+    budget_.spend_a_long_poll(Core::now());
     return false;
-  }
-
-  bool trial_is_due() {
-    if (++short_waits_ < trial_after_) return false;
-    short_waits_ = 0;
-    trial_after_ = std::min(2 * trial_after_, kLastTrial);
-    return true;
   }
 
   // Longer than it takes some tens of ranks to do what little they have to, shorter than the
   // kernel lets a program run that does not wait.
   static constexpr std::chrono::microseconds kLongTurn{200};
-  static constexpr int kMostTurns = 8;
-  static constexpr int kFirstTrial = 16;
-  static constexpr int kLastTrial = 1024;
+  // What a turn takes of this rank's own time if others have the core meanwhile.
+  static constexpr std::chrono::microseconds kSwitch{2};
   bool gives_way_ = true;
   PollBudget budget_;
   std::uint32_t successes_ = 0;
-  int turns_ = kMostTurns;
-  int short_waits_ = 0;            // failed waits since the last trial
-  int trial_after_ = kFirstTrial;  // after how many of them to yield again
 };
 
 using Spinner = BasicSpinner<ThisCore>;

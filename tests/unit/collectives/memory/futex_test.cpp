@@ -2,6 +2,8 @@
 // How long a rank looks out for the others before it sleeps.
 #include "collectives/memory/futex.h"
 
+#include <utility>
+
 #include "tests/support/catch.h"
 
 using namespace hora::collectives;
@@ -54,39 +56,36 @@ TEST_CASE("spinner: what has come is seen at once") {
   }
 }
 
-TEST_CASE("spinner: gives its core away a few times, and not at all while that is in vain") {
+TEST_CASE("spinner: gives its core away for as long as it would poll, by its own time") {
   BasicSpinner<TestCore> spinner;
   spinner.enable(false);
-  REQUIRE(comes_at_look(spinner, 9));
-  REQUIRE(looks_in_vain(spinner) == 9);
-  fail_until_it_looks_once(spinner);
-  REQUIRE_FALSE(comes_at_look(spinner, 2));
-}
-
-TEST_CASE("spinner: gives its core away again now and then, more seldom each time it is in vain") {
-  BasicSpinner<TestCore> spinner;
-  spinner.enable(false);
-  const auto waits_until_trial = [&] {
-    fail_until_it_looks_once(spinner);
-    int waits = 1;
-    while (looks_in_vain(spinner) == 1) ++waits;
-    return waits;
-  };
-  int last = 0;
-  for (int trial = 0; trial < 5; ++trial) {
-    const int waits = waits_until_trial();
-    REQUIRE(waits > last);
-    last = waits;
+  // Nobody else wants the core: 50 turns; others do: 25, however long those take.
+  for (const auto& [turn, looks] : {std::pair{1, 51}, {2, 26}, {30, 26}}) {
+    TestCore::a_turn = std::chrono::microseconds(turn);
+    TestCore::time += std::chrono::seconds(1);
+    REQUIRE(comes_at_look(spinner, looks));
+    REQUIRE(looks_in_vain(spinner) == looks);
   }
 }
 
-TEST_CASE("spinner: what helps once is kept") {
+TEST_CASE("spinner: does not give its core away while that has been in vain too often") {
   BasicSpinner<TestCore> spinner;
   spinner.enable(false);
+  TestCore::a_turn = std::chrono::microseconds(2);
   fail_until_it_looks_once(spinner);
-  int waits = 0;
-  while (!comes_at_look(spinner, 2) && waits < 1000) ++waits;
-  for (int i = 0; i < 100; ++i) REQUIRE(comes_at_look(spinner, 2));
+  REQUIRE_FALSE(comes_at_look(spinner, 2));
+  TestCore::time += std::chrono::milliseconds(1);
+  // One turn of another program is no reason to sleep; two at once are.
+  TestCore::time += std::chrono::seconds(1);
+  TestCore::a_turn = std::chrono::milliseconds(4);
+  REQUIRE(comes_at_look(spinner, 2));
+  REQUIRE(comes_at_look(spinner, 2));
+  REQUIRE_FALSE(comes_at_look(spinner, 2));
+  TestCore::a_turn = std::chrono::microseconds(2);
+  TestCore::time += std::chrono::milliseconds(65);
+  REQUIRE(comes_at_look(spinner, 26));
+  // What helps costs nothing.
+  for (int i = 0; i < 1000; ++i) REQUIRE(comes_at_look(spinner, 26));
 }
 
 TEST_CASE("spinner: gives its core to other programs for a small part of the time") {
@@ -108,7 +107,6 @@ TEST_CASE("spinner: gives its core to other programs for a small part of the tim
   TestCore::time += std::chrono::seconds(1);
   TestCore::a_turn = microseconds(2);
   for (int i = 0; i < 100; ++i) REQUIRE(comes_at_look(spinner, 9));
-  TestCore::a_turn = microseconds(0);
 }
 
 TEST_CASE("spinner: a rank that is late each time costs long polls only now and then") {
