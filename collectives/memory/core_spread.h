@@ -40,6 +40,13 @@ class CoreSpread {
   // `cores`: the host has a core for each rank.
   void enable(bool cores) { enabled_ = cores; }
 
+  // The calling thread, which is that of the rank whose CPU this is, is about to wake another one.
+  void wakes(CpuOfRank& own) const {
+    if (const int cpu = enabled_ ? current_cpu() : -1; cpu >= 0) {
+      own.store(cpu + 1, std::memory_order_relaxed);
+    }
+  }
+
   // The calling thread has slept until another rank woke it. `cpu_of(i)` is the CpuOfRank of each
   // of the `ranks` ranks, this one's included, which is number `own`.
   template <typename CpuOf>

@@ -105,6 +105,7 @@ BUGS = [
     ("a rank's child of another process group is nobody's", OWNER, "pid = process->parent;", "return -1;", "agent_rank_processes_test"),
     ("the environment does not tell whose a process is", OWNER, "if (environment_has(pid, own)) return rank.rank;", "", "agent_rank_processes_test"),
     ("another job's process is a rank's", OWNER, "  if (!mark.empty() && !environment_has(pid, mark)) return -1;\n", "", "agent_rank_processes_test"),
+    ("ranks of a large operation stay on one core", "collectives/backends/shm/board.cpp", "  spread_.woken([this](int other) -> CpuOfRank& { return lines_[other].cpu; }, size_, index_,\n                spinner_.successes());\n", "", "collectives_test"),
     ("a rank that yields pays for the turns of others", "collectives/memory/futex.h", "std::min<Clock::duration>(now - turn, kSwitch)", "now - turn", "collectives_test"),
     ("a yield that hands the core to another program is worth it", "collectives/memory/futex.h", "now - turn > kLongTurn", "false", "collectives_test"),
     ("ranks that were ended are not marked", RANKS, "rank.ended_by_us = true;\n    groups.insert", "groups.insert", "agent_life_test"),

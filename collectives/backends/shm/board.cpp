@@ -37,7 +37,9 @@ void Board::advance(int counter, std::uint64_t value) {
       continue;
     }
     // The exchange lets one rank win, so each sleep costs one system call.
-    if (line.asleep.exchange(0, std::memory_order_acq_rel) == 1) wake_all(line.asleep);
+    if (line.asleep.exchange(0, std::memory_order_acq_rel) != 1) continue;
+    spread_.wakes(lines_[index_].cpu);
+    wake_all(line.asleep);
   }
 }
 
@@ -58,6 +60,8 @@ bool Board::wait(int counter, int rank, std::uint64_t value) {
     sleep_on(line.asleep, 1, Clock::now() + kLookAgain);
   }
   line.asleep.store(0, std::memory_order_relaxed);
+  spread_.woken([this](int other) -> CpuOfRank& { return lines_[other].cpu; }, size_, index_,
+                spinner_.successes());
   // An abort during the last step does not undo a wait that has been satisfied.
   return there();
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/memory/core_spread.h"
 #include "collectives/memory/futex.h"
 
 namespace hora::collectives {
@@ -23,6 +24,7 @@ struct alignas(128) BoardLine {
   std::atomic<std::int32_t> wanted_counter;
   std::atomic<std::int32_t> wanted_rank;
   std::atomic<std::uint64_t> wanted_value;
+  CpuOfRank cpu;  // where it last slept or woke another rank
 };
 
 class Board {
@@ -33,6 +35,7 @@ class Board {
     index_ = index;
     size_ = size;
     spinner_.enable(spin);
+    spread_.enable(spin);
   }
 
   // Sets this rank's counter to `value`; whoever sees the value also sees what was written before.
@@ -53,6 +56,7 @@ class Board {
   int index_ = 0;
   int size_ = 0;
   Spinner spinner_;
+  CoreSpread spread_;
   std::atomic<bool> aborted_{false};
 };
 

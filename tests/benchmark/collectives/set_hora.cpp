@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A set of tensors reduced in place through hora.h, all in flight: the median in microseconds of
-// the slowest rank.  set_hora SET STEPS [prepared | grouped]
+// the slowest rank.  set_hora SET STEPS [prepared | grouped] [together]
+// together: all ranks begin on one core, and may leave it.
+#include <sched.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -51,12 +55,34 @@ void run(hora_plan* plan) {
   check(hora_plan_wait(plan, 60'000), "hora_plan_wait");
 }
 
+// The ranks of a host are on its first core from then on, as after a start beside a busy program.
+void meet_on_one_core() {
+  cpu_set_t allowed;
+  cpu_set_t first;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) std::exit(4);
+  int cpu = 0;
+  while (!CPU_ISSET(cpu, &allowed)) ++cpu;
+  CPU_ZERO(&first);
+  CPU_SET(cpu, &first);
+  if (sched_setaffinity(0, sizeof first, &first) != 0) std::exit(4);
+  hora_request barrier = {};
+  barrier.struct_size = sizeof barrier;
+  barrier.operation = HORA_BARRIER;
+  check(hora_run(&barrier, -1, nullptr), "hora_run");
+  if (sched_setaffinity(0, sizeof allowed, &allowed) != 0) std::exit(4);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool prepared = argc == 4 && std::string(argv[3]) == "prepared";
-  const bool grouped = argc == 4 && std::string(argv[3]) == "grouped";
-  if (argc != 3 && !prepared && !grouped) return 2;
+  const std::vector<std::string> words(argv + std::min(argc, 3), argv + argc);
+  const auto has = [&](const char* word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  const bool prepared = has("prepared");
+  const bool grouped = has("grouped");
+  const bool together = has("together");
+  if (argc < 3 || words.size() != static_cast<std::size_t>(prepared + grouped + together)) return 2;
   const tensor_set* set = make_set(argv[1]);
   const int steps = std::atoi(argv[2]);
   check(hora_init(nullptr), "hora_init");
@@ -74,6 +100,7 @@ int main(int argc, char** argv) {
   }
   const auto step = [&] { plan == nullptr ? run(requests, grouped) : run(plan); };
   for (int i = 0; i < WARM_UP; ++i) step();
+  if (together) meet_on_one_core();
   std::vector<double> times(static_cast<std::size_t>(steps));
   for (double& time : times) {
     const double start = now_us();
