@@ -130,6 +130,12 @@ def packed(request, monkeypatch):
 
     class Library:
         @staticmethod
+        def run(address, timeout_ms, handle):
+            Library.submit(address, 1, handle)
+            ctypes.cast(handle, ctypes.POINTER(ctypes.c_int64))[0] = 0
+            return 0
+
+        @staticmethod
         def submit(address, count, handles):
             seen["bytes"] = ctypes.string_at(address, _native._REQUEST_SIZE * count)
             fields = _native._REQUEST.unpack(seen["bytes"][: _native._REQUEST_SIZE])
@@ -164,6 +170,55 @@ def test_both_ways_to_submit_pack_alike(facts, monkeypatch, ndim, name):
     assert struct.unpack_from("P", seen["bytes"], at["output"])[0] == 222
     assert first["shape"] == seen["shape"] == list(shape)
     assert first["name"] == seen["name"] == name.encode()
+
+
+@pytest.mark.parametrize("ndim", [0, 1, 3, 8, 9])
+@pytest.mark.parametrize("name", ["t", "ünï", "n" * 3000])
+def test_blocking_calls_pack_alike_also_when_they_come_again(monkeypatch, ndim, name):
+    shape = tuple(range(1, ndim + 1))
+    seen = packed(None, monkeypatch)
+    for call in range(4):  # from the third on, only what differs is written
+        varying = {"address": 111 + call, "output": 222 + call, "prescale": 0.5 + call, "postscale": 2.5 + call}
+        fixed = {"shape": shape, "dtype": dtypes.INT16, "process_set": 4, "reduce_op": 5, "root": 6}
+        _native.run_one(_native.BROADCAST, name, call == 3, kept=None, **fixed, **varying)
+        ours, ours_packed = dict(seen), _native._REQUEST.unpack(seen["bytes"])
+        _native.submit(
+            [_native.Request(_native.BROADCAST, name, **fixed, **varying)],
+            None,
+        )
+        places = {2, 4, 10, 23}  # the addresses of name, shapes and splits
+        differing = [
+            at for at, pair in enumerate(zip(ours_packed, _native._REQUEST.unpack(seen["bytes"]))) if len(set(pair)) > 1
+        ]
+        assert set(differing) <= places
+        assert ours["shape"] == seen["shape"] == list(shape)
+        assert ours["name"] == seen["name"] == name.encode()
+
+
+def test_blocking_calls_say_what_is_no_number(monkeypatch):
+    packed(None, monkeypatch)
+    for _ in range(3):
+        _native.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)
+    with pytest.raises(TypeError, match="prescale_factor='a', expected a number"):
+        _native.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, "a", 1.0, None)
+    for wrong in ("sum", ["sum"]):
+        with pytest.raises(TypeError, match=r"op=.*sum.*, expected an integer"):
+            _native.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, wrong, 0, 1.0, 1.0, None)
+
+    class Root(list):
+        def __index__(self):
+            return 1
+
+    for _ in range(3):
+        _native.run_one(_native.BROADCAST, "n", False, 1, (2,), 3, 4, 0, 0, Root(), 1.0, 1.0, None)
+
+
+def test_requests_that_do_not_come_again_are_not_kept(monkeypatch):
+    packed(None, monkeypatch)
+    for step in range(3 * _native._MOST_REPEATED):
+        _native.run_one(_native.ALLREDUCE, f"step {step}", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)
+        assert len(_native._repeated) <= _native._MOST_REPEATED
+    assert not any(_native._repeated.values())
 
 
 def test_every_status_is_an_error_of_its_own():

@@ -8,6 +8,7 @@ filling ctypes fields. Calls that never wait keep the GIL (PyDLL); calls that wa
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -219,13 +220,15 @@ def check_initialized(caller: str) -> None:
 class _Scratch:
     """Memory at a fixed address that requests, shapes, splits and names are packed into."""
 
-    __slots__ = ("_pin", "address", "buffer", "capacity")
+    __slots__ = ("_pin", "address", "buffer", "capacity", "doubles", "words")
 
     def __init__(self, capacity):
-        self.capacity = capacity
-        self.buffer = bytearray(capacity)
-        self._pin = (ctypes.c_char * capacity).from_buffer(self.buffer)
+        self.capacity = capacity + -capacity % 8
+        self.buffer = bytearray(self.capacity)
+        self._pin = (ctypes.c_char * self.capacity).from_buffer(self.buffer)
         self.address = ctypes.addressof(self._pin)
+        self.words = memoryview(self.buffer).cast("Q")
+        self.doubles = memoryview(self.buffer).cast("d")
 
 
 # (native handles, what they need) of operations that were submitted while a signal's handler raised:
@@ -256,7 +259,7 @@ def _not_numbers(name, process_set, reduce_op, root, priority, prescale, postsca
     return TypeError(f"{name}: " + ("; ".join(wrong) or "a number is out of range"))
 
 
-def submit_one(
+def _pack_one(
     operation: int,
     name: str,
     address: int,
@@ -271,36 +274,13 @@ def submit_one(
     postscale: float,
     stream: int,
     priority: int,
-    kept: Any,
-) -> int:
-    """submit() for the most frequent case, without splits: answers one native handle."""
+) -> Any:
+    """As _pack() for the most frequent case, one request without splits; null where it is not that."""
     ndim = len(shape)
     encoded = name.encode()
     end = _SINGLE_NAME + len(encoded)
     if ndim > 8 or end >= 1024 or b"\0" in encoded:
-        (handle,) = submit(
-            [
-                Request(
-                    operation,
-                    name,
-                    address,
-                    shape,
-                    dtype,
-                    device,
-                    output,
-                    process_set,
-                    reduce_op,
-                    root,
-                    prescale,
-                    postscale,
-                    None,
-                    stream,
-                    priority,
-                )
-            ],
-            kept,
-        )
-        return handle
+        return None
     try:
         scratch = _spare.pop()
     except IndexError:
@@ -347,16 +327,43 @@ def submit_one(
         raise _not_numbers(name, process_set, reduce_op, root, priority, prescale, postscale) from None
     buffer[_SINGLE_NAME:end] = encoded
     buffer[end] = 0
+    return scratch
+
+
+def submit_one(
+    operation: int,
+    name: str,
+    address: int,
+    shape: Sequence[int],
+    dtype: Any,
+    device: int,
+    output: int | None,
+    process_set: int,
+    reduce_op: int,
+    root: int,
+    prescale: float,
+    postscale: float,
+    stream: int,
+    priority: int,
+    kept: Any,
+) -> int:
+    """submit() of one request without splits: answers one native handle."""
+    arguments = (operation, name, address, shape, dtype, device, output, process_set, reduce_op, root)
+    scratch = _pack_one(*arguments, prescale, postscale, stream, priority)
+    if scratch is None:
+        (handle,) = submit([Request(*arguments, prescale, postscale, None, stream, priority)], kept)
+        return handle
+    base = scratch.address
     native = _library or library()
     handle = 0
     try:
         status = native.submit(base + 8, 1, base)
         if status == OK:
-            handle = _HANDLE.unpack_from(buffer)[0]
+            handle = scratch.words[0]
             _spare.append(scratch)
             return handle
     except BaseException:
-        handle = handle or _HANDLE.unpack_from(buffer)[0]
+        handle = handle or scratch.words[0]
         if handle:
             interrupted.append(((handle,), kept))
         raise
@@ -365,9 +372,8 @@ def submit_one(
     raise failure(status, text)
 
 
-def submit(requests: Sequence[Request], kept: Any) -> Sequence[int]:
-    """Hands the requests to the library, all or none; returns their native handles. More than
-    one make a group, which runs together. `kept` is what must outlive them."""
+def _pack(requests: Sequence[Request]) -> Any:
+    """Memory with room for as many handles, then the requests."""
     count = len(requests)
     names = [request.name.encode() if request.name is not None else b"" for request in requests]
     if any(b"\0" in name for name in names):
@@ -457,6 +463,15 @@ def submit(requests: Sequence[Request], kept: Any) -> Sequence[int]:
                 request.postscale,
             ) from None
         at += _REQUEST_SIZE
+    return scratch
+
+
+def submit(requests: Sequence[Request], kept: Any) -> Sequence[int]:
+    """Hands the requests to the library, all or none; returns their native handles. More than
+    one make a group, which runs together. `kept` is what must outlive them."""
+    count = len(requests)
+    scratch = _pack(requests)
+    buffer, base = scratch.buffer, scratch.address
     native = _library or library()
     handles = ()
     try:
@@ -473,6 +488,106 @@ def submit(requests: Sequence[Request], kept: Any) -> Sequence[int]:
     text = native.last_error().decode(errors="replace")
     _spare.append(scratch)
     raise failure(status, text)
+
+
+# --- submitting and waiting in one ---------------------------------------------------------------
+
+# What a program asks for again and again, packed, while nobody uses it. A request that came once has
+# None here. As with _spare, a signal handler that makes the same call finds nothing.
+_repeated: dict[tuple[Any, ...] | None, Any] = {}
+_MOST_REPEATED = 512
+_NEVER = object()
+# Where the packed request of one tensor has what differs from call to call, in words of 8 bytes.
+_INPUT, _OUTPUT, _PRESCALE, _POSTSCALE = 3, 7, 13, 14
+
+
+def run_one(
+    operation: int,
+    name: str,
+    once: bool,
+    address: int,
+    shape: Sequence[int],
+    dtype: Any,
+    output: int,
+    process_set: int,
+    reduce_op: int,
+    root: int,
+    prescale: float,
+    postscale: float,
+    kept: Any,
+) -> None:
+    """An operation on one tensor in host memory, from its request to its end. `once`: the name does not come
+    again."""
+    key = None if once else (operation, name, shape, dtype, process_set, reduce_op, root)
+    before = _NEVER
+    try:
+        before = scratch = _repeated.pop(key, _NEVER)
+        words = scratch.words
+        words[_INPUT] = address
+        words[_OUTPUT] = output
+        doubles = scratch.doubles
+        doubles[_PRESCALE] = prescale
+        doubles[_POSTSCALE] = postscale
+    except (AttributeError, TypeError):  # not packed; or no numbers, of which packing tells
+        arguments = (operation, name, address, shape, dtype, CPU_DEVICE, output, process_set, reduce_op)
+        scratch = _pack_one(*arguments, root, prescale, postscale, 0, 0)
+        if scratch is None:
+            _run(_pack([Request(*arguments, root, prescale, postscale)]), kept)
+            return
+        if before is _NEVER:
+            if not once:
+                _remember(key)
+            _run(scratch, kept)
+            _spare.append(scratch)
+            return
+    _run(scratch, kept)
+    _repeated[key] = scratch
+
+
+def _remember(key):
+    """This request came once."""
+    if len(_repeated) >= _MOST_REPEATED:
+        _repeated.clear()
+    with contextlib.suppress(TypeError):  # a number that is good for nothing but that
+        _repeated[key] = None
+
+
+def run(request: Request, kept: Any) -> int:
+    """submit() of one request, and wait(); raises if it fails. The native handle of what has a result,
+    which the library has allocated; else 0."""
+    scratch = _pack([request])
+    handle = _run(scratch, kept, request.output is None)
+    _spare.append(scratch)
+    return handle
+
+
+def _run(scratch, kept, result=False):
+    """The request that is packed there. The native handle if it has a result, else 0. Where this raises, nobody
+    else uses the memory again."""
+    base, words = scratch.address, scratch.words
+    native = _library or library()
+    handle = 0
+    try:
+        status = native.run(base + 8, _WAIT_SLICE_MS, base)
+        if status == OK:
+            return words[0]
+        if status == TIMED_OUT and words[0]:
+            handle = words[0]
+            status = wait(handle)
+            if status == OK and result:
+                return handle
+    except BaseException:
+        if words[0]:  # it is in flight, or has a result
+            interrupted.append(((words[0],), kept))
+        raise
+    if handle == 0:
+        raise failure(status, native.last_error().decode(errors="replace"))
+    text = "" if status == OK else native.error(handle).decode(errors="replace")
+    native.release(handle)
+    words[0] = 0
+    if status != OK:
+        raise failure(status, text)
+    return 0
 
 
 # --- waiting -----------------------------------------------------------------------------------

@@ -280,6 +280,8 @@ def broadcast(
     priority: int = 0,
 ) -> Any:
     """The array of root_rank (a rank of the whole job), on every rank of the set."""
+    if not priority:
+        return _ops.broadcast_now(tensor, root_rank, name, process_set)
     return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))
 
 
@@ -291,6 +293,8 @@ def broadcast_(
     priority: int = 0,
 ) -> Any:
     """Writes the array of root_rank into the arrays of all ranks."""
+    if not priority:
+        return _ops.broadcast_now(tensor, root_rank, name, process_set, in_place=True)
     return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
 

@@ -44,6 +44,10 @@ def copy_of_memory(address: int, shape: Sequence[int], dtype: Any) -> Any:
     return out
 
 
+_addressof = ctypes.addressof
+_memory_of = ctypes.c_char.from_buffer
+
+
 class NumpyFramework(Framework):
     name = "numpy"
 
@@ -57,6 +61,17 @@ class NumpyFramework(Framework):
             raise ValueError("an in-place operation needs a writable array; this one is read-only")
         return self.dense(tensor)
 
+    def plain(self, tensor: Any, written: bool) -> Any:
+        if tensor.__class__ is not np.ndarray or not tensor.flags.c_contiguous:
+            return None
+        code = _CODE_OF.get(tensor.dtype)
+        if code is None:
+            return None
+        try:  # a quarter of what __array_interface__ takes
+            return _addressof(_memory_of(tensor)), tensor.shape, code
+        except (TypeError, ValueError, BufferError):  # read-only, empty, or of a dtype that Python does not know
+            return None
+
     def view(self, tensor: Any) -> Any:
         dtype = tensor.dtype
         code = _CODE_OF.get(dtype)
@@ -65,7 +80,10 @@ class NumpyFramework(Framework):
         return (tensor.__array_interface__["data"][0], tensor.shape, code, _native.CPU_DEVICE, 0)
 
     def address(self, tensor: Any) -> int:
-        return tensor.__array_interface__["data"][0]
+        try:
+            return _addressof(_memory_of(tensor))
+        except (TypeError, ValueError, BufferError):
+            return tensor.__array_interface__["data"][0]
 
     def empty_like(self, tensor: Any) -> Any:
         return np.empty(tensor.shape, tensor.dtype)

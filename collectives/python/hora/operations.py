@@ -100,8 +100,8 @@ class Pending:
         return results if self.grouped else results[0]
 
     def __del__(self):
-        if self.natives and _orphans is not None:  # a signal's handler raised on its way
-            _orphans.append(self)
+        if self.natives and orphans is not None:  # a signal's handler raised on its way
+            orphans.append(self)
 
     def abandon(self, text: str) -> None:
         """The job was left: nothing touches the tensors any more."""
@@ -133,12 +133,12 @@ class _Ready:
 
 _handles = itertools.count(1)
 _in_flight: dict[int, Any] = {}  # handle that the caller has -> Pending
-_orphans: list[Pending] = []  # Pendings that nobody will ask for (a wait was interrupted)
+orphans: list[Pending] = []  # Pendings that nobody will ask for (a wait was interrupted)
 
 
 def let_go(pending: Pending) -> None:
     """Nobody will ask for its result. It keeps its memory until it is done."""
-    _orphans.append(pending)
+    orphans.append(pending)
 
 
 def _adopt():
@@ -152,11 +152,11 @@ def sweep() -> None:
     """Frees what was let go and is done by now."""
     if _native.interrupted:
         _adopt()
-    if not _orphans:
+    if not orphans:
         return
-    for pending in list(_orphans):
+    for pending in list(orphans):
         if pending.done():
-            _orphans.remove(pending)
+            orphans.remove(pending)
             if pending.settle is not None:
                 pending.settle()
             pending.abandon("")
@@ -222,7 +222,7 @@ def wait_for(handle: int, seconds: float) -> bool:
 def in_flight_count() -> int:
     """Operations that were started and not yet synchronized."""
     _adopt()
-    return len(_in_flight) + len(_orphans)
+    return len(_in_flight) + len(orphans)
 
 
 def settle() -> None:
@@ -238,10 +238,10 @@ def settle() -> None:
 def abort_all(text: str) -> None:
     """After the job was left: what is still in flight fails with this text."""
     _adopt()
-    for pending in list(_in_flight.values()) + _orphans:
+    for pending in list(_in_flight.values()) + orphans:
         if isinstance(pending, Pending) and pending.aborted is None:
             pending.abandon(text)
-    _orphans.clear()
+    orphans.clear()
 
 
 def forget_all() -> None:
@@ -266,23 +266,22 @@ def set_id_of(process_set: ProcessSet) -> int:
     return set_id
 
 
-def start_control(operation: int, name: str, process_set: ProcessSet) -> Pending:
+def _control(operation: int, name: str, process_set: ProcessSet) -> _native.Request:
     """join or barrier: no tensor."""
     _native.check_initialized(name)
-    natives = _native.submit([_native.Request(operation, None, process_set=set_id_of(process_set))], None)
-    return Pending(natives, None, [None], None, False, None)
+    return _native.Request(operation, None, process_set=set_id_of(process_set))
 
 
 def barrier(process_set: ProcessSet) -> None:
     """Returns once every rank of the set has called it."""
-    wait_now(start_control(_native.BARRIER, "barrier", process_set))
+    _native.run(_control(_native.BARRIER, "barrier", process_set), None)
 
 
 def join(process_set: ProcessSet) -> int:
     """Declares that this rank has no more data: it contributes zeros to the reductions of the others until
     all have joined. Returns the rank that joined last."""
-    pending = start_control(_native.JOIN, "join", process_set)
-    pending.fetch = _native.library().last_joined
+    natives = _native.submit([_control(_native.JOIN, "join", process_set)], None)
+    pending = Pending(natives, None, None, _native.library().last_joined, False, None)
     last = wait_now(pending)
     # The ranks that joined first have counted fewer operations without a name. All of them are done.
     forget_names(set_id_of(process_set))

@@ -36,6 +36,10 @@ def native_received_splits(native: int) -> list[int]:
     return values[: count.value]
 
 
+_interrupted = _native.interrupted
+_orphans = operations.orphans
+
+
 class Framework:
     """What the operations need to know about the tensors of an array library."""
 
@@ -56,6 +60,11 @@ class Framework:
     def address(self, tensor: Any) -> int:
         """Where the memory of a dense tensor begins."""
         return self.view(tensor)[0]
+
+    def plain(self, tensor: Any, written: bool) -> Any:
+        """(address, shape, dtype code) of a dense tensor in host memory, which may be `written`; null for any
+        other, and where it takes longer to find out."""
+        return None
 
     def empty_like(self, tensor: Any) -> Any:
         """A dense tensor of the same shape, dtype and device, with any values."""
@@ -140,26 +149,54 @@ class TensorOps:
         process_set: ProcessSet,
         in_place: bool = False,
     ) -> Any:
-        """allreduce() of one tensor, and its result: the shortest way through this file."""
-        native, source, output, _ = self._submit_single(
-            _native.ALLREDUCE, "allreduce", tensor, name, process_set, in_place, 0, op, 0, prescale, postscale
+        """allreduce() of one tensor, and its result."""
+        return self._run_single(
+            _native.ALLREDUCE, "allreduce", tensor, name, process_set, in_place, op, 0, prescale, postscale
         )
-        try:
-            status = _native.wait(native)
-        except BaseException:
-            _native.interrupted.append(((native,), (source, output)))
-            raise
-        library = _native.library()
-        if status != _native.OK:
-            text = library.error(native).decode(errors="replace")
-            library.release(native)
-            raise _native.failure(status, text)
-        library.release(native)
-        if not in_place:
-            return output
-        if source is not tensor:
-            self.framework.assign(tensor, source)
-        return tensor
+
+    def broadcast_now(
+        self, tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet, in_place: bool = False
+    ) -> Any:
+        """broadcast() of one tensor, and its result."""
+        return self._run_single(
+            _native.BROADCAST, "broadcast", tensor, name, process_set, in_place, 0, root_rank, 1.0, 1.0
+        )
+
+    def _run_single(self, operation, kind, tensor, name, process_set, in_place, op, root, prescale, postscale):
+        """The shortest way through this file."""
+        framework = self.framework
+        plain = framework.plain(tensor, in_place)
+        set_id = getattr(process_set, "process_set_id", None)
+        if plain is None or set_id is None:
+            return operations.wait_now(
+                self._caller_allocates(
+                    operation, kind, (tensor,), name, process_set, in_place, False, 0, op, root, prescale, postscale
+                )
+            )
+        address, shape, dtype = plain
+        if in_place:
+            output, output_address = tensor, address
+        else:
+            output = framework.empty_like(tensor)
+            output_address = framework.address(output)
+        if _orphans or _interrupted:
+            operations.sweep()
+        _native.run_one(
+            operation,
+            operations.operation_name(kind, name, set_id),
+            name is None,
+            address,
+            shape,
+            dtype,
+            output_address,
+            set_id,
+            op,
+            root,
+            prescale,
+            postscale,
+            (tensor, output),
+        )
+        return output
 
     def _submit_single(
         self, operation, kind, tensor, name, process_set, in_place, priority, op, root, prescale, postscale

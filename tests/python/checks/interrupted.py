@@ -76,7 +76,21 @@ def check_interrupted_operations():
                 assert (hvd.synchronize(handle) == hvd.size()).all()
 
         late(name, start, again)
-        late(name, lambda: hvd.allreduce(np.ones(SIZE), name=f"now {name}"))
-        late(name, lambda: hvd.broadcast(np.ones(SIZE), 1, name=f"broadcast {name}"))
+        late(name, lambda: hvd.allreduce(np.ones(SIZE)))
+        late(name, lambda: hvd.broadcast(np.ones(SIZE), 1))
         late(name, lambda: hvd.allgather(np.ones(SIZE), name=f"gather {name}"))
         late(name, lambda: hvd.grouped_allreduce([np.ones(SIZE)] * 2, name=f"group {name}"))
+
+
+def check_interrupted_blocking_calls():
+    """The second such call is packed by the first one. Neither is used while the operation is in flight."""
+    if hvd.size() == 1:
+        return
+    for name in ("run", "wait"):
+        for call in (
+            lambda: hvd.allreduce(np.ones(SIZE), op=hvd.Sum, name="now"),
+            lambda: hvd.broadcast(np.full(SIZE, 2.0), 1, name="now"),
+        ):
+            for _ in range(3):
+                late(name, call)
+                assert (call() == 2).all()

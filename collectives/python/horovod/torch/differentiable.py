@@ -191,14 +191,14 @@ class HorovodGroupedAllgather(torch.autograd.Function):
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
     if _differentiates(tensor):
         return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
-    return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set))
+    return _ops.broadcast_now(tensor, root_rank, name, process_set)
 
 
 class HorovodBroadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, root_rank, name=None, process_set=global_process_set):
         ctx.arguments = root_rank, name, process_set
-        return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set))
+        return _ops.broadcast_now(tensor, root_rank, name, process_set)
 
     @staticmethod
     def backward(ctx, gradient):

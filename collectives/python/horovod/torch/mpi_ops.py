@@ -95,9 +95,9 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Reduces into the tensor itself, and returns it."""
-    return _ops.allreduce_now(
-        tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
-    )
+    if op is None or average is not None:
+        op = choose_op(op, average)
+    return _ops.allreduce_now(tensor, name, op, prescale_factor, postscale_factor, process_set, in_place=True)
 
 
 def grouped_allreduce(
@@ -171,7 +171,7 @@ def broadcast(
 def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set, in_place=True))
+    return _ops.broadcast_now(tensor, root_rank, name, process_set, in_place=True)
 
 
 # --- alltoall ---------------------------------------------------------------------------------------

@@ -62,6 +62,19 @@ class TorchFramework(Framework):
 
     dense_in_place = dense  # torch itself refuses to write where it must not
 
+    def plain(self, tensor: torch.Tensor, written: bool) -> Any:
+        try:
+            if (
+                tensor.layout is not _STRIDED
+                or tensor.device != _CPU_DEVICE
+                or not tensor.is_contiguous()
+                or (_HAS_NEG_VIEWS and tensor.is_neg())
+            ):
+                return None
+            return tensor.data_ptr(), tensor.shape, _CODE_OF[tensor.dtype]
+        except (AttributeError, KeyError):
+            return None
+
     def view(self, tensor: torch.Tensor) -> Any:
         try:
             code = _CODE_OF[tensor.dtype]
