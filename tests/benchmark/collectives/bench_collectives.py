@@ -85,6 +85,11 @@ class Peers:
         have[PERSISTENT] = have["open mpi"]
         self.names = [name for name in have if have[name] and (not only or name in only.split(","))]
 
+    def core_distance(self):
+        """How many nanoseconds a cache line takes between the first two cores, there and back; None: not known."""
+        text, _ = run([os.path.join(self.bin, "core_distance")], 10)
+        return int(text) if text else None
+
     def horarun(self, place, *command):
         return [os.path.join(self.bin, "horarun"), *place.horarun(), "--no-prefix-output", *command]
 
@@ -199,17 +204,26 @@ def print_table(first, names, rows, last=None):
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
+def print_distances(found):
+    """Of all figures: those of a virtual machine that moves its cores apart are not to be compared."""
+    if not found:
+        return
+    apart = " (the cores moved apart meanwhile: do not compare the figures)" if max(found) > 2 * min(found) else ""
+    print(f"\na cache line took {min(found)} to {max(found)} ns from core to core and back{apart}")
+
+
 def measure_sizes(peers, place, rounds, record):
     """size -> peer -> (median, 99th percentile) of each round, in microseconds"""
     names = singly(peers)
     found = {size: {name: [] for name in names} for size in SIZES}
     for _ in range(rounds):
         for name in names:
+            distance = peers.core_distance()
             result, why = peers.sizes(name, place)
             if result is None:
                 print(f"{name}, {place}: {why}", file=sys.stderr)
                 continue
-            record.append({"peer": name, "place": str(place), "us": result})
+            record.append({"peer": name, "place": str(place), "core_ns": distance, "us": result})
             for size, us in result.items():
                 found[size][name].append(us)
     return found
@@ -299,11 +313,12 @@ def sets(peers, options, record):
         for _ in range(options.rounds):
             for label, (tensors, steps) in chosen.items():
                 for name in names:
+                    distance = peers.core_distance()
                     us, why = peers.a_set(name, Place(np), tensors, steps)
                     if us is None:
                         print(f"{name}, np={np}, {label}: {why}", file=sys.stderr)
                         continue
-                    record.append({"peer": name, "place": f"np={np}", "set": label, "us": us})
+                    record.append({"peer": name, "place": f"np={np}", "set": label, "core_ns": distance, "us": us})
                     found[label][name].append(us)
         print(f"\nsets of tensors in flight, np={np}: microseconds; x: how many times as long as hora\n")
         print_table("set", names, list(found.items()))
@@ -371,6 +386,7 @@ def main():
     print(f"{record['cores']} cores, load {record['load']:.1f} at the start")
     for part in options.parts:
         parts[part](peers, options, record["runs"])
+    print_distances([each["core_ns"] for each in record["runs"] if each["core_ns"]])
     if options.json:
         os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
         with open(options.json, "w", encoding="utf-8") as file:
