@@ -13,13 +13,14 @@
 #include <memory>
 #include <optional>
 
-#include "launcher/agent/delivery_exchange.h"
+#include "launcher/agent/delivery_intake.h"
+#include "launcher/agent/greeting.h"
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/host_job.h"
-#include "launcher/agent/host_libraries.h"
 #include "launcher/agent/image_server.h"
 #include "launcher/agent/launcher_lease.h"
 #include "launcher/agent/launcher_link.h"
+#include "launcher/agent/message_order.h"
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
 #include "launcher/agent/stack_collector.h"
@@ -31,7 +32,6 @@
 #include "launcher/protocol/launcher_message.h"
 #include "launcher/relay/relay_door.h"
 #include "rendezvous/base/duration.h"
-#include "rendezvous/base/machine.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -67,15 +67,14 @@ class Agent {
   Status watch_shim();
   void greet();
   void greet_briefly();
-  std::vector<std::string> needed_parts(const Hello& hello) const;
 
   void on_frame(Frame frame);
   void on(LauncherAlive);
-  void on(DeliveryFrame delivery);
-  void on(OfferTree tree);
-  void on(KeepDelivery order);
-  void on(FetchDelivery order);
-  void on(ForgetDeliveries forget) { exchange_->forget(forget.id); }
+  void on(DeliveryFrame delivery) { intake_->on(std::move(delivery)); }
+  void on(OfferTree tree) { intake_->on(tree); }
+  void on(KeepDelivery order) { intake_->on(std::move(order)); }
+  void on(FetchDelivery order) { intake_->on(std::move(order)); }
+  void on(ForgetDeliveries forget) { intake_->on(forget); }
   void on(ServeImage order);
   void on(Probe probe);
   void on(HostOrder order);
@@ -94,8 +93,7 @@ class Agent {
   void on(RelayedBytes relayed);
   void on(RelayedBytesTaken taken);
 
-  std::optional<Failure> stage(Frame frame);
-  bool unpack(std::string_view frames);
+  AgentProgress progress() const;
   std::optional<Failure> prepare_place(bool ship_directory, JobPlace& place);
   void serve_pmi();
   void on_launcher_lost();
@@ -104,7 +102,7 @@ class Agent {
   void renew_marks();
 
   void fail(Failure failure);
-  void fail_protocol(std::string what);
+  void fail_protocol(const std::string& what);
   void end_job(Milliseconds grace);
   void say_goodbye(Goodbye goodbye);
   void leave();
@@ -119,7 +117,7 @@ class Agent {
   std::unique_ptr<LauncherLink> link_;
   std::unique_ptr<LauncherLease> lease_;
   std::unique_ptr<Staging> staging_;
-  std::unique_ptr<DeliveryExchange> exchange_;
+  std::unique_ptr<DeliveryIntake> intake_;
   std::unique_ptr<ImageServer> image_server_;
   std::unique_ptr<ProbeListener> probe_listener_;
   std::unique_ptr<RelayDoor> relay_;
@@ -149,13 +147,8 @@ int Agent::run() {
                                options_.cleans_cache,
                                cache_limits(options_.cache_max_age_s, options_.cache_max_bytes)};
   staging_ = std::make_unique<Staging>(source, share_);
-  exchange_ = std::make_unique<DeliveryExchange>(
-      *loop_, DeliveryExchange::Handlers{[this](std::string_view frames) { return unpack(frames); },
-                                         [this] { return !leaving_ && !staging_->in_progress(); },
-                                         [this](DeliveryReport report) {
-                                           link_->send(FrameType::kDelivered,
-                                                       encode(fit(std::move(report))));
-                                         }});
+  intake_ = std::make_unique<DeliveryIntake>(*loop_, *link_, *staging_,
+                                             [this](Failure failure) { fail(std::move(failure)); });
   if (const Status opened = open(); !opened) {
     // The stream may still carry the reason; the exit code tells it in any case.
     const Failure failure{std::string(failure::kAgent), opened.error().message, ""};
@@ -201,23 +194,10 @@ Status Agent::watch_shim() {
   });
 }
 
-// Of the job's parts, those that this host needs.
-std::vector<std::string> Agent::needed_parts(const Hello& hello) const {
-  // The launcher cannot know what a host has before the host says so.
-  std::vector<std::string> needed;
-  for (const NeededPart& part : options_.parts) {
-    if (is_needed(part, hello)) needed.push_back(part.hash);
-  }
-  return needed;
-}
-
 // What the launcher knows of this machine itself is not looked up again, and its order is answered
 // in the turn of the Hello: the launcher is woken once.
 void Agent::greet_briefly() {
-  Hello hello;
-  hello.version = HORA_VERSION;
-  hello.pid = ::getpid();
-  hello.machine = own_machine();
+  Hello hello = brief_hello();
   hello.clock_ns = wall_clock_ns();
   (void)staging_->find_missing({});
   link_->send(FrameType::kHello, encode(fit(std::move(hello))));
@@ -225,22 +205,7 @@ void Agent::greet_briefly() {
 }
 
 void Agent::greet() {
-  Hello hello = [this] {
-    const OneCpu::Pause pause(one_cpu_.get());
-    return describe_machine();
-  }();
-  hello.version = HORA_VERSION;
-  hello.pid = ::getpid();
-  hello.libraries = find_host_libraries(options_);
-  hello.missing_parts = staging_->find_missing(needed_parts(hello));
-  hello.cache_directory = options_.cache_directory;
-  if (const char* connection = ::getenv("SSH_CONNECTION")) hello.ssh_connection = connection;
-  if (options_.report_sha) {
-    hello.agent_sha256 = options_.own_sha256;
-    if (hello.agent_sha256.empty()) {
-      if (auto sha = sha256_of_file("/proc/self/exe")) hello.agent_sha256 = std::move(*sha);
-    }
-  }
+  Hello hello = full_hello(options_, *staging_, one_cpu_.get());
   if (options_.probe) {
     if (auto listener = ProbeListener::create(*loop_)) {
       probe_listener_ = std::move(*listener);
@@ -260,85 +225,24 @@ void Agent::on_frame(Frame frame) {
   if (leaving_) return;
   auto message = read_launcher_frame(std::move(frame));
   if (!message) return fail_protocol(message.error().message);
+  if (auto wrong = out_of_turn(*message, progress())) return fail_protocol(*wrong);
   std::visit([this](auto& each) { on(std::move(each)); }, *message);
+}
+
+AgentProgress Agent::progress() const {
+  AgentProgress so_far;
+  so_far.has_order = job_ != nullptr;
+  so_far.started = job_ && job_->started();
+  so_far.has_tree = staging_->has_tree();
+  so_far.in_delivery = staging_->in_progress();
+  so_far.probes = prober_ != nullptr;
+  so_far.relays = relay_ != nullptr;
+  return so_far;
 }
 
 // The lease is not known before the order: answer at the launcher's own pace.
 void Agent::on(LauncherAlive) {
   if (!job_) link_->send(FrameType::kHeartbeat);
-}
-
-void Agent::on(DeliveryFrame delivery) {
-  if (job_) return fail_protocol("a delivery after the order");
-  exchange_->record(delivery.frame);
-  if (auto failure = stage(std::move(delivery.frame))) return fail(std::move(*failure));
-  exchange_->proceed();
-}
-
-// Frames of a delivery are unpacked as they come, whoever has sent them.
-std::optional<Failure> Agent::stage(Frame frame) {
-  switch (frame.type) {
-    case FrameType::kPart:
-      return staging_->on_part(frame.payload);
-    case FrameType::kShipFile:
-      return staging_->on_ship_file(frame.payload);
-    case FrameType::kData:
-      return staging_->on_data(std::move(frame.payload));
-    case FrameType::kDataEnd:
-      return staging_->on_data_end();
-    default:
-      return Failure{std::string(failure::kProtocol), "its agent received no delivery", ""};
-  }
-}
-
-// From another host, and what the launcher would have sent: the hash says so.
-bool Agent::unpack(std::string_view frames) {
-  FrameReader reader;
-  reader.feed(frames);
-  while (true) {
-    auto frame = reader.next();
-    if (!frame) {
-      fail_protocol(frame.error().message);
-      return false;
-    }
-    if (!frame->has_value()) return true;
-    if (auto failure = stage(std::move(**frame))) {
-      fail(std::move(*failure));
-      return false;
-    }
-  }
-}
-
-// Which of its parts have to come.
-void Agent::on(OfferTree tree) {
-  if (job_ || staging_->has_tree()) return fail_protocol("a second folder, or one after the order");
-  if (tree.parts.empty() && tree.environment.empty())
-    return fail_protocol("a folder without parts");
-  // Before gigabytes travel for nothing.
-  if (!tree.interpreter.empty() && ::access(tree.interpreter.c_str(), X_OK) != 0) {
-    return fail({std::string(failure::kShip),
-                 "it has no " + tree.interpreter +
-                     " that it can run, and the environment of --ship-env is made from that Python",
-                 "install it there, or make the environment from a Python that travels along: any "
-                 "that is not below /usr (of uv, conda, pyenv)"});
-  }
-  link_->send(FrameType::kTreeState, encode(TreeState{staging_->find_missing_of_tree(tree)}));
-}
-
-void Agent::on(KeepDelivery order) {
-  if (job_) return fail_protocol("a delivery after the order");
-  if (const Status good = exchange_->keep(std::move(order)); !good) {
-    fail_protocol(good.error().message);
-  }
-}
-
-// Takes its time, and the launcher's other frames are read meanwhile. The order of the job comes
-// when the launcher has heard of the end.
-void Agent::on(FetchDelivery order) {
-  if (job_) return fail_protocol("a delivery after the order");
-  if (const Status good = exchange_->fetch(std::move(order)); !good) {
-    fail_protocol(good.error().message);
-  }
 }
 
 // Also while ranks run: hosts may join the job late. Without a socket it serves nobody; the
@@ -354,7 +258,6 @@ void Agent::on(ServeImage order) {
 
 // Behind it the launcher sends the orders, which tell the ranks the port.
 void Agent::on(OpenRelay order) {
-  if (relay_ || job_) return fail_protocol("a second relay, or one after the order");
   auto door =
       RelayDoor::open(*loop_, order.address,
                       [this](FrameType type, std::string_view bytes) { link_->send(type, bytes); });
@@ -372,7 +275,6 @@ void Agent::on(RelayedBytesTaken taken) {
 }
 
 void Agent::on(Probe probe) {
-  if (prober_) return fail_protocol("a second probe before the first was answered");
   prober_ = std::make_unique<Prober>(*loop_, probe, [this](ProbeResult result) {
     link_->send(FrameType::kProbeResult, encode(fit(std::move(result))));
     // It is still on the stack: destroyed by the next turn of the loop.
@@ -384,8 +286,6 @@ void Agent::on(Probe probe) {
 // Everything that can fail for the whole host fails here, before any rank runs on any host: the
 // launcher sends kStart when all agents are ready.
 void Agent::on(HostOrder order) {
-  if (job_) return fail_protocol("a second order");
-  if (staging_->in_progress()) return fail_protocol("an order inside a delivery");
   if (const Status sound = check_order(order); !sound) return fail_protocol(sound.error().message);
   probe_listener_.reset();
   // Several ranks start side by side, and a server of theirs stays where it is started.
@@ -436,14 +336,12 @@ std::optional<Failure> Agent::prepare_place(bool ship_directory, JobPlace& place
 }
 
 void Agent::on(StartRanks) {
-  if (!job_ || job_->started()) return fail_protocol("a start without an order");
   // On one CPU a launcher that is woken now takes it from the only rank. If that ends soon, all is
   // one message.
   if (one_cpu_ && options_.ordered) link_->hold_back(kFirstWords);
   job_->start();
 }
 
-// A rank or a job that is not there (any more) is no violation: frames cross on the way.
 void Agent::on(TerminateRank end) {
   if (job_) job_->end_rank(end.rank, end.grace);
 }
@@ -552,9 +450,7 @@ void Agent::fail(Failure failure) {
   end_job(grace());
 }
 
-void Agent::fail_protocol(std::string what) {
-  fail({std::string(failure::kProtocol), "its agent received " + what, ""});
-}
+void Agent::fail_protocol(const std::string& what) { fail(protocol_failure(what)); }
 
 void Agent::end_job(Milliseconds grace) {
   if (leaving_) return;
@@ -573,7 +469,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   prober_.reset();
   probe_listener_.reset();
   image_server_.reset();
-  exchange_->forget("");
+  intake_->end();
   staging_->clean_up();
   link_->send(FrameType::kGoodbye, encode(fit(std::move(goodbye))));
   link_->flush_later();

@@ -12,6 +12,7 @@
 #include "launcher/agent/announcer.h"
 #include "launcher/agent/cache_clean.h"
 #include "launcher/agent/cache_places.h"
+#include "launcher/agent/message_order.h"
 #include "launcher/agent/part_files.h"
 #include "launcher/failures/failure_code.h"
 
@@ -36,10 +37,6 @@ Staging::Staging(Source source, ShimState& share)
 
 Failure Staging::ship_failure(const Error& error) const {
   return {std::string(failure::kShip), error.message, ""};
-}
-
-Failure Staging::protocol_failure(const std::string& what) const {
-  return {std::string(failure::kProtocol), "its agent received " + what, ""};
 }
 
 std::vector<std::string> Staging::find_missing(std::vector<std::string> parts) {

@@ -63,7 +63,6 @@ class Staging {
 
  private:
   Failure ship_failure(const Error& error) const;
-  Failure protocol_failure(const std::string& what) const;
   std::optional<Failure> place_environment() const;
   void keep_limits() const;
 

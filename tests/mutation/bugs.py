@@ -309,7 +309,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a host writes lines of ours", "launcher/report/outcome_text.cpp", 'text += (indented ? "" : "  ") + std::string(line)', "text += std::string(line)", "launcher_test " + HOSTILE + "::test_a_lying_host"),
     ("a host's goodbye without exits is believed", STATE, "(agent_ended_ranks_ || e.missing_exits > 0)", "agent_ended_ranks_", HOSTILE + "::test_a_lying_host"),
     ("an agent takes orders that cannot be", "launcher/agent/order_check.cpp", "if (rank.rank < 0 || !ranks.insert(rank.rank).second) {", "if (false) {", "agent_life_test"),
-    ("an agent takes a second order", "launcher/agent/agent.cpp", 'if (job_) return fail_protocol("a second order");', "", "agent_life_test"),
+    ("an agent takes a second order", "launcher/agent/message_order.cpp", 'if (so_far.has_order) return "a second order";', "", "agent_message_order_test agent_life_test"),
     ("another user's stack traces are taken", "launcher/agent/stack_collector.cpp", "who.uid != ::geteuid()", "false", SECRETS + "::test_stack_traces_of_another_user_are_not_taken"),
     ("probes answer with one word", "launcher/agent/prober.cpp", "nonce_(os::random_token())", "nonce_(std::string(32, 'n'))", "agent_probe_test"),
     ("output is written through links of others", "launcher/output/output_sinks.cpp", "? 0 : O_NOFOLLOW", "? 0 : 0", "integration/test_output.py::test_files_follow_nobody_in_a_folder_of_others"),
