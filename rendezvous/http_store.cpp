@@ -11,6 +11,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http/writer.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::rendezvous {
 
@@ -21,16 +22,19 @@ using http::Method;
 // The server ends a parked wait before the client gives up on it.
 constexpr std::chrono::milliseconds kWaitSlack{500};
 // The longest parked wait; after it the client asks again.
-constexpr std::chrono::milliseconds kLongestWait{60'000};
+constexpr int kLongestWaitMs = 60'000;
 
 std::string wait_parameter(Deadline deadline) {
-  auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  // A negative rest is possible when the deadline has just passed.
-  left = std::clamp(left, std::chrono::milliseconds(0), kLongestWait);
+  const int left_ms = std::min(os::milliseconds_until(deadline), kLongestWaitMs);
   // Milliseconds as a decimal fraction, padded to three digits.
-  std::string text = std::to_string(left.count() % 1000);
+  std::string text = std::to_string(left_ms % 1000);
   text.insert(0, 3 - text.size(), '0');
-  return "wait=" + std::to_string(left.count() / 1000) + "." + text;
+  return "wait=" + std::to_string(left_ms / 1000) + "." + text;
+}
+
+// For the answer of a wait that ends at `deadline`, which may be "never".
+Deadline with_slack(Deadline deadline) {
+  return deadline > Deadline::max() - kWaitSlack ? Deadline::max() : deadline + kWaitSlack;
 }
 
 // Maps a status to what the caller may do: only 408 and 503 are worth a retry.
@@ -149,7 +153,7 @@ Result<std::string> HttpStore::ask_until_there(const std::string& target, const 
     const bool waits = server_ == ServerKind::kHora;
     const char separator = target.find('?') == std::string::npos ? '?' : '&';
     auto response = waits ? send(Method::kGet, target + separator + wait_parameter(deadline), {},
-                                 deadline + kWaitSlack)
+                                 with_slack(deadline))
                           : send(Method::kGet, target, {}, deadline);
     if (!response) {
       if (response.error().code == ErrorCode::kTimedOut) return timed_out(what);

@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/duration.h"
 #include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {
 
@@ -83,9 +84,8 @@ void Watchdog::run() {
   // Only the end of the stream, not data: the runtime's thread reads the messages.
   for (int fd : fds_) fds.push_back({fd, POLLRDHUP, 0});
   while (true) {
-    const auto left = std::chrono::ceil<Milliseconds>(next_look_ - Clock::now());
-    const auto pause = std::max<Milliseconds::rep>(left.count(), 0);
-    if (::poll(fds.data(), fds.size(), watch_ ? static_cast<int>(pause) : -1) < 0) {
+    const int pause = watch_ ? os::milliseconds_until(next_look_) : -1;
+    if (::poll(fds.data(), fds.size(), pause) < 0) {
       if (errno == EINTR) continue;
       return;
     }

@@ -7,16 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 
 #include "launcher/protocol/exit_code.h"
 #include "launcher/text/signal_name.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
@@ -42,13 +41,10 @@ constexpr char kComplete = '\n';
 bool read_answer(int in, Clock::time_point deadline, std::string& answer) {
   std::array<char, 4096> chunk{};
   for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return false;
+    const int left_ms = os::milliseconds_until(deadline);
+    if (left_ms == 0) return false;
     pollfd item{in, POLLIN, 0};
-    const int ready =
-        ::poll(&item, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
-    if (ready <= 0) continue;
+    if (::poll(&item, 1, left_ms) <= 0) continue;
     const ssize_t count = ::read(in, chunk.data(), chunk.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return true;

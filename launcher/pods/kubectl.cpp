@@ -12,6 +12,7 @@
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
@@ -23,7 +24,7 @@ constexpr std::size_t kLongestComplaint = 4096;
 // kubectl says itself that the server did not answer in time.
 constexpr Milliseconds kEndsAfterRequest{2'000};
 // Linux < 5.3 cannot report the end of a process through a descriptor, so look for it.
-constexpr Milliseconds kLookAgain{20};
+constexpr int kLookAgainMs = 20;
 
 // What is too much is read and dropped: a program that waits for room in its pipe would not end.
 void drain(os::Fd& pipe, std::string& text, std::size_t most) {
@@ -106,19 +107,19 @@ Result<std::string> Kubectl::run(const std::vector<std::string>& arguments, Mill
       if (*ended != 0) return failure(complaint, *ended);
       return answer;
     }
-    auto pause = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
-    if (pause.count() <= 0) {
+    int pause = os::milliseconds_until(deadline);
+    if (pause == 0) {
       return make_error(ErrorCode::kTimedOut, quote_shell_words(argv) + " did not end within " +
                                                   format_duration(patience + kEndsAfterRequest));
     }
-    if (child->ended_fd() < 0) pause = std::min(pause, kLookAgain);
+    if (child->ended_fd() < 0) pause = std::min(pause, kLookAgainMs);
     // poll() skips negative descriptors.
     pollfd watched[] = {{child->stdout_fd.get(), POLLIN, 0},
                         {child->stderr_fd.get(), POLLIN, 0},
                         {child->stdin_fd.get(), POLLOUT, 0},
                         {ended ? -1 : child->ended_fd(), POLLIN, 0},
                         {interrupt, POLLIN, 0}};
-    (void)::poll(watched, std::size(watched), static_cast<int>(pause.count()));
+    (void)::poll(watched, std::size(watched), pause);
     if (watched[4].revents != 0) {
       return make_error(ErrorCode::kInterrupted, "interrupted while kubectl ran");
     }

@@ -12,6 +12,7 @@
 #include "launcher/process/piped_child.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr std::size_t kLongestOutput = 1u << 20;
 // Linux < 5.3 cannot report the end of a process through a descriptor, so look for it.
-constexpr Milliseconds kLookAgain{20};
+constexpr int kLookAgainMs = 20;
 
 // Takes what is there, and closes the pipe at its end. What is too much is read and dropped: a
 // program that waits for room in its pipe would not end. One call reads no more than a pipe holds,
@@ -37,14 +38,13 @@ void drain(os::Fd& pipe, std::string& text) {
 }
 
 // Until there is something to read, an end to see, or no time left.
-void wait_for(const PipedChild& child, Clock::duration left) {
+void wait_for(const PipedChild& child, int patience_ms) {
   pollfd watched[] = {{child.stdout_fd.get(), POLLIN, 0},
                       {child.stderr_fd.get(), POLLIN, 0},
                       {child.ended_fd(), POLLIN, 0}};
-  auto pause = std::chrono::ceil<Milliseconds>(left);
-  if (child.ended_fd() < 0) pause = std::min(pause, kLookAgain);
+  if (child.ended_fd() < 0) patience_ms = std::min(patience_ms, kLookAgainMs);
   // poll() skips negative descriptors. When it fails, the caller looks and asks again.
-  (void)::poll(watched, std::size(watched), static_cast<int>(pause.count()));
+  (void)::poll(watched, std::size(watched), patience_ms);
 }
 
 }  // namespace
@@ -67,12 +67,12 @@ Result<CapturedRun> run_captured(const std::vector<std::string>& argv, Milliseco
       run.output += complaints;
       return run;
     }
-    const auto left = deadline - Clock::now();
-    if (left <= Clock::duration::zero()) {
+    const int left_ms = os::milliseconds_until(deadline);
+    if (left_ms == 0) {
       return make_error(ErrorCode::kTimedOut, quote_shell_words(argv) + " did not end within " +
                                                   format_duration(patience));
     }
-    wait_for(*child, left);
+    wait_for(*child, left_ms);
   }
 }
 

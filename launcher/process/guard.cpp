@@ -21,12 +21,13 @@
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/syscall_numbers.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLookAgain{50};       // where the kernel has no pidfds
+constexpr int kLookAgainMs = 50;                          // where the kernel has no pidfds
 constexpr std::chrono::milliseconds kEndPatience{8'000};  // from SIGTERM to SIGKILL
 
 // What the guard tells of the start.
@@ -61,12 +62,11 @@ std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_
       return WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of_signal(WTERMSIG(status));
     }
     if (ended < 0 && errno != EINTR) return int{kExitClientFailed};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return std::nullopt;
-    auto pause = std::min(left, std::chrono::milliseconds{60'000});
-    if (pidfd < 0) pause = std::min(pause, kLookAgain);
+    int pause = os::milliseconds_until(deadline);
+    if (pause == 0) return std::nullopt;
+    if (pidfd < 0) pause = std::min(pause, kLookAgainMs);
     pollfd watched[] = {{pidfd, POLLIN, 0}, {lifeline, POLLIN, 0}};  // negative ones are skipped
-    const int seen = ::poll(watched, 2, static_cast<int>(pause.count()));
+    const int seen = ::poll(watched, 2, pause);
     if (seen > 0 && watched[1].revents != 0) return std::nullopt;
   }
 }
@@ -88,8 +88,7 @@ std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_
   if (!program.ok()) ::_exit(kExitCannotExecute);
   const int pidfd = program.pidfd.get();
   close_all_but({lifeline, pidfd, kept[0], kept[1]});
-  const auto for_ever = Clock::now() + std::chrono::hours(24 * 365 * 10);
-  auto code = wait_for(program.pid, pidfd, lifeline, for_ever);
+  auto code = wait_for(program.pid, pidfd, lifeline, Clock::time_point::max());
   if (!code) code = wait_for(program.pid, pidfd, -1, Clock::now() + patience);
   if (!code) {
     ::kill(0, SIGTERM);  // of which this process takes no notice

@@ -22,6 +22,7 @@
 #include "launcher/step/step_transport.h"
 #include "launcher/text/signal_name.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
@@ -40,9 +41,7 @@ int wait_for_signal(std::chrono::milliseconds delay) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
   const auto deadline = Clock::now() + delay;
   for (;;) {
-    const auto left = std::max<Clock::duration>(deadline - Clock::now(), Clock::duration::zero());
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-    const timespec patience{seconds.count(), std::chrono::nanoseconds(left - seconds).count()};
+    const timespec patience = os::timespec_until(deadline);
     const int signal = ::sigtimedwait(&ending, nullptr, &patience);
     if (signal > 0) return signal;
     // Interrupted, as by SIGCONT: the rest of the time remains.

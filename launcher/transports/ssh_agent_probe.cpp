@@ -16,6 +16,7 @@
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
@@ -29,13 +30,12 @@ constexpr unsigned char kListKeys[] = {0, 0, 0, 1, 11};
 // Polls until the event or the deadline, and resumes after a signal.
 bool is_ready(int fd, short events, Clock::time_point deadline) {
   while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
+    const int left_ms = os::milliseconds_until(deadline);
+    if (left_ms == 0) return false;
     pollfd waiting{fd, events, 0};
-    const int got = ::poll(&waiting, 1, static_cast<int>(left));
+    const int got = ::poll(&waiting, 1, left_ms);
     if (got > 0) return true;
-    if (got == 0 || errno != EINTR) return false;
+    if (got < 0 && errno != EINTR) return false;
   }
 }
 

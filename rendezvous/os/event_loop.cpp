@@ -8,10 +8,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <span>
 #include <utility>
+
+#include "rendezvous/os/time_until.h"
 
 namespace hora::os {
 
@@ -153,12 +154,7 @@ void EventLoop::post(std::function<void()> task) {
 void EventLoop::stop() { stopped_ = true; }
 
 int EventLoop::next_timeout_ms() const {
-  if (timers_.empty()) return -1;
-  const auto left = timers_.begin()->first - Clock::now();
-  if (left <= Clock::duration::zero()) return 0;
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  // Capped: an int of milliseconds overflows after 24 days.
-  return static_cast<int>(std::min<long long>(ms, 60'000));
+  return timers_.empty() ? -1 : milliseconds_until(timers_.begin()->first);
 }
 
 void EventLoop::run_due_timers() {

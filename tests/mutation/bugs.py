@@ -218,7 +218,9 @@ BUGS = [
     ("an operation is used again while its handle is held", "collectives/runtime/request_queue.cpp", "!record.operation.alone()", "false", "collectives_test"),
     ("a group of another size is taken for the last one", "collectives/runtime/request_queue.cpp", "static_cast<std::size_t>(request.group_size) == group_size", "true", "collectives_test"),
     # --- children, disks, keys
-    ("the end of a child without a pidfd is not looked for", "launcher/process/captured_run.cpp", "if (child.ended_fd() < 0) pause = std::min(pause, kLookAgain);", "", "process_test"),
+    ("a wait without a deadline is over at once", "rendezvous/http_store.cpp", "return deadline > Deadline::max() - kWaitSlack ? Deadline::max() : deadline + kWaitSlack;", "return deadline + kWaitSlack;", "rendezvous_store_test"),
+    ("a deadline long past is one to come", "rendezvous/os/time_until.h", "return deadline <= now ? Clock::duration::zero() : deadline - now;", "return deadline - now;", "rendezvous_os_test rendezvous_store_test"),
+    ("the end of a child without a pidfd is not looked for", "launcher/process/captured_run.cpp", "if (child.ended_fd() < 0) patience_ms = std::min(patience_ms, kLookAgainMs);", "", "process_test"),
     ("what a captured program leaves behind lives on", "launcher/process/piped_child.cpp", "::kill(-pid_, SIGKILL);", "::kill(pid_, SIGKILL);", "process_test"),
     ("errno does not travel with an error", "rendezvous/base/result.cpp", "generic_category().message(errnum), errnum};", "generic_category().message(errnum), 0};", "rendezvous_base_test agent_staging_test"),
     ("a full disk is read off the words of a path", DELIVERIES, "return error.errnum == ENOSPC || error.errnum == EDQUOT;", 'return error.message.find("No space left") != std::string::npos;', "agent_staging_test"),

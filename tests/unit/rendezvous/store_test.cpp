@@ -271,6 +271,21 @@ TEST_CASE("a wait that knows its server is one request") {
   CHECK(store.requests_sent() == 2);
 }
 
+TEST_CASE("a wait without a deadline is parked, one whose deadline is long past is over") {
+  RunningServer server;
+  HttpStore store(client_of(server.where()));
+  must(store.set("k0", "", soon()));
+  auto late = store.wait("k", Deadline::min());
+  REQUIRE_FALSE(late);
+  CHECK(late.error().code == ErrorCode::kTimedOut);
+  Result<std::string> value = make_error(ErrorCode::kFailed, "did not run");
+  std::thread waiter([&] { value = store.wait("k", Deadline::max()); });
+  server.await([](KvService& service) { return service.parked_count() == 1; }, "the wait");
+  server.with_service([](KvService& service) { (void)service.set("root", "k", "v"); });
+  waiter.join();
+  CHECK(must(std::move(value)) == "v");
+}
+
 TEST_CASE("keys are where Horovod's workers look for them") {
   RunningServer server;
   HttpStore store(client_of(server.where(), ""));

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -51,6 +52,24 @@ TEST_CASE("timers fire in the order of their deadlines, equal ones as they were 
   loop->call_at(start + 4ms, [&] { loop->stop(); });
   REQUIRE(loop->run());
   CHECK(order == "abc");
+}
+
+TEST_CASE("a timer of any deadline: the first one is due at once, the last one never") {
+  auto loop = make_loop();
+  std::promise<void> ran;
+  auto when = ran.get_future();
+  bool last_ran = false;
+  loop->call_at(hora::Deadline::max(), [&] { last_ran = true; });
+  loop->call_at(hora::Deadline::min(), [&] { ran.set_value(); });
+  std::future_status seen{};
+  std::thread watcher([&] {
+    seen = when.wait_for(8s);
+    loop->post([&] { loop->stop(); });
+  });
+  REQUIRE(loop->run());
+  watcher.join();
+  CHECK(seen == std::future_status::ready);
+  CHECK_FALSE(last_ran);
 }
 
 TEST_CASE("a timer may cancel another that is due, and set itself again") {
