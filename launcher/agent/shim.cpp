@@ -26,6 +26,7 @@
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
@@ -95,8 +96,7 @@ class Shim {
     if (!give_up_ && !place_) return -1;
     Clock::time_point next = give_up_.value_or(Clock::time_point::max());
     if (place_) next = std::min(next, leave_at_);
-    const auto left = std::chrono::ceil<Milliseconds>(next - Clock::now()).count();
-    return static_cast<int>(std::max<long long>(left, 1));
+    return std::max(os::milliseconds_until(next), 1);
   }
 
   void forward_signals() {

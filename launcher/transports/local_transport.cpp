@@ -23,6 +23,7 @@
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/registry.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
@@ -147,18 +148,18 @@ class LocalTransport : public Transport {
         const pid_t ended = ::waitpid(agent.pid, nullptr, WNOHANG);
         return ended == agent.pid || (ended < 0 && errno == ECHILD);
       });
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-      if (agents_.empty() || left.count() <= 0) return;
-      wait_for_end_of(agents_.front(), left);
+      const int left_ms = os::milliseconds_until(deadline);
+      if (agents_.empty() || left_ms == 0) return;
+      wait_for_end_of(agents_.front(), left_ms);
     }
   }
 
   // An agent closes its stream, which ends the job, a moment before it can be reaped. Beside busy
   // processes that moment may last a while, and a sleep would add to it.
-  static void wait_for_end_of(const Agent& agent, std::chrono::milliseconds left) {
+  static void wait_for_end_of(const Agent& agent, int patience_ms) {
     pollfd ended{agent.pidfd.get(), POLLIN, 0};
     const bool watched = agent.pidfd.valid();
-    ::poll(&ended, watched ? 1 : 0, watched ? static_cast<int>(left.count()) : 1);
+    ::poll(&ended, watched ? 1 : 0, watched ? patience_ms : 1);
   }
 
   StageObserver observer_;
