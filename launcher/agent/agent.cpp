@@ -336,6 +336,9 @@ std::optional<Failure> Agent::prepare_place(bool ship_directory, JobPlace& place
 }
 
 void Agent::on(StartRanks) {
+  // A launcher may be killed as soon as it has said so, or before the agent that it has written to
+  // begins: no rank starts for nobody.
+  if (link_->hung_up()) return on_launcher_lost();
   // On one CPU a launcher that is woken now takes it from the only rank. If that ends soon, all is
   // one message.
   if (one_cpu_ && options_.ordered) link_->hold_back(kFirstWords);

@@ -6,6 +6,7 @@
 #include "launcher/agent/launcher_link.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -77,6 +78,11 @@ void LauncherLink::hold_back(Milliseconds most) {
 }
 
 void LauncherLink::end_hold() { loop_.cancel(std::exchange(held_, 0)); }
+
+bool LauncherLink::hung_up() const {
+  pollfd stream{read_fd_, POLLRDHUP, 0};
+  return ended_ || ::poll(&stream, 1, 0) > 0;
+}
 
 void LauncherLink::read_now() { read_some(); }
 

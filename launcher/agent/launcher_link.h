@@ -46,6 +46,9 @@ class LauncherLink {
   void hold_back(Milliseconds most);
 
   bool ended() const { return ended_; }
+  // The launcher has closed its end, though what it said before may not have been read yet. A
+  // system call.
+  bool hung_up() const;
   bool all_sent() const { return out_.size() == out_position_; }
   // Called each time when nothing is left to send.
   void set_on_all_sent(std::function<void()> handler) { on_all_sent_ = std::move(handler); }

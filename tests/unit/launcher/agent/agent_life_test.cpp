@@ -3,6 +3,7 @@
 // the job's mark in the environment and by a word in the command line; zombies are not, unless
 // another thread of theirs lives. Ranks that are more than the CPUs share a session: with one CPU.
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 
 #include "launcher/process/one_cpu.h"
 #include "launcher/process/process_table.h"
+#include "rendezvous/os/fd.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/agent/packing.h"
@@ -116,6 +118,39 @@ TEST_CASE("the launcher dies") {
     CHECK(scene.clean());
     CHECK(scene.agent.reap_shim());
   });
+}
+
+TEST_CASE("the launcher dies before its agent reads that the ranks are to start") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / unique_word("hora-test-start");
+  fs::create_directory(folder);
+  const std::string interpreter = folder / "interpreter";
+  fs::copy_file("/bin/sh", interpreter);
+  std::ofstream(folder / "rank") << "#!" << interpreter << "\nexit 0\n";
+  fs::permissions(folder / "rank", fs::perms::owner_all);
+  // Nobody but the kernel opens it, when it executes the rank.
+  const hora::os::Fd opened(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  REQUIRE(::inotify_add_watch(opened.get(), interpreter.c_str(), IN_OPEN) >= 0);
+  const auto rank_was_executed = [&opened] {
+    char events[4096];
+    return ::read(opened.get(), events, sizeof events) > 0;
+  };
+  const HostOrder order = make_order({folder / "rank"});
+  for (const bool dies : {false, true}) {
+    AgentDriver agent;
+    agent.hello();
+    if (dies) stop(agent.agent());
+    agent.send_order(order);
+    agent.send(FrameType::kStart);
+    if (dies) {
+      agent.close();  // the shim continues the agent
+    } else {
+      agent.wait_for_goodbye();
+    }
+    CHECK(agent.reap_shim());
+    CHECK(rank_was_executed() == !dies);
+  }
+  fs::remove_all(folder);
 }
 
 TEST_CASE("the agent is killed") {
