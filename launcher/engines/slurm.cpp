@@ -6,6 +6,7 @@
 
 #include "launcher/engines/host_counts.h"
 #include "launcher/engines/registry.h"
+#include "launcher/plan/rank_count.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -141,16 +142,15 @@ int gpus_of(std::string_view text) {
     const std::size_t colon = item.rfind(':');
     const auto count =
         parse_int<int>(colon == std::string_view::npos ? item : item.substr(colon + 1));
-    sum += std::clamp(count.value_or(0), 0, kMaxSlotsPerHost);
+    sum = std::min(sum + std::clamp(count.value_or(0), 0, kMaxSlotsPerHost), kMaxSlotsPerHost);
   }
-  return std::min(sum, kMaxSlotsPerHost);
+  return sum;
 }
 
 // GPUs that Slurm was asked for as a sum may be spread in any way.
 std::string unclear_gpus(const EngineInputs& inputs, const std::vector<Host>& hosts) {
   const int total = gpus_of(inputs.variable("SLURM_GPUS").value_or(""));
-  int known = 0;
-  for (const Host& host : hosts) known += host.slots.value_or(0);
+  const std::int64_t known = count_slots(hosts);
   if (total == 0 || total == known) return "";
   return "the job has " + std::to_string(total) + " GPUs on " + std::to_string(hosts.size()) +
          " nodes, and nothing says which node has how many; ask for --gpus-per-node, or give "

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "launcher/plan/rank_count.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/text/usage_error.h"
 #include "rendezvous/base/address.h"
@@ -64,7 +65,9 @@ class Planner {
     HORA_TRY(refuse_the_impossible());
     add({"mpirun"});
     add_basics();
-    add({"-np", std::to_string(rank_count())});
+    const std::int64_t ranks = spec_.num_proc > 0 ? spec_.num_proc : count_slots(hosts_);
+    HORA_TRY(check_rank_count(ranks));
+    add({"-np", std::to_string(ranks)});
     HORA_TRY(add_hosts());
     HORA_TRY(add_binding());
     add_network_stack();
@@ -116,13 +119,6 @@ class Planner {
       return not_with_this("--binding-args");
     }
     return Ok{};
-  }
-
-  int rank_count() const {
-    if (spec_.num_proc > 0) return spec_.num_proc;
-    int slots = 0;
-    for (const Host& host : hosts_) slots += host.slots.value_or(0);
-    return slots;
   }
 
   void add_basics() {

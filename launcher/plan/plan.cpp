@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "launcher/plan/rank_count.h"
 #include "launcher/text/few_names.h"
 #include "rendezvous/base/text.h"
 
@@ -110,7 +111,6 @@ void number_ranks(Plan& plan, MapBy map_by) {
 
 }  // namespace
 
-// The sum is 64 bits wide: many hosts with many slots exceed an int.
 Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by) {
   for (const Host& host : hosts) {
     if (host.slots) continue;
@@ -118,8 +118,7 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by
                                              " are known only after horarun has connected to it "
                                              "(--slots-per-host auto)");
   }
-  std::int64_t available = 0;
-  for (const Host& host : hosts) available += host.slots.value_or(0);
+  const std::int64_t available = count_slots(hosts);
   if (hosts.empty() || available == 0) {
     return make_error(ErrorCode::kUsage, hosts.empty()
                                              ? "no hosts to run on"
@@ -128,11 +127,7 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by
   }
   if (available < num_proc) return too_few_slots(hosts, available, num_proc);
   const std::int64_t wanted = num_proc > 0 ? num_proc : available;
-  if (wanted > kMaxRanks) {
-    return make_error(ErrorCode::kUsage, "the hosts offer " + slots_text(wanted) +
-                                             "; a job has at most " + ranks_text(kMaxRanks) +
-                                             "; limit it with -np");
-  }
+  HORA_TRY(check_rank_count(wanted));
 
   Plan plan;
   const std::vector<int> shares = share_ranks(hosts, static_cast<int>(wanted), map_by);

@@ -37,6 +37,21 @@ std::string value_of(const EnvironmentList& list, const std::string& name) {
 
 }  // namespace
 
+TEST_CASE("mpirun: without -np every slot gets a rank, and too many of them are an error") {
+  CHECK_THAT(line(job(0, "a:2,b:3"), MpiFlavour::kOpenMpi), Contains("-np 5 "));
+  // Their sum is 0 in 32 bits.
+  std::vector<Host> hosts(65'536);
+  for (Host& host : hosts) host.slots = 65'536;
+  JobSpec spec = job(0, "");
+  const auto argv = plan_mpirun(spec, hosts, MpiFlavour::kOpenMpi, {}, {});
+  REQUIRE_FALSE(argv);
+  CHECK(argv.error().code == ErrorCode::kUsage);
+  CHECK(argv.error().message ==
+        "the hosts offer 4294967296 slots; a job has at most 1000000 ranks; limit it with -np");
+  spec.num_proc = 5;
+  CHECK_THAT(line(spec, MpiFlavour::kOpenMpi), Contains("-np 5 "));
+}
+
 TEST_CASE("mpirun: where interfaces have other names on other hosts, Open MPI gets their network") {
   const JobSpec spec = job(2, "a:1,b:1");
   const auto line_for = [&](std::vector<std::string> addresses) {
