@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/text/columns.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -54,13 +56,6 @@ std::string boxes_text(const std::string& heading, const std::vector<Box>& boxes
 }
 
 const char* yes_no(bool value) { return value ? "yes" : "no"; }
-
-std::string column(std::string text, std::size_t width) {
-  if (text.empty()) text = "-";
-  // At least two blanks, so that a long text does not run into the next column.
-  text.resize(std::max(width, text.size() + 2), ' ');
-  return text;
-}
 
 std::string feature_line(const FeatureFact& fact) {
   std::string out = "    " + column(fact.name, 7) + column(yes_no(fact.built), 7) +

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/plan/programs.h"
+#include "launcher/text/columns.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
 #include "rendezvous/base/text.h"
@@ -103,11 +104,6 @@ std::string way_to(const JobSpec& spec, const Host& host) {
   return host.name == "localhost" && host.user.empty()
              ? "local"
              : spec.transport + ", or local if it is here";
-}
-
-std::string column(std::string text, std::size_t width) {
-  text.resize(std::max(width, text.size() + 2), ' ');
-  return text;
 }
 
 std::string wrapped(const std::string& heading, const Names& names) {

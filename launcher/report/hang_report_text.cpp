@@ -8,6 +8,7 @@
 
 #include "launcher/report/resource_usage.h"
 #include "launcher/report/waiting_ranks.h"
+#include "launcher/text/columns.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::size_t kMostRows = 64;
 constexpr std::size_t kMostStacks = 16;
+constexpr std::size_t kLongestName = 64;
 
 std::string table(const std::vector<RankStanding>& standings, const std::vector<HostPlan>& hosts) {
   std::string out =
@@ -26,12 +28,13 @@ std::string table(const std::vector<RankStanding>& standings, const std::vector<
     // A rank's own children (data loaders, a tokenizer) have stacks below, but no row here.
     if (!process.leader) continue;
     if (++rows > kMostRows) continue;
-    char line[200];
-    std::snprintf(line, sizeof line, "  %-6d %-16s %-8lld %-10.2f %-8d %-16s ", process.rank,
-                  planned_host_name(hosts, standing.host).c_str(),
-                  static_cast<long long>(process.pid), static_cast<double>(process.cpu_ms) / 1000,
-                  process.threads, process.program.c_str());
-    out += line + process.state + "\n";
+    char cpu[32];
+    std::snprintf(cpu, sizeof cpu, "%.2f", static_cast<double>(process.cpu_ms) / 1000);
+    out += "  " + column(std::to_string(process.rank), 7) +
+           column(shortened(planned_host_name(hosts, standing.host), kLongestName), 17) +
+           column(std::to_string(process.pid), 9) + column(cpu, 11) +
+           column(std::to_string(process.threads), 9) +
+           column(shortened(process.program, kLongestName), 17) + process.state + "\n";
   }
   if (rows > kMostRows) out += "  and " + std::to_string(rows - kMostRows) + " more ranks\n";
   return out;
@@ -55,8 +58,13 @@ struct Group {
   std::string stacks;  // of the first of them
   bool alike = true;   // the others' have the same native frames
   std::vector<int> ranks;
-  int others = 0;  // processes that are not ranks themselves
+  int others = 0;            // processes that are not ranks themselves
+  std::vector<int> parents;  // their ranks, each once and in order
 };
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + number_ranges(ranks);
+}
 
 std::string indented(const std::string& text) {
   std::string out;
@@ -64,6 +72,20 @@ std::string indented(const std::string& text) {
     if (!trim(line).empty()) out += "    " + std::string(line) + "\n";
   }
   return out;
+}
+
+// "ranks 0,2, 3 child processes of ranks 0,2:" and how they stand. A child (a data loader, a
+// tokenizer) is of use only with the rank that it works for.
+std::string text_of(const Group& group) {
+  std::string out = "  ";
+  if (!group.ranks.empty()) out += ranks_text(group.ranks);
+  if (group.others > 0) {
+    out += (group.ranks.empty() ? "" : ", ") + std::to_string(group.others) +
+           (group.others == 1 ? " child process of " : " child processes of ") +
+           ranks_text(group.parents);
+  }
+  if (!group.alike) out += " (native frames of the first)";
+  return out + ":\n" + indented(group.stacks);
 }
 
 }  // namespace
@@ -108,12 +130,16 @@ std::string hang_report_text(const std::string& why, std::vector<RankStanding> s
     const std::string key = python_part(stacks);
     auto group =
         std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.key == key; });
-    if (group == groups.end()) group = groups.insert(groups.end(), Group{key, stacks, true, {}, 0});
+    if (group == groups.end())
+      group = groups.insert(groups.end(), Group{key, stacks, true, {}, 0, {}});
     group->alike &= group->stacks == stacks;
     if (process.leader) {
       group->ranks.push_back(process.rank);
     } else {
       ++group->others;
+      // Standings are in the order of ranks.
+      std::vector<int>& parents = group->parents;
+      if (parents.empty() || parents.back() != process.rank) parents.push_back(process.rank);
     }
   }
   // Who stands where few others stand is who is waited for.
@@ -122,18 +148,7 @@ std::string hang_report_text(const std::string& why, std::vector<RankStanding> s
     return (a.ranks.empty() ? 1'000'000 : static_cast<int>(a.ranks.size())) <
            (b.ranks.empty() ? 1'000'000 : static_cast<int>(b.ranks.size()));
   });
-  for (std::size_t i = 0; i < groups.size() && i < kMostStacks; ++i) {
-    const Group& group = groups[i];
-    out += "  ";
-    if (!group.ranks.empty()) {
-      out += (group.ranks.size() == 1 ? "rank " : "ranks ") + number_ranges(group.ranks);
-    }
-    if (group.others > 0) {
-      out += (group.ranks.empty() ? "" : ", ") + std::to_string(group.others) + " child processes";
-    }
-    if (!group.alike) out += " (native frames of the first)";
-    out += ":\n" + indented(group.stacks);
-  }
+  for (std::size_t i = 0; i < groups.size() && i < kMostStacks; ++i) out += text_of(groups[i]);
   if (groups.size() > kMostStacks) {
     out += "  and " + std::to_string(groups.size() - kMostStacks) + " other stacks\n";
   }

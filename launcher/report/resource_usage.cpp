@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "launcher/failures/rank_exit_text.h"
+#include "launcher/text/columns.h"
 #include "launcher/text/signal_name.h"
 
 namespace hora::launcher {
@@ -14,6 +15,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMostRows = 16;
+constexpr std::size_t kLongestName = 64;
 
 std::string how(const RankExit& exit) {
   std::string text;
@@ -104,13 +106,11 @@ std::string resource_usage_text(const std::map<int, RankExit>& exits,
   std::string out = "  rank   host              peak memory  user        system      ended by\n";
   for (const RankExit* exit : rows) {
     const auto name = names.find(exit->rank);
-    char line[160];
-    std::snprintf(line, sizeof line, "  %-6d %-17s %-12s %-11s %-11s ", exit->rank,
-                  name == names.end() ? "?" : name->second.c_str(),
-                  bytes_text(exit->max_rss_bytes).c_str(),
-                  seconds(static_cast<double>(exit->user_time_us)).c_str(),
-                  seconds(static_cast<double>(exit->system_time_us)).c_str());
-    out += line + how(*exit) + "\n";
+    out += "  " + column(std::to_string(exit->rank), 7) +
+           column(shortened(name == names.end() ? "?" : name->second, kLongestName), 18) +
+           column(bytes_text(exit->max_rss_bytes), 13) +
+           column(seconds(static_cast<double>(exit->user_time_us)), 12) +
+           column(seconds(static_cast<double>(exit->system_time_us)), 12) + how(*exit) + "\n";
   }
   if (all > rows.size()) {
     out += "  and " + std::to_string(all - rows.size()) + " ranks that took less memory\n";

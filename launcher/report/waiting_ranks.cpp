@@ -10,6 +10,7 @@
 #include <map>
 
 #include "launcher/report/resource_usage.h"
+#include "launcher/text/columns.h"
 #include "rendezvous/contract/flight_record.h"
 
 namespace hora::launcher {
@@ -162,13 +163,11 @@ std::string waiting_table(const std::vector<WaitingRank>& ranks) {
   std::size_t width = 10;
   for (const Row& row : rows)
     width = std::max(width, std::min<std::size_t>(row.first.stands_in.size(), 64));
-  char line[256];
   const auto put = [&](const std::string& ranks_text, const std::string& in,
                        const std::string& time, const std::string& behind,
                        const std::string& whom) {
-    std::snprintf(line, sizeof line, "  %-12s %-*s  %-9s %-9s %s\n", ranks_text.c_str(),
-                  static_cast<int>(width), in.c_str(), time.c_str(), behind.c_str(), whom.c_str());
-    return std::string(line);
+    return "  " + column(ranks_text, 13) + column(in, width + 2) + column(time, 10) +
+           column(behind, 10) + whom + "\n";
   };
   std::string out = put("rank", "stands in", "for", "behind", "waits for");
   for (std::size_t i = 0; i < rows.size() && i < kMostRows; ++i) {

@@ -61,9 +61,18 @@ TEST_CASE("equal stacks are told once, the lonely one first") {
       "  ranks 0,2,3:\n"
       "    Current thread (most recent call first):\n"
       "      File \"t.py\", line 3 in wait\n"
-      "  1 child processes:\n"
+      "  1 child process of rank 2:\n"
       "    Current thread (most recent call first):\n"
       "      File \"t.py\", line 3 in worker\n");
+}
+
+TEST_CASE("child processes that stand alike are told with the ranks that they belong to") {
+  const std::string text = hang_report_text(
+      "SIGQUIT",
+      {standing(3, stack("a1", "worker"), false), standing(0, stack("b2", "wait")),
+       standing(3, stack("c3", "worker"), false), standing(1, stack("d4", "worker"), false)},
+      {}, kHosts);
+  CHECK(text.find("  3 child processes of ranks 1,3:\n") != std::string::npos);
 }
 
 TEST_CASE("hosts and ranks that say nothing are named") {
@@ -93,6 +102,21 @@ TEST_CASE("ranks that ended alike are one line") {
   const std::string bill = resource_usage_text(exits, kHosts);
   CHECK(bill.find("peak memory") != std::string::npos);
   CHECK(bill.find("  3      b ") != std::string::npos);
+}
+
+TEST_CASE("a long name of a host keeps its row whole, and is cut between characters") {
+  std::string name;
+  for (int i = 0; i < 100; ++i) name += "\xc3\xbc";
+  std::map<int, RankExit> exits;
+  exits[0].exit_code = 3;
+  exits[0].user_time_us = 1'500'000;
+  HostPlan host;
+  host.host.name = name;
+  host.slots = {Slot{}};
+  CHECK(resource_usage_text(exits, {host})
+            .find("\n  0      " + name.substr(0, 2 * 61) +
+                  "...  0.0 MiB      1.50 s      0.00 s      exit "
+                  "code 3\n") != std::string::npos);
 }
 
 TEST_CASE("hints: the narrow pattern wins, every row says what it means and what to do") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
+#include "launcher/text/columns.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/text/size.h"
@@ -52,6 +53,17 @@ TEST_CASE("Sizes are read and printed as du has them") {
   CHECK(format_size(1536) == "1.5K");
   CHECK(format_size(std::uint64_t{250} << 20) == "250M");
   CHECK(format_size(std::uint64_t{2} << 30) == "2.0G");
+}
+
+TEST_CASE("Columns have their width in characters, and what is left out is told") {
+  CHECK(column("a", 4) == "a   ");
+  CHECK(column("", 4) == "-   ");
+  CHECK(column("abcd", 4) == "abcd  ");
+  CHECK(column("\xc3\xbc\xe2\x82\xac", 4) == "\xc3\xbc\xe2\x82\xac  ");
+  CHECK(shortened("abcdef", 6) == "abcdef");
+  CHECK(shortened("abcdefg", 6) == "abc...");
+  CHECK(shortened("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc", 4) == "\xc3\xbc...");
+  CHECK(shortened("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc", 4) == "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc");
 }
 
 TEST_CASE("Words are split as a shell would") {
