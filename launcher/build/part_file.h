@@ -11,12 +11,12 @@
 namespace hora::launcher {
 
 struct PartFile {
-  BundleFile file;     // as it lies on hosts
-  std::string sha256;  // lower-case hex
-  std::string source;  // its path on this machine
-  FileStamp stamp;     // of the source, when it was looked at
+  BundleFile file;       // as it lies on hosts
+  std::string sha256;    // lower-case hex
+  std::string source;    // its path on this machine
+  FileStamp stamp = {};  // of the source, when it was looked at
   // Hosts get these bytes in place of the first `replaced` ones.
-  std::string head;
+  std::string head = {};
   std::size_t replaced = 0;
 };
 

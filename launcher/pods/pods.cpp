@@ -179,7 +179,7 @@ Status Pods::lift_time_limit() const {
 // Answers nothing when all pods run; `pods` are they.
 Result<std::optional<int>> Pods::wait_for_pods(std::vector<PodState>& pods) {
   const auto begun = Clock::now();
-  std::optional<Clock::time_point> hopeless_since;
+  Deadline hopeless_until = Deadline::max();
   std::string told, standing;
   while (true) {
     const bool asks = Clock::now() - begun >= kAskAfter;
@@ -202,9 +202,12 @@ Result<std::optional<int>> Pods::wait_for_pods(std::vector<PodState>& pods) {
       return give_up("the pods of the job do not run: " + standing, failure::kKubernetes,
                      kExitLauncher);
     }
-    if (verdict != PodsVerdict::kHopeless) hopeless_since.reset();
-    if (verdict == PodsVerdict::kHopeless && !hopeless_since) hopeless_since = Clock::now();
-    if (hopeless_since && Clock::now() - *hopeless_since >= kHopelessFor) {
+    if (verdict != PodsVerdict::kHopeless) {
+      hopeless_until = Deadline::max();
+    } else if (hopeless_until == Deadline::max()) {
+      hopeless_until = Clock::now() + kHopelessFor;
+    }
+    if (Clock::now() >= hopeless_until) {
       return give_up("the pods of the job cannot be started: " + standing, failure::kKubernetes,
                      kExitLauncher);
     }
