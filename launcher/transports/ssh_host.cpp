@@ -17,6 +17,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/transports/known_hosts.h"
 #include "launcher/transports/ssh_refusals.h"
+#include "launcher/transports/ssh_silence.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
@@ -501,40 +502,26 @@ void SshHost::set_stage_limit(Milliseconds limit) {
   stage_limit_.set(limit, [this] { on_stage_limit(); });
 }
 
-// The limit of one stage is over: name what was silent, since that is all the user can act on.
+// The limit of one stage is over.
 void SshHost::on_stage_limit() {
   switch (state_) {
     case State::kConnecting:
       if (connector_ && connector_->resolving()) {
         connector_.reset();
-        const std::string silence = "the name server does not answer for " + target_.address;
-        return fail_or_wait({std::string(failure::kResolve), silence, ""}, silence);
+        const Failure silence = resolver_silence(target_.address);
+        return fail_or_wait(silence, silence.message);
       } else {
         const std::string silent = connector_ ? connector_->addresses_tried() : "";
         connector_.reset();
-        return fail_or_wait({std::string(failure::kConnectTimeout),
-                             "no answer from " + silent + " within " + stage_limit_.waited(),
-                             "check that the host is up and that no firewall drops the packets"},
+        return fail_or_wait(connect_silence(silent, stage_limit_.waited()),
                             "no answer from " + silent + " yet");
       }
-    case State::kHandshake: {
-      const bool silent = client_->banner().empty();
-      return fail(
-          failure::kConnectTimeout,
-          silent
-              ? "it accepted the connection but sent no SSH banner within " + stage_limit_.waited()
-              : "the key exchange did not finish within " + stage_limit_.waited(),
-          silent ? "look at its load, and restart its sshd if it hangs; if it handles too many "
-                   "logins at once, raise MaxStartups there, or lower --fan-out"
-                 : "see whether large packets get through (ping -M do -s 1400 " + target_.address +
-                       "): a smaller MTU on the way stops a key exchange; else look at its load");
-    }
+    case State::kHandshake:
+      return fail(client_->banner().empty()
+                      ? banner_silence(stage_limit_.waited())
+                      : key_exchange_silence(stage_limit_.waited(), target_.address));
     case State::kAuthenticate:
-      return fail(
-          failure::kConnectTimeout,
-          "its SSH server did not complete the login within " + stage_limit_.waited(),
-          "see that the host finds users and names fast: its directory service (sssd, LDAP), "
-          "its name servers (UseDNS in its sshd_config)");
+      return fail(login_silence(stage_limit_.waited()));
     case State::kClosing:
       return finish();
     default:
@@ -553,13 +540,10 @@ void SshHost::on_deadline() {
     case State::kQueued:
     case State::kBackOff:
       if (back_off_.attempts() > 0) return fail_as_busy(back_off_.attempts());
-      return fail(failure::kStartTimeout, "timed out in the --fan-out queue",
-                  "raise --start-timeout or --fan-out");
+      return fail(queue_silence());
     case State::kExecute:
     case State::kRunning:
-      return fail(failure::kShellTimeout, "the remote shell did not start the agent in time",
-                  "look for what waits or asks a question in the login scripts there (~/.bashrc, "
-                  "~/.profile)");
+      return fail(shell_silence());
     case State::kConnecting:
     case State::kHandshake: {
       // Where attempts were refused before, the one that the deadline cut off tells less.
@@ -572,20 +556,8 @@ void SshHost::on_deadline() {
   }
 }
 
-// A proxy that keeps ending without a word looks like a busy server: both give an empty banner.
 void SshHost::fail_as_busy(int refusals) {
-  const std::string times = std::to_string(refusals) + " times";
-  if (!target_.route.proxy.empty() && last_.busy_words.empty()) {
-    return fail(
-        failure::kConnect, "the proxy command ended " + times + " without output",
-        "check that the ProxyCommand (ProxyJump) works by hand; the sshd behind it may be too "
-        "busy (MaxStartups)");
-  }
-  fail(failure::kSshBusy,
-       "the server was too busy " + times +
-           (last_.busy_words.empty() ? ": it closed the connection at once"
-                                     : ": it said " + quote(last_.busy_words)),
-       "raise MaxStartups in its sshd_config, or lower --fan-out");
+  fail(busy_refusal(refusals, last_.busy_words, !target_.route.proxy.empty()));
 }
 
 }  // namespace hora::launcher
