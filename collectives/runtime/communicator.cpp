@@ -12,8 +12,8 @@
 #include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
 #include "collectives/runtime/control_meeting.h"
-#include "collectives/runtime/launcher_place.h"
 #include "collectives/runtime/machine_identity.h"
+#include "collectives/runtime/machine_place.h"
 #include "collectives/runtime/request_check.h"
 #include "collectives/runtime/tracing.h"
 #include "collectives/trace/stack_writer.h"
@@ -58,39 +58,6 @@ RankInfo own_rank_info(const Communicator::Start& start) {
   rank_info.hierarchical_allreduce = start.settings.hierarchical_allreduce;
   rank_info.hierarchical_allgather = start.settings.hierarchical_allgather;
   return rank_info;
-}
-
-// The launcher takes each process of an engine for a host; functions that ask for their local rank
-// mean the machine.
-void find_place_on_machine(const std::vector<RankInfo>& ranks, Settings& settings) {
-  std::vector<std::string> machines;
-  for (const RankInfo& each : ranks) machines.push_back(each.machine);
-  const LauncherPlace place = place_among(machines, settings.rank);
-  settings.local_rank = place.local_rank;
-  settings.local_size = place.local_size;
-  settings.cross_rank = place.cross_rank;
-  settings.cross_size = place.cross_size;
-}
-
-// The job runs as well without: a list for other hosts, or a core that a container has taken away,
-// must not end it.
-void pin_to_core(std::thread& thread, const Settings& settings) {
-  const auto place = static_cast<std::size_t>(settings.local_rank);
-  const std::vector<int>& cores = settings.thread_affinity;
-  if (cores.empty()) return;
-  if (place >= cores.size()) {
-    os::log_warn("settings",
-                 "HOROVOD_THREAD_AFFINITY names " + std::to_string(cores.size()) + " of " +
-                     std::to_string(settings.local_size) +
-                     " cores that the ranks of this host need: the thread of local rank " +
-                     std::to_string(settings.local_rank) + " runs on any");
-    return;
-  }
-  const Status pinned = os::pin_thread(thread, cores[place]);
-  if (pinned) return;
-  os::log_warn("settings", "HOROVOD_THREAD_AFFINITY: " + pinned.error().message +
-                               "; the thread of local rank " + std::to_string(settings.local_rank) +
-                               " runs on any");
 }
 
 // The caller has memory for the result; that of the others belongs to a handle.
