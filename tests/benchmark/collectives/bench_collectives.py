@@ -7,14 +7,16 @@
   sets     many tensors in flight: ResNet-50's 161 gradients, and 1,000 of 4 KiB beside one of the same bytes
   hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s
 
-Peers take turns, round by round; a figure is the median over the rounds of the slowest rank's median.
-A ratio says how many times as long the peer takes: above 1 we are faster. torch.distributed reduces in place,
-and is held against ours that does.
+Peers take turns, round by round, and each second round begins with the last one. A figure is the median over the
+rounds of the slowest rank's median. A ratio says how many times as long the peer takes: above 1 we are faster.
+torch.distributed reduces in place, and is held against ours that does. `--other BUILD` adds another build of Hora,
+held against this one in each way.
 """
 
 import argparse
 import json
 import os
+import platform
 import shutil
 import statistics
 import subprocess
@@ -30,7 +32,11 @@ IN_PLACE = "hora in place"
 PREPARED = "hora prepared"  # hora_prepare, once; then hora_start, hora_plan_wait
 GROUPED = "hora grouped"  # sets: all tensors by one hora_submit
 PERSISTENT = "open mpi persistent"  # MPIX_Allreduce_init, once; then MPI_Start, MPI_Wait
-HELD_AGAINST = {"torch gloo": IN_PLACE, PERSISTENT: PREPARED}  # the others: hora
+# Another build of Hora, and the way of ours that it repeats.
+OTHERS = {"other": "hora", "other in place": IN_PLACE, "other prepared": PREPARED, "other grouped": GROUPED}
+HELD_AGAINST = {"torch gloo": IN_PLACE, PERSISTENT: PREPARED, **OTHERS}  # the rest: hora
+SINGLY_ONLY = (IN_PLACE, "other in place")  # ways that are not measured for sets
+SETS_ONLY = (GROUPED, "other grouped")
 FRAME_PAYLOAD = 1448 / 1514  # of an Ethernet frame: what is left for the data of TCP with time stamps
 
 sys.path.insert(0, os.path.join(HERE, "..", "python"))
@@ -70,14 +76,14 @@ class Place:
 class Peers:
     """Each answers what it measured, or None and why not."""
 
-    def __init__(self, build, timeout, only):
-        self.build, self.timeout = build, timeout
+    def __init__(self, build, timeout, only, other=None):
+        self.build, self.timeout, self.other = build, timeout, other
         self.bin = os.path.join(build, "bin")
-        have = {
-            "hora": True,
-            IN_PLACE: True,
-            PREPARED: True,
-            GROUPED: True,
+        have = {}
+        for theirs, ours in OTHERS.items():
+            have[ours] = True
+            have[theirs] = other is not None
+        have |= {
             "open mpi": os.access(os.path.join(self.bin, "set_mpi"), os.X_OK) and shutil.which("mpirun"),
             "gloo": os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK),
             "torch gloo": run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None,
@@ -90,15 +96,28 @@ class Peers:
         text, _ = run([os.path.join(self.bin, "core_distance")], 10)
         return int(text) if text else None
 
-    def horarun(self, place, *command):
-        return [os.path.join(self.bin, "horarun"), *place.horarun(), "--no-prefix-output", *command]
+    def horarun(self, place, *command, build=None):
+        return [os.path.join(build or self.build, "bin", "horarun"), *place.horarun(), "--no-prefix-output", *command]
+
+    def set_hora(self, name, place, *arguments):
+        """The same program for both builds: what differs is the library."""
+        way = OTHERS.get(name, name)
+        program = [
+            os.path.join(self.bin, "set_hora"),
+            *arguments,
+            *{PREPARED: ["prepared"], GROUPED: ["grouped"]}.get(way, []),
+        ]
+        if name not in OTHERS:
+            return self.horarun(place, *program)
+        library = os.path.join(self.other, "share", "hora", platform.machine(), "bundle", "lib", "libhora.so")
+        return self.horarun(place, "env", f"LD_PRELOAD={library}", *program, build=self.other)
 
     def mpirun(self, place, program, *arguments):
         return ["mpirun", "--allow-run-as-root", *place.mpirun(), os.path.join(self.bin, program), *arguments]
 
     def sizes(self, name, place):
         """size -> (median, 99th percentile) in microseconds"""
-        if is_ours(name):
+        if is_hora(name):
             text, why = run(
                 self.horarun(
                     place,
@@ -106,11 +125,12 @@ class Peers:
                     "allreduce",
                     "--sizes",
                     ",".join(map(str, SIZES)),
-                    *{IN_PLACE: ["--in-place"], PREPARED: ["--prepared"]}.get(name, []),
+                    *{IN_PLACE: ["--in-place"], PREPARED: ["--prepared"]}.get(OTHERS.get(name, name), []),
                     "--seconds",
                     "0.3",
                     "--csv",
                     "--no-check",
+                    build=self.other if name in OTHERS else self.build,
                 ),
                 self.timeout,
             )
@@ -141,13 +161,13 @@ class Peers:
         """microseconds"""
         arguments = (tensors, str(steps))
         argv = {
-            "hora": lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments),
-            PREPARED: lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments, "prepared"),
-            GROUPED: lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments, "grouped"),
             "open mpi": lambda: self.mpirun(place, "set_mpi", *arguments),
             PERSISTENT: lambda: self.mpirun(place, "set_mpi", *arguments, "persistent"),
             "torch gloo": lambda: self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "set_torch.py"), *arguments),
         }
+        if is_hora(name):
+            text, why = run(self.set_hora(name, place, *arguments), self.timeout)
+            return (float(text), None) if text else (None, why)
         if name not in argv:
             return None, None  # Gloo itself has no allreduce in flight
         text, why = run(argv[name](), self.timeout)
@@ -165,17 +185,27 @@ def figure(us):
     return f"{us:.1f}" if us < 1000 else f"{us / 1000:.2f} ms"
 
 
-def times(ratio):
-    return f"{ratio:.2f}" if ratio < 1 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
+def times(ratio, name=""):
+    """To the hundredth for another build, which is mostly about as fast."""
+    return f"{ratio:.2f}" if ratio < 1 or name in OTHERS else f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
 
 
 def is_ours(name):
-    return name in ("hora", IN_PLACE, PREPARED, GROUPED)
+    return name in OTHERS.values()
+
+
+def is_hora(name):
+    return is_ours(name) or name in OTHERS
+
+
+def in_turn(names, turn):
+    """So that no one is always the first, or runs after the same one."""
+    return names if turn % 2 == 0 else list(reversed(names))
 
 
 def singly(peers):
     """Those that differ where there is one tensor."""
-    return [name for name in peers.names if name != GROUPED]
+    return [name for name in peers.names if name not in SETS_ONLY]
 
 
 def medians(found):
@@ -198,7 +228,7 @@ def print_table(first, names, rows, last=None):
             cells.append(figure(middle[name]) if name in middle else "-")
             if not is_ours(name):
                 beside = middle.get(HELD_AGAINST.get(name), ours)
-                cells.append(times(middle[name] / beside) if name in middle and beside else "-")
+                cells.append(times(middle[name] / beside, name) if name in middle and beside else "-")
         if last:
             cells.append(last[1](label, ours) if ours else "-")
         print("| " + " | ".join(cells) + " |", flush=True)
@@ -216,8 +246,8 @@ def measure_sizes(peers, place, rounds, record):
     """size -> peer -> (median, 99th percentile) of each round, in microseconds"""
     names = singly(peers)
     found = {size: {name: [] for name in names} for size in SIZES}
-    for _ in range(rounds):
-        for name in names:
+    for turn in range(rounds):
+        for name in in_turn(names, turn):
             distance = peers.core_distance()
             result, why = peers.sizes(name, place)
             if result is None:
@@ -234,7 +264,7 @@ def sizes(peers, options, record):
         found = medians(measure_sizes(peers, Place(np), options.rounds, record))
         print(
             f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora "
-            "(torch: as hora in place)\n"
+            "(torch: as hora in place; other: as the same way of hora)\n"
         )
         print_table("bytes", singly(peers), [(name_of(size), found[size]) for size in SIZES])
         if options.plot:
@@ -242,7 +272,7 @@ def sizes(peers, options, record):
 
 
 def busy(peers, options, record):
-    names = [name for name in singly(peers) if name not in (IN_PLACE, PREPARED, PERSISTENT)]
+    names = [name for name in peers.names if name in ("hora", "other") or not (is_hora(name) or name == PERSISTENT)]
     for np in options.np:
         for loops in options.loops:
             with background(loops):
@@ -261,7 +291,7 @@ def busy(peers, options, record):
                     for k in range(2):
                         cells.append(figure(theirs[k]) if theirs else "-")
                         if not is_ours(name):
-                            cells.append(times(theirs[k] / ours[k]) if theirs and ours else "-")
+                            cells.append(times(theirs[k] / ours[k], name) if theirs and ours else "-")
                 print("| " + " | ".join(cells) + " |", flush=True)
 
 
@@ -270,7 +300,7 @@ def draw(peers, np, found, folder):
     os.makedirs(folder, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="hora-bench.") as scratch:
         series = []
-        for name in peers.names:
+        for name in singly(peers):
             path = os.path.join(scratch, name.replace(" ", "-") + ".csv")
             with open(path, "w", encoding="utf-8") as file:
                 file.write("bytes,median_us,busbw_gbs\n")
@@ -307,12 +337,12 @@ def sets(peers, options, record):
         "1,000 x 4 KiB": ("1000x1024", 50),
         "1 x 4,000 KiB": ("1x1024000", 50),
     }
-    names = [name for name in peers.names if name not in ("gloo", IN_PLACE)]
+    names = [name for name in peers.names if name not in ("gloo", *SINGLY_ONLY)]
     for np in options.np:
         found = {label: {name: [] for name in names} for label in chosen}
-        for _ in range(options.rounds):
+        for turn in range(options.rounds):
             for label, (tensors, steps) in chosen.items():
-                for name in names:
+                for name in in_turn(names, turn):
                     distance = peers.core_distance()
                     us, why = peers.a_set(name, Place(np), tensors, steps)
                     if us is None:
@@ -368,6 +398,7 @@ def main():
         "parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), busy, sets, hosts"
     )
     parser.add_argument("--build", required=True)
+    parser.add_argument("--other", metavar="BUILD", help="another build of Hora, beside this one")
     parser.add_argument("--np", type=numbers, default=[2, 4], help="numbers of ranks here (default 2,4)")
     parser.add_argument("--loops", type=numbers, default=[0, 1, 2, 4], help="for busy (default 0,1,2,4)")
     parser.add_argument("--hosts", type=numbers, default=[2, 4], help="numbers of test hosts (default 2,4)")
@@ -381,7 +412,10 @@ def main():
     for part in options.parts:
         if part not in parts:
             parser.error(f"no such part: {part}")
-    peers = Peers(os.path.abspath(options.build), options.timeout, options.only)
+    other = os.path.abspath(options.other) if options.other else None
+    if other and not os.access(os.path.join(other, "bin", "horarun"), os.X_OK):
+        parser.error(f"{other} has no bin/horarun")
+    peers = Peers(os.path.abspath(options.build), options.timeout, options.only, other)
     record = {"load": os.getloadavg()[0], "cores": os.cpu_count(), "runs": []}
     print(f"{record['cores']} cores, load {record['load']:.1f} at the start")
     for part in options.parts:
