@@ -42,7 +42,7 @@ ERRORS = {
     "ENOSPC": "write writev pwrite64 ftruncate mkdir mkdirat epoll_ctl rename renameat openat",
     "EIO": "read write writev getdents64 readlink openat unlink unlinkat rmdir rename fstat recvmsg recvfrom"
     " sendto sendmsg getcwd chdir fchdir",
-    "EPERM": "prctl prlimit64 setsid kill setsockopt mprotect",
+    "EPERM": "prctl prlimit64 setsid setpgid kill setsockopt mprotect",
     "EADDRINUSE": "bind listen connect",
     "EINTR": "epoll_wait poll wait4 waitid read write recvmsg sendto connect accept4 openat getrandom",
 }
@@ -57,8 +57,10 @@ NO_WAY_OUT = ("terminate called without an active exception", "Fatal glibc error
 
 
 def make_jobs(folder, hosts):
+    crowd = len(os.sched_getaffinity(0)) + 1  # more ranks than CPUs: they share a session, each in a group of its own
     made = {
         "echo": (["-np", "2", "sh", "-c", "echo ready"], 2),
+        "crowd": (["-np", str(crowd), "sh", "-c", "echo ready"], crowd),
         "files": (
             [
                 "-np",

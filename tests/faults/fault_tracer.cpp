@@ -83,6 +83,7 @@ constexpr Name kCalls[] = {
     {"rmdir", SYS_rmdir},
     {"sendmsg", SYS_sendmsg},
     {"sendto", SYS_sendto},
+    {"setpgid", SYS_setpgid},
     {"setsid", SYS_setsid},
     {"setsockopt", SYS_setsockopt},
     {"signalfd4", SYS_signalfd4},
