@@ -80,7 +80,7 @@ class Job {
       case 'K':
         return conversation_.sent(KeepDelivery{kKept, "key"});
       case 'T':
-        return conversation_.sent(OfferTree{{kPartOfTree, kKept}, {}});
+        return conversation_.sent(OfferTree{{kPartOfTree, kKept}, {}, {}});
       case 'G':
         return conversation_.sent(FetchDelivery{kFetched, 100, "key", {{}, {}}});
       case 'V':
