@@ -5,12 +5,16 @@
 
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/log.h"
 
 namespace hora::launcher {
 
@@ -32,6 +36,16 @@ ssize_t read_unstopped(int fd, char* to, std::size_t size) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = error;
   return got;
+}
+
+// The ranks cannot tell it from the end. Only an input that was never there (nohup opens one for
+// writing) ends like an empty one, and so does the terminal that has gone.
+void tell_of_error(int fd, int errnum) {
+  struct stat info {};
+  const bool is_device = ::fstat(fd, &info) == 0 && S_ISCHR(info.st_mode);
+  if (errnum == EBADF || (errnum == EIO && is_device)) return;
+  os::log_warn("horarun",
+               errno_error(errnum, "reading standard input").message + "; the ranks get no more");
 }
 
 }  // namespace
@@ -124,7 +138,7 @@ void InputPump::read_some() {
     return;
   }
   if (got <= 0) {
-    // An input that cannot be read (closed, or EIO from a lost terminal) ends like an empty one.
+    if (got < 0) tell_of_error(fd_, errno);
     finished_ = true;
     update();
     (void)consume_({});

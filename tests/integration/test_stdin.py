@@ -44,6 +44,18 @@ def test_closed_stdin(horarun):
     assert done.out == b"", done
 
 
+def test_an_input_that_cannot_be_read_is_told(horarun, tmp_path):
+    """Ranks that get half of their input, or none, would take it for all of it."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        done = horarun.run("-np", 1, "cat", stdin=folder).expect(0)
+    finally:
+        os.close(folder)
+    assert "reading standard input: Is a directory" in done.messages, done
+    with open("/dev/null", "wb") as writable:  # as nohup has it
+        assert horarun.run("-np", 1, "cat", stdin=writable).expect(0).messages == ""
+
+
 def test_on_hosts(horarun, hosts):
     done = horarun.run("-H", hosts(4).spec(1), "--stdin", "all", "sha256sum", input=DATA).expect(0)
     assert done.ranks() == {rank: [f"{DIGEST}  -"] for rank in range(4)}, done
