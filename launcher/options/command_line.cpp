@@ -189,7 +189,8 @@ Result<Command> parse_bundle_report(const Arguments& arguments, const ProcessInp
 
 Result<Command> parse_timeline(const Arguments& arguments) {
   constexpr std::string_view kExpected = "expected: horarun timeline merge FILE... -o OUT";
-  if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
+  const auto asks = [](const std::string& word) { return word == "-h" || word == "--help"; };
+  if (std::any_of(arguments.begin(), arguments.end(), asks)) {
     return Command(ShowText{
         "usage: horarun timeline merge FILE... -o OUT\nPuts the timelines of several ranks "
         "(--timeline-filename 'trace.{rank}.json') into one, on one clock.\n"});
@@ -198,7 +199,8 @@ Result<Command> parse_timeline(const Arguments& arguments) {
   MergeTimelines merge;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
-    if (word == "-o" && i + 1 < arguments.size() && merge.output.empty()) {
+    if (word == "-o" && i + 1 == arguments.size()) return usage("-o needs a value: -o OUT");
+    if (word == "-o" && merge.output.empty()) {
       merge.output = arguments[++i];
     } else if (!word.empty() && word[0] == '-') {
       return usage("unexpected " + quote(word) + "; " + std::string(kExpected));
