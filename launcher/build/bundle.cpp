@@ -24,6 +24,7 @@
 #include "launcher/build/sha256.h"
 #include "launcher/build/vendor_search.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/process/signals.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/machine.h"
@@ -39,6 +40,7 @@ using nlohmann::json;
 // times as long. A user's file may be large, and a model's weights hardly shrink.
 constexpr int kRuntimeLevel = 3;
 constexpr int kShippedLevel = 1;
+constexpr std::size_t kPiece = 1u << 20;  // between two looks for a signal
 // A shipped file is held in memory as a whole.
 constexpr off_t kLargestShipped = off_t{1} << 30;
 constexpr const char* kTls = "tls";
@@ -335,7 +337,11 @@ Result<std::string> ship_file_frames(const std::string& path) {
   file.size_bytes = bytes->size();
   file.mode = static_cast<int>(info.st_mode & 0777);
   FramePacker packer(kShippedLevel);
-  HORA_TRY(packer.add(*bytes));
+  for (std::string_view rest = *bytes; !rest.empty();
+       rest.remove_prefix(std::min(rest.size(), kPiece))) {
+    HORA_TRY(check_interrupted());
+    HORA_TRY(packer.add(rest.substr(0, kPiece)));
+  }
   bytes->clear();
   bytes->shrink_to_fit();
   auto packed = packer.finish();

@@ -14,7 +14,9 @@
 #include <set>
 #include <utility>
 
+#include "launcher/process/signals.h"
 #include "launcher/text/size.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -65,6 +67,10 @@ std::string join_path(const std::string& folder, const std::string& name) {
   return folder.empty() || name.empty() ? folder + name : folder + "/" + name;
 }
 
+// Editors and programs make files and remove them all the time: what has gone since its folder was
+// read does not travel, as if it had gone before.
+bool is_gone(const Error& error) { return error.errnum == ENOENT; }
+
 // Lists a folder and all below it. Looks at names and sizes alone.
 class Lister {
  public:
@@ -81,6 +87,7 @@ class Lister {
   Status list_folder(const std::string& inside) {
     const std::string path = inside.empty() ? root_.path : root_.path + "/" + inside;
     auto names = names_in(path);
+    if (!names && is_gone(names.error()) && !inside.empty()) return Ok{};
     if (!names) return std::move(names).error();
     const std::size_t before = listing_->files.size();
     for (const std::string& name : *names) HORA_TRY(list_entry(join_path(inside, name), name));
@@ -101,10 +108,16 @@ class Lister {
     const std::string path = root_.path + "/" + inside;
     if (root_.skips && root_.skips(inside)) return Ok{};
     if (inside.find('\n') != std::string::npos) {
-      return make_error(ErrorCode::kUsage, "a name with a line break in " + root_.path);
+      return make_error(ErrorCode::kUsage, quote(path) +
+                                               " has a line break in its name, which hosts cannot "
+                                               "be told; rename it");
     }
+    HORA_TRY(check_interrupted());
     struct stat info {};
-    if (::lstat(path.c_str(), &info) != 0) return errno_error(errno, "looking at " + path);
+    if (::lstat(path.c_str(), &info) != 0) {
+      const Error error = errno_error(errno, "looking at " + path);
+      return is_gone(error) ? Status(Ok{}) : error;
+    }
     if (S_ISDIR(info.st_mode)) {
       const bool wanted =
           unwanted_folders().count(name) == 0 || (root_.keeps_compiled && name == kCompiled);
@@ -124,7 +137,10 @@ class Lister {
   Status list_link(const std::string& inside, const std::string& path) {
     std::array<char, PATH_MAX> text;
     const ssize_t length = ::readlink(path.c_str(), text.data(), text.size());
-    if (length < 0) return errno_error(errno, "reading the link " + path);
+    if (length < 0) {
+      const Error error = errno_error(errno, "reading the link " + path);
+      return is_gone(error) ? Status(Ok{}) : error;
+    }
     const std::string target(text.data(), static_cast<std::size_t>(length));
     if (stays_inside(inside, target)) {
       add(inside, 0777, target, path);

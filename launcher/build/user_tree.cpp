@@ -19,6 +19,7 @@
 #include "launcher/build/part_hash.h"
 #include "launcher/build/sha256.h"
 #include "launcher/build/tree_cut.h"
+#include "launcher/process/signals.h"
 #include "launcher/protocol/frame.h"
 #include "rendezvous/os/fd.h"
 
@@ -55,28 +56,36 @@ bool has_contents(const PartFile& file) {
   return file.file.link_target.empty() && (file.file.mode & S_IFMT) == 0;
 }
 
-// What a part is called by must tell links and folders from files. True: what was read will not
-// change without another stamp.
-Result<bool> hash_file(PartFile& file, std::string& chunk) {
+enum class Hashed : char {
+  kSettled,    // what was read will not change without another stamp
+  kUnsettled,  // it may
+  kGone,       // since it was listed: as if it had gone before
+};
+
+// What a part is called by must tell links and folders from files.
+Result<Hashed> hash_file(PartFile& file, std::string& chunk) {
   Sha256 hash;
   if (!has_contents(file)) {
     hash.add(file.file.link_target.empty() ? "folder" : "link " + file.file.link_target);
     file.sha256 = hash.hex();
-    return false;
+    return Hashed::kUnsettled;
   }
   const std::int64_t began_ns = file_clock_ns();
   std::uint64_t size = 0;
-  HORA_TRY(read_in_pieces(file, chunk, [&](std::string_view piece) -> Status {
+  const Status read = read_in_pieces(file, chunk, [&](std::string_view piece) -> Status {
     hash.add(piece);
     size += piece.size();
-    return Ok{};
-  }));
+    return check_interrupted();
+  });
+  if (!read && read.error().errnum == ENOENT) return Hashed::kGone;
+  if (!read) return read.error();
   // It grows or shrinks under our hands: what was read is what is sent.
   file.file.size_bytes = size;
   file.sha256 = hash.hex();
   struct stat after {};
-  return ::stat(file.source.c_str(), &after) == 0 && stamp_of(after) == file.stamp &&
-         is_settled(file.stamp, began_ns);
+  const bool settled = ::stat(file.source.c_str(), &after) == 0 && stamp_of(after) == file.stamp &&
+                       is_settled(file.stamp, began_ns);
+  return settled ? Hashed::kSettled : Hashed::kUnsettled;
 }
 
 // By several threads: one hashes less than a disk can read.
@@ -86,21 +95,20 @@ Status hash_files(std::vector<PartFile>& files, TreeMemory& memory) {
   for (PartFile& each : files) {
     if (!has_contents(each) || !memory.recall(each)) unknown.push_back(&each);
   }
-  // Not of bool, whose neighbours two threads could not write at a time.
-  std::vector<char> settled(unknown.size(), 0);
+  std::vector<Hashed> hashed(unknown.size(), Hashed::kUnsettled);
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::optional<Error> failed;
   const auto work = [&] {
     std::string chunk;
     for (std::size_t i = next++; i < unknown.size(); i = next++) {
-      auto hashed = hash_file(*unknown[i], chunk);
-      if (hashed) {
-        settled[i] = *hashed ? 1 : 0;
+      auto result = hash_file(*unknown[i], chunk);
+      if (result) {
+        hashed[i] = *result;
         continue;
       }
       const std::lock_guard lock(mutex);
-      if (!failed) failed = std::move(hashed).error();
+      if (!failed) failed = std::move(result).error();
       next = unknown.size();
     }
   };
@@ -111,8 +119,10 @@ Status hash_files(std::vector<PartFile>& files, TreeMemory& memory) {
   for (std::thread& each : threads) each.join();
   if (failed) return std::move(*failed);
   for (std::size_t i = 0; i < unknown.size(); ++i) {
-    if (settled[i] != 0) memory.learn(*unknown[i]);
+    if (hashed[i] == Hashed::kSettled) memory.learn(*unknown[i]);
   }
+  // Those that have gone.
+  std::erase_if(files, [](const PartFile& each) { return each.sha256.empty(); });
   memory.save(files);
   return Ok{};
 }
@@ -151,13 +161,15 @@ Result<std::shared_ptr<const std::string>> tree_part_frames(const TreePart& part
     header.files.push_back(listed.file);
     if (!has_contents(listed)) continue;
     Sha256 hash;
-    HORA_TRY(read_in_pieces(listed, chunk, [&](std::string_view piece) -> Status {
+    const Status read = read_in_pieces(listed, chunk, [&](std::string_view piece) -> Status {
       if (state.over) return make_error(ErrorCode::kFailed, "nobody needs it any more");
       state.read_bytes += piece.size();
       hash.add(piece);
       return packer.add(piece);
-    }));
-    if (hash.hex() != listed.sha256) {
+    });
+    const bool gone = !read && read.error().errnum == ENOENT;
+    if (!read && !gone) return read.error();
+    if (gone || hash.hex() != listed.sha256) {
       return make_error(ErrorCode::kFailed, listed.source +
                                                 " has changed since horarun began; start the job "
                                                 "when nothing writes to it");

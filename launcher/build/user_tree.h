@@ -29,7 +29,7 @@ struct UserTree {
 };
 
 // Reads every file that `memory` does not know, to hash it. Errors are those of list_tree() and of
-// reading.
+// reading; kInterrupted as check_interrupted() says.
 Result<UserTree> read_user_tree(const std::vector<TreeRoot>& roots, std::uint64_t most_bytes,
                                 TreeMemory& memory);
 

@@ -238,8 +238,9 @@ void Fleet::ship(int host, const ShipFiles& files) {
   }
 }
 
+// A job that ends before it has begun to connect has no members.
 void Fleet::close(int host) {
-  if (!member(host).link) return;
+  if (host >= size() || !member(host).link) return;
   member(host).link->close();
   forget(host);
 }

@@ -9,19 +9,42 @@
 
 namespace hora::launcher {
 
-Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
-                                                std::function<void(int signal)> handler) {
+namespace {
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+sigset_t ending_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2}) {
-    // nohup and `trap '' INT` ask not to be disturbed; that holds for HUP, INT and QUIT.
-    struct sigaction action {};
-    if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN &&
-        (signal == SIGHUP || signal == SIGINT || signal == SIGQUIT)) {
-      continue;
-    }
-    sigaddset(&set, signal);
+  sigaddset(&set, SIGTERM);
+  for (const int signal : {SIGINT, SIGHUP}) {
+    if (!is_ignored(signal)) sigaddset(&set, signal);
   }
+  return set;
+}
+
+Status check_interrupted() {
+  sigset_t waiting;
+  if (::sigpending(&waiting) != 0) return errno_error(errno, "looking for signals");
+  const sigset_t ending = ending_signals();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (sigismember(&waiting, signal) == 1 && sigismember(&ending, signal) == 1) {
+      return make_error(ErrorCode::kInterrupted, "a signal asks for the end");
+    }
+  }
+  return Ok{};
+}
+
+Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
+                                                std::function<void(int signal)> handler) {
+  sigset_t set = ending_signals();
+  if (!is_ignored(SIGQUIT)) sigaddset(&set, SIGQUIT);
+  for (const int signal : {SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   struct sigaction ignored {};
   struct sigaction old_pipe {};
   ignored.sa_handler = SIG_IGN;
@@ -33,14 +56,17 @@ Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
   os::Fd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd.valid()) return errno_error(errno, "creating a signalfd");
   const int raw = fd.get();
-  std::unique_ptr<Signals> signals(new Signals(loop, std::move(fd), old_mask, old_pipe));
-  HORA_TRY(loop.watch(raw, EPOLLIN, [raw, handler = std::move(handler)](std::uint32_t) {
-    signalfd_siginfo info;
-    while (::read(raw, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      handler(static_cast<int>(info.ssi_signo));
-    }
-  }));
+  std::unique_ptr<Signals> signals(
+      new Signals(loop, std::move(handler), std::move(fd), old_mask, old_pipe));
+  HORA_TRY(loop.watch(raw, EPOLLIN, [taker = signals.get()](std::uint32_t) { taker->take(); }));
   return signals;
+}
+
+void Signals::take() const {
+  signalfd_siginfo info;
+  while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    handler_(static_cast<int>(info.ssi_signo));
+  }
 }
 
 Signals::~Signals() {

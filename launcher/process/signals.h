@@ -14,6 +14,14 @@
 
 namespace hora::launcher {
 
+// INT, TERM and HUP, which end a job. Without those that this process was told to ignore, as by
+// nohup: while they are blocked, the kernel keeps even these, and whoever waits for them gets them.
+sigset_t ending_signals();
+
+// kInterrupted: one of them waits to be taken. For what takes long before a loop runs, where they
+// are blocked already.
+Status check_interrupted();
+
 class Signals {
  public:
   // INT TERM HUP end the job; QUIT asks where it stands; TSTP CONT stop and resume it; USR1 USR2
@@ -21,15 +29,22 @@ class Signals {
   static Result<std::unique_ptr<Signals>> watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler);
   ~Signals();
+  // Hands those that wait to the handler now, and not when the loop runs.
+  void take() const;
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
  private:
-  Signals(os::EventLoop& loop, os::Fd fd, const sigset_t& old_mask,
-          const struct sigaction& old_pipe)
-      : loop_(loop), fd_(std::move(fd)), old_mask_(old_mask), old_pipe_(old_pipe) {}
+  Signals(os::EventLoop& loop, std::function<void(int)> handler, os::Fd fd,
+          const sigset_t& old_mask, const struct sigaction& old_pipe)
+      : loop_(loop),
+        handler_(std::move(handler)),
+        fd_(std::move(fd)),
+        old_mask_(old_mask),
+        old_pipe_(old_pipe) {}
 
   os::EventLoop& loop_;
+  std::function<void(int signal)> handler_;
   os::Fd fd_;
   sigset_t old_mask_;
   struct sigaction old_pipe_;  // what SIGPIPE did: a program that is executed inherits SIG_IGN

@@ -265,9 +265,6 @@ void ElasticRun::prepare_epoch() {
   if (auto opened = open_rendezvous(network); !opened) {
     return fail({std::string(failure::kRendezvous), opened.error().message, ""});
   }
-  if (const Status& packed = context_.ship_files.status(); !packed) {
-    return launch_failed(failure::kShip, packed.error());
-  }
   if (auto added = add_ranks(); !added) return launch_failed(failure::kOutput, added.error());
   send_orders(network);
 }

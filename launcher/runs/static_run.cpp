@@ -130,9 +130,6 @@ void StaticRun::open_channel(RelayChannels::Number number) {
 void StaticRun::order_ranks(const NetworkChoice& network) {
   std::vector<int> all(static_cast<std::size_t>(context_.fleet.size()));
   std::iota(all.begin(), all.end(), 0);
-  if (const Status& packed = context_.ship_files.status(); !packed) {
-    return launch_failed(failure::kShip, packed.error());
-  }
   context_.identity.master_port = context_.fleet.hello(0)->free_port;
   for (const int host : all) context_.fleet.ship(host, context_.ship_files);
   send_orders(network);

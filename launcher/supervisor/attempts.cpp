@@ -18,6 +18,7 @@
 #include "launcher/fleet/locality.h"
 #include "launcher/job/restart_policy.h"
 #include "launcher/plan/plan.h"
+#include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/step/step_transport.h"
 #include "launcher/text/signal_name.h"
@@ -36,9 +37,7 @@ std::uint64_t file_size(const std::string& path) {
 
 // Returns the signal that ended the wait; 0: the time has passed.
 int wait_for_signal(std::chrono::milliseconds delay) {
-  sigset_t ending;
-  sigemptyset(&ending);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+  const sigset_t ending = ending_signals();
   const auto deadline = Clock::now() + delay;
   for (;;) {
     const timespec patience = os::timespec_until(deadline);

@@ -63,9 +63,17 @@ Supervisor::~Supervisor() = default;
 Result<int> Supervisor::run() {
   // What fails here fails before anything was started: nothing is to be undone.
   HORA_TRY(set_up());
-  run_->connect();
-  fleet_->begin_heartbeats();
-  arm_deadline();
+  // One that came while the files of --ship were read is why that ended, and not to be told as
+  // their failure.
+  signals_->take();
+  if (const Status& packed = job_.ship_files.status(); !packed && !is_over()) {
+    launch_failed(failure::kShip, packed.error());
+  }
+  if (!is_over()) {
+    run_->connect();
+    fleet_->begin_heartbeats();
+    arm_deadline();
+  }
   HORA_TRY(loop_->run());
   return leaving_.exit_code;
 }

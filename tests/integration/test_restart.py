@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 
@@ -63,6 +64,24 @@ def test_a_signal_during_the_delay(horarun):
         seen += chunk
     job.send_signal(signal.SIGINT)
     assert job.finish().expect(128 + signal.SIGINT).ranks().get(0, ["fails"]) == ["fails"]
+
+
+def test_a_signal_that_is_ignored_takes_no_restart(horarun):
+    """As under nohup, whose terminal was closed long before the rank fails."""
+    job = horarun.start(
+        "-np",
+        1,
+        "--restarts",
+        1,
+        "sh",
+        "-c",
+        "echo runs; read line; test $HORA_RESTART = 1",
+        stdin=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    job.read_until("runs")
+    job.send_signal(signal.SIGHUP)
+    assert "restart 1 of 1" in job.finish(b"\n").expect(0).messages
 
 
 def test_files_have_the_output_of_all_attempts(horarun, tmp_path):

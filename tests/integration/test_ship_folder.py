@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--ship DIR`: only what has changed travels, hosts pass it on, and nothing that ranks write reaches the cache."""
 
+import contextlib
 import json
 import math
 import os
@@ -178,6 +179,26 @@ def test_bad_folders_start_nothing(horarun, hosts, tmp_path):
     done = launch(horarun, nodes, f"{project}/", "--ship", str(same / "run.sh"), command=["true"]).expect(125)
     assert "have the same name" in done.messages, done
     assert "started" not in done.text
+
+
+def test_a_signal_ends_the_reading_of_a_large_folder(horarun, tmp_path):
+    """Its files are read before any host is asked for anything."""
+    (tmp_path / "large").mkdir()
+    with open(tmp_path / "large" / "file", "wb") as file:
+        file.truncate(1 << 40)
+    job = horarun.start("-H", "localhost:1", "--ship", tmp_path / "large", "--ship-max-size", 0, "true")
+    jobs.wait_until(lambda: str(tmp_path / "large" / "file") in files_of(job.pid), "the file to be read")
+    job.send_signal(signal.SIGINT)
+    finished = job.finish().expect(128 + signal.SIGINT)
+    assert finished.messages == "horarun: ended by SIGINT to the launcher\n"
+
+
+def files_of(pid):
+    found = []
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return found
 
 
 def test_links_out_of_the_folder(horarun, hosts, tmp_path):

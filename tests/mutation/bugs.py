@@ -228,6 +228,12 @@ BUGS = [
     ("the limit of a stage outlives it", "launcher/transports/stage_limit.h", "    cancel();\n    began_", "    began_", "transports_link_test"),
     ("a revoked host key is trusted", "launcher/transports/ssh_host_key.cpp", "if (find_revocation(target.host_keys, result)) return result;", "", "transports_link_test"),
     ("the last known_hosts file decides", "launcher/transports/ssh_host_key.cpp", "      result.known_in = file;\n      return;\n    }\n    if (found", "      result.known_in = file;\n    }\n    if (found", "transports_link_test"),
+    # --- what a stranger meets before a job runs
+    ("nothing hears of Ctrl-C while files are read", "launcher/build/user_tree.cpp", "return check_interrupted();", "return Ok{};", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
+    ("Ctrl-C while files are read is told as their failure", "launcher/supervisor/supervisor.cpp", "  signals_->take();\n", "", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
+    ("a file that has gone ends the launch", "launcher/build/tree_listing.cpp", "return error.errnum == ENOENT;", "return error.errnum == -1;", "launcher_test"),
+    ("a HUP that nohup ignores takes the restarts", "launcher/process/signals.cpp", "if (!is_ignored(signal)) sigaddset(&set, signal);", "sigaddset(&set, signal);", "integration/test_restart.py::test_a_signal_that_is_ignored_takes_no_restart"),
+    ("an input that cannot be read is empty", "launcher/output/input_pump.cpp", "if (got < 0) tell_of_error(fd_, errno);", "", "integration/test_stdin.py::test_an_input_that_cannot_be_read_is_told"),
 ]
 
 # The defences of docs/security.md, one taken away at a time: its attack test must notice.

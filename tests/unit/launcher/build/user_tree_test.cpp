@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/build/user_tree.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -131,7 +132,7 @@ TEST_CASE("user tree: what cannot be sent is one error") {
   CHECK(folder.fault(1'000).find("4.9K are more than") != std::string::npos);
   CHECK(folder.fault(1'000).find("data alone has 4.9K") != std::string::npos);
   folder.write("two\nlines", "x");
-  CHECK(folder.fault().find("line break") != std::string::npos);
+  CHECK(folder.fault().find("project/two\\x0alines' has a line break") != std::string::npos);
   const auto missing = read_tree({{folder.path + "/none", ""}}, 1);
   REQUIRE(!missing);
   CHECK(missing.error().message.find("none") != std::string::npos);
@@ -150,4 +151,55 @@ TEST_CASE("user tree: a file that changes between reading and packing is not sen
   const auto packed = tree_part_frames(tree.parts.front(), state);
   REQUIRE(!packed);
   CHECK(packed.error().message.find("has changed") != std::string::npos);
+}
+
+TEST_CASE("user tree: what has gone since its folder was read does not travel") {
+  const Folder folder;
+  folder.write("stays", "text");
+  folder.write("gone/file", "text");
+  folder.write("swap", "text");
+  fs::create_symlink("stays", folder.path + "/link");
+  const auto remove = [&](const std::string& inside) {
+    if (inside != "stays") fs::remove_all(folder.path + "/" + inside);
+    return false;
+  };
+  TreeMemory none("", "");
+  auto tree = read_user_tree({{folder.path, "", remove}}, 1'000, none);
+  REQUIRE(tree);
+  CHECK(files_of(*tree).size() == 1);
+  folder.write("later", "text");
+  auto listing = list_tree({{folder.path, ""}}, 1'000);
+  REQUIRE(listing);
+  fs::remove(folder.path + "/later");
+  tree = make_user_tree(std::move(*listing), none);
+  REQUIRE(tree);
+  CHECK(files_of(*tree).count("later") == 0);
+  fs::remove(folder.path + "/stays");
+  PackingState state;
+  const auto packed = tree_part_frames(tree->parts.front(), state);
+  REQUIRE(!packed);
+  CHECK(packed.error().message.find("has changed") != std::string::npos);
+}
+
+// Gigabytes take minutes, before anything else could hear of it.
+TEST_CASE("user tree: a signal that asks for the end ends the reading") {
+  const Folder folder;
+  folder.write("a", "text");
+  sigset_t term;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  sigset_t before;
+  REQUIRE(::pthread_sigmask(SIG_BLOCK, &term, &before) == 0);
+  auto listing = list_tree({{folder.path, ""}}, 1'000);
+  REQUIRE(::raise(SIGTERM) == 0);
+  const auto listed = list_tree({{folder.path, ""}}, 1'000);
+  TreeMemory none("", "");
+  const auto read = make_user_tree(std::move(*listing), none);
+  int taken = 0;
+  ::sigwait(&term, &taken);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  REQUIRE(!listed);
+  CHECK(listed.error().code == hora::ErrorCode::kInterrupted);
+  REQUIRE(!read);
+  CHECK(read.error().code == hora::ErrorCode::kInterrupted);
 }
