@@ -29,7 +29,7 @@ using namespace hora::collectives;
 namespace {
 
 constexpr int kMostRanks = 16;
-constexpr std::size_t kMailBytes = 64 * 1024;
+constexpr std::size_t kMailBytes = 256 * 1024;
 #ifdef HORA_DOUBLE_OLD_NCCL
 constexpr int kVersion = 2804;
 constexpr bool kHasBfloat16 = false;
@@ -231,8 +231,14 @@ void reduce(ncclComm& self, const void* from, void* to, std::size_t count, ncclD
 
 void broadcast(ncclComm& self, const void* from, void* to, std::size_t bytes, int root) {
   if (self.rank != root) return receive(self, root, to, bytes);
-  for (int rank = 0; rank < self.size; ++rank) {
-    if (rank != root) send(self, rank, from, bytes);
+  // A piece to each and then the next, so that no rank is done long before another.
+  char* const data = static_cast<char*>(const_cast<void*>(from));
+  for (std::size_t at = 0; at < bytes && !self.aborted; at += kMailBytes) {
+    std::vector<Transfer> pieces;
+    for (int rank = 0; rank < self.size; ++rank) {
+      if (rank != root) pieces.push_back({rank, true, data + at, std::min(kMailBytes, bytes - at)});
+    }
+    exchange(self, std::move(pieces));
   }
   if (to != from) std::memmove(to, from, bytes);
 }
