@@ -118,7 +118,8 @@ std::string Reader::least_glibc(std::uint64_t address) const {
 std::optional<ElfDynamic> Reader::read() {
   std::vector<Elf64_Dyn> entries(
       std::min<std::uint64_t>(dynamic_.p_filesz / sizeof(Elf64_Dyn), kMostEntries));
-  if (!read_at_(dynamic_.p_offset, entries.data(), entries.size() * sizeof(Elf64_Dyn))) {
+  if (entries.empty() ||
+      !read_at_(dynamic_.p_offset, entries.data(), entries.size() * sizeof(Elf64_Dyn))) {
     return std::nullopt;
   }
   const auto end = std::find_if(entries.begin(), entries.end(),

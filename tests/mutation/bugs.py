@@ -69,6 +69,7 @@ BUGS = [
     ("who is not needed stays", "launcher/elastic/elastic_state.cpp", "actions.emplace_back(EndWorker{id});", "", "elastic_test"),
     ("the host of a rank that failed goes on", "launcher/elastic/elastic_state.cpp", "if (roster_.incarnation(id).host.name == host) end_incarnation(id, actions);", "", "elastic_test"),
     ("an unsigned answer is believed", "launcher/elastic/horovod_wire.cpp", "if (apart != 0) return", "if (false) return", "elastic_test"),
+    ("a dynamic section without an entry is one", "launcher/libraries/elf_dynamic.cpp", "if (entries.empty() ||", "if (", "libraries_test"),
     # --- the agent
     ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage);\n", "", "agent_ranks_test"),
     ("the last words are not drained", RANKS, "if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;", "if (rank.alive || rank.reported) continue;", "agent_output_test agent_ranks_test"),

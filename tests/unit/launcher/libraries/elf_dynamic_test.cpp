@@ -43,6 +43,12 @@ TEST_CASE("elf: a damaged file is none") {
     file.lost_bytes = 1;
     CHECK_FALSE(parse(file.bytes()));
   }
+  SECTION("a dynamic section without an entry") {
+    std::string text = whole;
+    const std::size_t dynamic = sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr);
+    text[dynamic + offsetof(Elf64_Phdr, p_filesz)] = sizeof(Elf64_Dyn) - 1;
+    CHECK_FALSE(parse(text));
+  }
   SECTION("of the other byte order, or of 32 bits") {
     std::string text = whole;
     text[EI_DATA] = ELFDATA2MSB;
