@@ -196,6 +196,23 @@ TEST_CASE("sequence: not taken as a whole beside something else that is ready") 
   CHECK(world.ready() == std::string(kAll) + " t99");
 }
 
+TEST_CASE("sequence: not taken as a whole before what is ready in another set") {
+  const bool by_number = GENERATE(true, false);
+  World world(2);
+  Response other = response_for(99);
+  other.agreed.process_set = world.coordinator.add_set({0, 1});
+  for (const int rank : {0, 1}) {
+    if (by_number) {
+      REQUIRE(world.coordinator.add_known(rank, 1000, other, kNow));
+    } else {
+      world.coordinator.add(rank, other.agreed, kNow);
+    }
+  }
+  for (const int rank : {0, 1}) CHECK(world.ask(rank));
+  CHECK(world.coordinator.take_ready_together() == nullptr);
+  CHECK(world.ready() == "t99 " + std::string(kAll));
+}
+
 TEST_CASE("sequence: it waits for more, and lets others wait, like its members") {
   World world(2);
   using std::chrono::microseconds;
