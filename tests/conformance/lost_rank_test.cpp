@@ -314,16 +314,18 @@ TEST_CASE("a stopped rank: a warning names it and what it was in, and nothing el
   const auto body = [&](Communicator& communicator) {
     const int rank = rank_of(communicator);
     os::set_log_sink([victim](const std::string& line) {
-      // On a machine that has no time for them others may not answer either.
+      // On a machine that has no time for them others may not answer either, nor this one before it
+      // is struck: kill(0, SIGSTOP) would stop the whole process group.
       const std::size_t at = line.find("rank " + std::to_string(victim) + " ");
-      if (at == std::string::npos || told > 0) return;
+      const pid_t stopped = Board::get().victim;
+      if (at == std::string::npos || told > 0 || stopped == 0) return;
       const std::string told_of = line.substr(at, line.find('\n', at) - at);
-      kill(Board::get().victim, SIGCONT);
+      kill(stopped, SIGCONT);
       if (told_of.find("in the middle of allreduce 'work'") != std::string::npos) {
         ++told;
       } else {  // it was struck between two operations: again, a little later
         std::this_thread::sleep_for(milliseconds(20));
-        kill(Board::get().victim, SIGSTOP);
+        kill(stopped, SIGSTOP);
       }
     });
     Tensor in(HORA_FLOAT32, {16 << 20}), out(HORA_FLOAT32, {16 << 20});
