@@ -137,18 +137,20 @@ TEST_CASE("queue: an operation that somebody has a share in is not used again") 
 
 TEST_CASE("queue: a group is submitted once more as a whole") {
   Caller caller;
-  const std::vector<hora_request> group{caller.request("a"), caller.request("b")};
+  const std::vector<hora_request> group{caller.request("a"), caller.request("b"),
+                                        caller.request("c")};
   for (int round = 0; round < 2; ++round) {
     CHECK(caller.push(group) == Push::kQueuedAlone);
     caller.finish();
   }
-  CHECK(caller.push_again({group.front()}) == Push::kNotAgain);  // alone it is another request
-  CHECK(caller.push_again({group[0], group[1], caller.request("c")}) == Push::kNotAgain);
-  CHECK(caller.push_again({group[0], caller.request("c")}) == Push::kNotAgain);
+  CHECK(caller.push_again({group.front()}) == Push::kNotAgain);       // alone it is another request
+  CHECK(caller.push_again({group[0], group[1]}) == Push::kNotAgain);  // as is one without its end
+  CHECK(caller.push_again({group[0], group[1], group[2], caller.request("d")}) == Push::kNotAgain);
+  CHECK(caller.push_again({group[0], group[1], caller.request("d")}) == Push::kNotAgain);
   CHECK(caller.in_flight.empty());
   CHECK(caller.push_again(group) == Push::kQueuedAlone);
-  REQUIRE(caller.in_flight.size() == 2);
-  CHECK(caller.in_flight[1]->request.group == "a");
+  REQUIRE(caller.in_flight.size() == 3);
+  CHECK(caller.in_flight[2]->request.group == "a");
 }
 
 TEST_CASE("queue: names that come once leave their operations to others") {
