@@ -155,6 +155,7 @@ void Communicator::leave() {
   const OperationPtr request = make_operation();
   request->request.action = Action::kShutdown;
   request->request.name = "hora.shutdown";
+  recorder_.flight().asks_to_leave();
   // Refused if the world has already ended; then the thread is ending, too. Otherwise the request
   // completes when this rank begins to leave or the world breaks, and the thread ends by itself.
   const bool asked = enqueue({&request, 1}, Then::kGoesOn).status == HORA_OK;

@@ -53,6 +53,7 @@ void Shutdown::leave(int who) {
   // From here the end of a connection is expected and no longer a failure.
   state_ = State::kLeaving;
   leave_fast_path();
+  if (who != world_.settings.rank) observer_.others_left();
   fail_everything(world_.name_rank(who) + " has shut down");
   const Deadline deadline = Clock::now() + kLeavingPatience;
   if (!coordinates()) {

@@ -111,7 +111,7 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
 void FlightRecorder::enter(FlightState state) {
   if (page_ == nullptr) return;
   // The time first: a reader never sees the new state with the time of the old one.
-  page_->since_ns = nanoseconds(Clock::now());
+  store(page_->since_ns, nanoseconds(Clock::now()));
   in_order();
   store(page_->state, state);
 }
@@ -180,6 +180,22 @@ void FlightRecorder::lost_record(std::string_view what) {
   if (page_ != nullptr) copy_text(page_->lost_record, what);
 }
 
-void FlightRecorder::world_ended() { enter(FlightState::kEnded); }
+// Not where the world has ended, or is about to: then this rank only follows.
+void FlightRecorder::asks_to_leave() {
+  if (page_ == nullptr) return;
+  store(page_->since_ns, nanoseconds(Clock::now()));
+  FlightState running = FlightState::kRunning;
+  std::atomic_ref(page_->state)
+      .compare_exchange_strong(running, FlightState::kLeft, std::memory_order_release);
+}
+
+void FlightRecorder::others_left() { enter(FlightState::kEnded); }
+
+// A rank that has left stays so: that was earlier.
+void FlightRecorder::world_ended() {
+  if (page_ == nullptr) return;
+  const FlightState state = std::atomic_ref(page_->state).load(std::memory_order_relaxed);
+  if (state != FlightState::kLeft) enter(FlightState::kEnded);
+}
 
 }  // namespace hora::collectives

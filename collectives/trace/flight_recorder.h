@@ -36,6 +36,10 @@ class FlightRecorder {
   void step_begins(int place, std::span<const Response* const> step, Clock::time_point now);
   void step_ends(int place, Clock::time_point now);
   void ran_at_once(const Request& request, Clock::time_point now);
+  // This rank is about to ask to leave. Any thread.
+  void asks_to_leave();
+  // The others leave, before this one has asked, or because another one asked first.
+  void others_left();
   void world_ended();
   // "its timeline: No space left on device". Any thread, one at a time.
   void lost_record(std::string_view what);

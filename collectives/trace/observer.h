@@ -38,6 +38,8 @@ class Observer {
   // In place of all of the above: this rank's operation was asked for, agreed on and run within
   // moments, about now. Only where nobody wants all of it.
   virtual void ran_at_once(const Request&, Clock::time_point /*now*/) noexcept {}
+  // All leave, because another rank has asked first.
+  virtual void others_left() noexcept {}
   // No operation will run any more, for this reason.
   virtual void world_ended(std::string_view /*why*/) noexcept {}
 

@@ -44,6 +44,7 @@ class Recorder final : public Observer {
                    Clock::time_point now) noexcept override;
   void step_ends(int place, bool good, Clock::time_point now) noexcept override;
   void ran_at_once(const Request& request, Clock::time_point now) noexcept override;
+  void others_left() noexcept override { flight_.others_left(); }
   void world_ended(std::string_view why) noexcept override;
   Activities* activities(int place) noexcept override;
 

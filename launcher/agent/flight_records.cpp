@@ -123,6 +123,11 @@ std::string FlightRecords::lost_of(int rank) const {
   return rendezvous::lost_record(page_of(rank));
 }
 
+std::optional<std::chrono::nanoseconds> FlightRecords::left_for(int rank) const {
+  const auto left = rendezvous::left_for_ns(page_of(rank), now_ns());
+  return left ? std::optional(std::chrono::nanoseconds(*left)) : std::nullopt;
+}
+
 std::optional<rendezvous::FlightStanding> FlightRecords::standing_of(int rank) const {
   return rendezvous::read_flight(page_of(rank), now_ns());
 }

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@ class FlightRecords {
   std::string last_of(int rank) const;
   // What was to be left by that rank and is not whole, and why. Empty: nothing.
   std::string lost_of(int rank) const;
+  // How long ago that rank left the others by itself; nothing when it did not.
+  std::optional<std::chrono::nanoseconds> left_for(int rank) const;
   // Where the rank stands now; nothing when it does not use the runtime.
   std::optional<rendezvous::FlightStanding> standing_of(int rank) const;
 

@@ -19,6 +19,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr Milliseconds kOwnEndPatience{250};     // for what ranks leave: it may be about to end
+constexpr Milliseconds kLeavingPatience{2'000};  // for a rank that ends by itself
 constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for such
 constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
 constexpr Milliseconds kKillAgain{20};
@@ -170,7 +171,7 @@ void HostJob::terminate(Milliseconds grace) {
   release_reserve();
   if (!terminating_) {
     terminating_ = true;
-    termed_groups_ = ranks_.terminate();
+    termed_groups_ = ranks_.terminate(std::min(kLeavingPatience, grace / 2));
   }
   advance();
 }

@@ -16,6 +16,9 @@ namespace hora::launcher {
 
 namespace {
 
+// From a rank's leave of the others to the end of its process: an interpreter tidies up.
+constexpr std::chrono::seconds kEndsSoon{10};
+
 std::int64_t microseconds(const timeval& time) {
   return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
 }
@@ -129,9 +132,18 @@ void RankSet::take_exit(Rank& rank, int status, const rusage& usage) {
   rank.exit.system_time_us = microseconds(usage.ru_stime);
   if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0) {
     rank.exit.last_operation = prepared_.flight_records().last_of(rank.exit.rank);
+    // It failed when it left. The others fail because of that, and many a process ends faster.
+    if (const auto ending = ending_for(rank.exit.rank)) rank.exit.clock_ns -= ending->count();
   }
   rank.exit.lost_record = prepared_.flight_records().lost_of(rank.exit.rank);
   input_.close(rank.exit.rank);
+}
+
+// For how long a rank has been about to end: since it left the others, unless it does something
+// else now.
+std::optional<std::chrono::nanoseconds> RankSet::ending_for(int rank) const {
+  const auto left = prepared_.flight_records().left_for(rank);
+  return left && *left <= kEndsSoon ? left : std::nullopt;
 }
 
 // A rank's streams have usually ended by the time it is reaped; when another process holds one
@@ -202,16 +214,31 @@ void RankSet::signal_rank(int rank, int signal) const {
   }
 }
 
-std::set<pid_t> RankSet::terminate() {
+std::set<pid_t> RankSet::terminate(Milliseconds patience) {
   std::set<pid_t> groups;
+  bool some_end = false;
   for (Rank& rank : ranks_) {
     if (!rank.alive) continue;
-    rank.ended_by_us = true;
+    if (ending_for(rank.exit.rank)) {
+      some_end = true;
+      continue;
+    }
+    send_term(rank);
     groups.insert(rank.pid);
   }
-  signal(SIGTERM);
-  signal(SIGCONT);  // a stopped one could not obey
+  if (!some_end) return groups;
+  timers_.push_back(loop_.call_after(patience, [this] {
+    for (Rank& rank : ranks_) {
+      if (rank.alive && !rank.ended_by_us) send_term(rank);
+    }
+  }));
   return groups;
+}
+
+void RankSet::send_term(Rank& rank) {
+  rank.ended_by_us = true;
+  signal_with_group(rank.pid, SIGTERM);
+  signal_with_group(rank.pid, SIGCONT);  // a stopped one could not obey
 }
 
 void RankSet::kill() {
@@ -225,9 +252,7 @@ void RankSet::kill() {
 void RankSet::end_rank(int rank, Milliseconds grace) {
   for (Rank& each : ranks_) {
     if (each.exit.rank != rank || !each.alive) continue;
-    each.ended_by_us = true;
-    signal_with_group(each.pid, SIGTERM);
-    signal_with_group(each.pid, SIGCONT);
+    send_term(each);
     timers_.push_back(loop_.call_after(grace, [this, rank] { signal_rank(rank, SIGKILL); }));
   }
 }

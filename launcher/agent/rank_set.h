@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <set>
@@ -59,8 +60,9 @@ class RankSet {
   // To the groups of all ranks that live, or of one.
   void signal(int signal) const;
   void signal_rank(int rank, int signal) const;
-  // TERM to all. What ends from now on was ended by us. Returns the groups that had it.
-  std::set<pid_t> terminate();
+  // TERM to all. What ends from now on was ended by us. Returns the groups that had it. A rank that
+  // is about to end by itself has it after `patience`: it may be why the others have failed.
+  std::set<pid_t> terminate(Milliseconds patience);
   void kill();
   // TERM to one rank, KILL after `grace`; the others go on.
   void end_rank(int rank, Milliseconds grace);
@@ -90,6 +92,8 @@ class RankSet {
   Rank& begin_rank(const RankOrder& order);
   void finish_start(Starting& starting, Started& started);
   void take_exit(Rank& rank, int status, const ::rusage& usage);
+  std::optional<std::chrono::nanoseconds> ending_for(int rank) const;
+  void send_term(Rank& rank);
   void output_is_lost(Rank& rank, const std::string& what);
 
   os::EventLoop& loop_;
@@ -99,7 +103,7 @@ class RankSet {
   InputFeeder input_;
   OomWatch oom_;
   std::vector<Rank> ranks_;
-  std::vector<os::EventLoop::TimerId> timers_;  // of end_rank()
+  std::vector<os::EventLoop::TimerId> timers_;  // of end_rank() and terminate()
 };
 
 }  // namespace hora::launcher

@@ -92,6 +92,12 @@ std::string lost_record(std::string_view bytes) {
   return page ? field_text(page->lost_record) : std::string();
 }
 
+std::optional<std::int64_t> left_for_ns(std::string_view bytes, std::int64_t now_ns) {
+  const auto page = read_page(bytes);
+  if (!page || page->state != FlightState::kLeft) return std::nullopt;
+  return ns_since(page->since_ns, now_ns);
+}
+
 std::optional<FlightStanding> read_flight(std::string_view bytes, std::int64_t now_ns) {
   const auto page = read_page(bytes);
   if (!page || page->state == FlightState::kUnused) return std::nullopt;

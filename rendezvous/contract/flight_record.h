@@ -30,8 +30,15 @@ static_assert(sizeof(FlightNote) == 128);
 inline constexpr std::size_t kFlightAsked = 8;
 inline constexpr std::size_t kFlightSteps = 23;
 
-// kJoining: in the call that joins the job, until all ranks have met.
-enum class FlightState : std::uint32_t { kUnused = 0, kRunning = 1, kEnded = 2, kJoining = 3 };
+// kJoining: in the call that joins the job, until all ranks have met. kLeft: this rank has asked to
+// leave, before the others did or anything broke; most do so when their process begins to end.
+enum class FlightState : std::uint32_t {
+  kUnused = 0,
+  kRunning = 1,
+  kEnded = 2,
+  kJoining = 3,
+  kLeft = 4
+};
 
 // Zeroed memory is a valid page of a rank that never used the runtime.
 struct FlightPage {
@@ -71,6 +78,9 @@ struct FlightStanding {
 };
 // Nothing when no rank wrote the page. Any bytes are safe to give.
 std::optional<FlightStanding> read_flight(std::string_view page, std::int64_t now_ns);
+
+// How long ago the rank of this page left the others by itself (kLeft); nothing when it did not.
+std::optional<std::int64_t> left_for_ns(std::string_view page, std::int64_t now_ns);
 
 // What was to be left by the rank of this page and is not whole, and why; empty: nothing.
 std::string lost_record(std::string_view page);

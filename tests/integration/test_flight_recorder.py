@@ -44,6 +44,38 @@ def test_a_rank_that_waited_for_others(run):
     )
 
 
+def test_the_rank_that_left_first_is_named(horarun, tmp_path):
+    """Its interpreter tidies up for so long that the other, which fails because of it, has ended before."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import atexit, os, sys, time\n"
+        "def tidy_up():\n"
+        "    while hvd_rank == 1 and os.path.exists(f'/proc/{other}'): time.sleep(0.01)\n"
+        "atexit.register(tidy_up)\n"
+        "import hora.numpy as hvd\n"
+        "hvd.init()\n"
+        "hvd_rank = hvd.rank()\n"
+        "other = int(hvd.allgather([os.getpid()])[0])\n"
+        "if hvd_rank == 1: sys.exit(3)\n"
+        "hvd.barrier()\n"
+    )
+    done = horarun.run("-np", 2, sys.executable, str(program)).expect(3)
+    assert re.search(r"rank 1 on \S+ exited with code 3\n", done.messages), done
+    assert "1 other rank failed after it" in done.messages, done
+
+
+def test_a_rank_that_left_and_goes_on_is_ended_with_the_others(run):
+    done = run(
+        "if hvd.rank() == 1:\n"
+        "    hvd.shutdown()\n"
+        "    signal.pause()\n"
+        "try: hvd.barrier()\n"
+        "except hvd.HorovodInternalError: os._exit(7)\n"
+    ).expect(7)
+    assert re.search(r"rank 0 on \S+ exited with code 7\n", done.messages), done
+    assert "1 rank was terminated" in done.messages, done
+
+
 def test_a_rank_between_collectives(run):
     done = run(
         "hvd.allreduce(np.ones(4), name='the.last')\n"

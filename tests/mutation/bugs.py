@@ -74,7 +74,7 @@ BUGS = [
     ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage);\n", "", "agent_ranks_test"),
     ("the last words are not drained", RANKS, "if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;", "if (rank.alive || rank.reported) continue;", "agent_output_test agent_ranks_test"),
     ("grace is no limit", JOB, "if (now < *kill_at_) return look_again", "if (true) return look_again", "agent_life_test"),
-    ("a stopped rank is not continued", RANKS, "signal(SIGCONT);  // a stopped one could not obey", "", "agent_life_test"),
+    ("a stopped rank is not continued", RANKS, "signal_with_group(rank.pid, SIGCONT);  // a stopped one could not obey", "", "agent_life_test"),
     # Each of the three ways ends what the others would.
     ("strays are not killed", "launcher/agent/stray_hunt.cpp", """  if (cgroup != nullptr) cgroup->kill();
   // Stopped first, so that none forks while the others are being killed.
@@ -109,7 +109,7 @@ BUGS = [
     ("ranks of a large operation stay on one core", "collectives/backends/shm/board.cpp", "  spread_.woken([this](int other) -> CpuOfRank& { return lines_[other].cpu; }, size_, index_,\n                spinner_.successes());\n", "", "collectives_test"),
     ("a rank that yields pays for the turns of others", "collectives/memory/futex.h", "std::min<Clock::duration>(now - turn, kSwitch)", "now - turn", "collectives_test"),
     ("a yield that hands the core to another program is worth it", "collectives/memory/futex.h", "now - turn > kLongTurn", "false", "collectives_test"),
-    ("ranks that were ended are not marked", RANKS, "rank.ended_by_us = true;\n    groups.insert", "groups.insert", "agent_life_test"),
+    ("ranks that were ended are not marked", RANKS, "    send_term(rank);\n    groups.insert", "    signal_with_group(rank.pid, SIGTERM);\n    groups.insert", "agent_life_test"),
     ("the shim does not look after ranks", KEEPER, "tell(kill_strays(scope, share_.cgroup, kSweepPatience));", "", "agent_life_test"),
     ("the end of a rank's output interrupts it", RANKS, "  rank.ends = {std::move(process.stdout_write), std::move(process.stderr_write)};\n", "", "agent_output_test"),
     ("a rank's output does not end with it", RANKS, "rank.ends = {};  // now", "// now", "agent_output_test"),
@@ -229,6 +229,10 @@ BUGS = [
     ("the limit of a stage outlives it", "launcher/transports/stage_limit.h", "    cancel();\n    began_", "    began_", "transports_link_test"),
     ("a revoked host key is trusted", "launcher/transports/ssh_host_key.cpp", "if (find_revocation(target.host_keys, result)) return result;", "", "transports_link_test"),
     ("the last known_hosts file decides", "launcher/transports/ssh_host_key.cpp", "      result.known_in = file;\n      return;\n    }\n    if (found", "      result.known_in = file;\n    }\n    if (found", "transports_link_test"),
+    # --- who is named
+    ("a rank that fails because another has left is named", RANKS, "if (const auto ending = ending_for(rank.exit.rank)) rank.exit.clock_ns -= ending->count();", "", "integration/test_flight_recorder.py::test_the_rank_that_left_first_is_named"),
+    ("the rank that has left first is ended with the others", RANKS, "if (ending_for(rank.exit.rank)) {", "if (false) {", "integration/test_flight_recorder.py::test_the_rank_that_left_first_is_named"),
+    ("a rank that follows counts as the first that left", "collectives/runtime/shutdown.cpp", "  if (who != world_.settings.rank) observer_.others_left();\n", "", "collectives_test integration/test_flight_recorder.py::test_the_rank_that_left_first_is_named"),
     # --- what a stranger meets before a job runs
     ("nothing hears of Ctrl-C while files are read", "launcher/build/user_tree.cpp", "return check_interrupted();", "return Ok{};", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
     ("Ctrl-C while files are read is told as their failure", "launcher/supervisor/supervisor.cpp", "  signals_->take();\n", "", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),

@@ -218,3 +218,22 @@ TEST_CASE("flight recorder: survives the SIGKILL of its writer") {
   ::close(ready[0]);
   ::close(ready[1]);
 }
+
+TEST_CASE("flight recorder: who leaves first") {
+  const Pages pages(1);
+  FlightRecorder recorder;
+  recorder.open(pages.path(), 0, 7);
+  const auto left_for = [&] { return rendezvous::left_for_ns(pages.read(0), now_ns()); };
+  recorder.joined(1);
+  CHECK(!left_for());
+  const auto before = now_ns();
+  recorder.asks_to_leave();
+  recorder.world_ended();
+  REQUIRE(left_for());
+  CHECK(*left_for() <= now_ns() - before);
+  // Another one asked earlier, as rank 0 has found.
+  recorder.others_left();
+  CHECK(!left_for());
+  recorder.asks_to_leave();
+  CHECK(!left_for());
+}
