@@ -24,8 +24,7 @@ constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for su
 constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
 constexpr Milliseconds kKillAgain{20};
 constexpr Milliseconds kLongestPoll{40};
-// What a job of /bin/true need not wait for: no rank has used up a machine's memory by then, or a
-// GPU.
+// What a job of /bin/true need not wait for: no rank has used up a machine's memory by then.
 constexpr Milliseconds kWatchAfter{5};
 constexpr Milliseconds kTidyAfter{500};  // when the job is no short one, which would wait for it
 
@@ -64,8 +63,7 @@ Status HostJob::open(std::function<void(Goodbye)> on_finished) {
   return Ok{};
 }
 
-void HostJob::watch_machine() {
-  ranks_.watch_memory();
+void HostJob::watch_gpus() {
   gpus_.begin();
   // Without it faults are reported when a rank has ended.
   if (gpus_.fd() >= 0) {
@@ -97,7 +95,8 @@ Status HostJob::serve_pmi(const std::string& directory, PmiEvents events) {
 void HostJob::start() {
   phase_ = Phase::kRunning;
   ranks_.start();
-  later_[1] = loop_.call_after(kWatchAfter, [this] { watch_machine(); });
+  watch_gpus();
+  later_[1] = loop_.call_after(kWatchAfter, [this] { ranks_.watch_memory(); });
   on_child_ended();  // also reports those that never started
   if (ranks_.any_alive()) progress_.begin(static_cast<int>(order().ranks.size()));
 }

@@ -76,7 +76,7 @@ class HostJob {
   enum class Phase { kPrepared, kRunning, kSweeping, kDraining, kFinished };
 
   SparedProcesses spared() const;
-  void watch_machine();
+  void watch_gpus();
   bool report_gpu_faults();
   void signal_everything(int signal);
   void kill_everything();
