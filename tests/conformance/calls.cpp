@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls.h"
 
+#include <functional>
+#include <numeric>
+
 #include "ranks.h"
+#include "tensors.h"
 
 namespace hora::test {
 
@@ -56,6 +60,20 @@ Call::~Call() {
 
 OperationPtr Call::operation(std::size_t member) const {
   return communicator_->find(handles_[member]);
+}
+
+const void* Call::result(std::size_t member) {
+  const OperationPtr found = operation(member);
+  if (test_device() == HORA_CPU_DEVICE) return found->result.data();
+  if (copied_ == member) return on_host_.data();
+  const auto& shape = found->result_shape;
+  const auto count =
+      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  const auto dtype = static_cast<hora_dtype>(found->request.dtype);
+  on_host_.resize(static_cast<std::size_t>(count) * collectives::dtype_bytes(dtype));
+  copy_from_device(on_host_.data(), found->result.data(), on_host_.size());
+  copied_ = member;
+  return on_host_.data();
 }
 
 hora_status Call::wait(std::chrono::minutes patience) {

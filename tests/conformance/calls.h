@@ -38,11 +38,15 @@ class Call {
   // wait(), and throws unless HORA_OK.
   Call& finish(std::chrono::minutes patience = std::chrono::minutes(1));
   OperationPtr operation(std::size_t member = 0) const;
+  // Of what has finished: its result where the host can read it, until the next call.
+  const void* result(std::size_t member = 0);
 
  private:
   Communicator* communicator_;
   collectives::Outcome submitted_;
   std::vector<hora_handle> handles_;
+  std::vector<unsigned char> on_host_;  // a copy of the result of that member
+  std::size_t copied_ = SIZE_MAX;
 };
 
 }  // namespace hora::test

@@ -174,7 +174,7 @@ TEST_CASE("allgather: every dtype, first dimensions that differ, empty parts") {
             for (int r = 0; r < n; ++r) {
               total += rows_of(r);
               for (std::int64_t i = 0; i < rows_of(r) * 3; ++i, ++place) {
-                const double found = read_element(operation->result.data(), dtype, place);
+                const double found = read_element(call.result(), dtype, place);
                 check(found == value_at(dtype, r, i),
                       difference("gathered", place, found, value_at(dtype, r, i)));
               }
@@ -248,7 +248,7 @@ TEST_CASE("alltoall: every dtype, splits that differ, no splits") {
                       rows(from, rank),
                   "the received splits are wrong");
             for (std::int64_t i = 0; i < rows(from, rank) * 2; ++i, ++place) {
-              const double found = read_element(call.operation()->result.data(), dtype, place);
+              const double found = read_element(call.result(), dtype, place);
               const double expected = value_at(dtype, from, rank * 100 + i);
               check(found == expected, difference("exchanged", place, found, expected));
             }
@@ -259,8 +259,7 @@ TEST_CASE("alltoall: every dtype, splits that differ, no splits") {
           plain.finish();
           for (std::int64_t i = 0; i < n * 5; ++i) {
             const double expected = value_at(dtype, static_cast<int>(i / 5), rank * 5 + i % 5);
-            check(read_element(plain.operation()->result.data(), dtype, i) == expected,
-                  "an even alltoall is wrong");
+            check(read_element(plain.result(), dtype, i) == expected, "an even alltoall is wrong");
           }
         }
       });
@@ -291,7 +290,7 @@ TEST_CASE("reducescatter: every dtype, rows that do not divide evenly") {
                     "the scattered shape is wrong");
               for (std::int64_t i = 0; i < mine * 3; ++i) {
                 const double expected = reduced(dtype, op, all_ranks(communicator), before + i);
-                const double found = read_element(call.operation()->result.data(), dtype, i);
+                const double found = read_element(call.result(), dtype, i);
                 check(found == expected, difference("scattered", i, found, expected));
               }
             }

@@ -64,4 +64,12 @@ void free_on_device(void* memory) {
   expect(find<int (*)(Pointer)>("cuMemFree_v2")(reinterpret_cast<Pointer>(memory)), "cuMemFree");
 }
 
+void copy_from_device(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  use_device();
+  expect(find<int (*)(void*, Pointer, std::size_t)>("cuMemcpyDtoH_v2")(
+             to, reinterpret_cast<Pointer>(from), bytes),
+         "cuMemcpyDtoH");
+}
+
 }  // namespace hora::test

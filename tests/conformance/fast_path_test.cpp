@@ -72,7 +72,7 @@ void gather(Communicator& communicator, const std::string& name, int seed) {
   std::int64_t at = 0;
   for (const int rank : all_ranks(size_of(communicator))) {
     for (std::int64_t i = 0; i < rows_of(rank) * 2; ++i, ++at) {
-      const double found = read_element(call.operation()->result.data(), HORA_FLOAT64, at);
+      const double found = read_element(call.result(), HORA_FLOAT64, at);
       const double expected = value_at(HORA_FLOAT64, rank, seed + i);
       if (found != expected) check(false, difference(name, at, found, expected));
     }

@@ -73,7 +73,7 @@ void check_allgather(Communicator& communicator, hora_dtype dtype, std::int64_t 
   for (const int each : all_ranks(communicator)) {
     const std::int64_t count = (base * each + (each == 1 ? 0 : 3)) * 2;
     for (std::int64_t i = 0; i < count; ++i, ++at) {
-      const double found = read_element(operation->result.data(), dtype, at);
+      const double found = read_element(call.result(), dtype, at);
       const double expected = value_at(dtype, each, i);
       check(found == expected, difference("allgather", at, found, expected));
     }

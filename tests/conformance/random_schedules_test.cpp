@@ -135,7 +135,7 @@ class Part {
 
  private:
   double result(std::int64_t place) const {
-    return read_element(call_->operation()->result.data(), plan_.dtype, place);
+    return read_element(call_->result(), plan_.dtype, place);
   }
 
   Plan plan_;

@@ -429,8 +429,8 @@ TEST_CASE("random schedules: four threads on each rank, any order, checked resul
                 for (std::int64_t k = 0; k < count; ++k) {
                   if (one.gather) {
                     for (int from : ranks) {
-                      const double found = read_element(one.call->operation()->result.data(),
-                                                        one.tensor->dtype(), from * count + k);
+                      const double found =
+                          read_element(one.call->result(), one.tensor->dtype(), from * count + k);
                       check(found == value_at(one.tensor->dtype(), from, id + k),
                             "a gathered value");
                     }

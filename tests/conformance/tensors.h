@@ -18,6 +18,7 @@ namespace hora::test {
 int test_device();
 void* allocate_on_device(std::size_t bytes);
 void free_on_device(void* memory);
+void copy_from_device(void* to, const void* from, std::size_t bytes);
 
 template <typename T>
 struct TestMemory {
