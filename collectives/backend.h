@@ -232,7 +232,8 @@ struct BackendDescriptor {
   std::uint32_t traits = 0;
   // Copy between the device and host memory, for operations on its tensors that only backends of
   // host memory can do; null where allocate() is. to_host() waits for what the stream `producer`
-  // has been given so far; both block until the copy is there. Any thread may call them.
+  // has been given so far, also for no bytes; both block until the copy is there. Any thread may
+  // call them.
   bool (*to_host)(std::int32_t device, void* producer, void* to, const void* from,
                   std::size_t bytes, ErrorText& error) noexcept = nullptr;
   bool (*to_device)(std::int32_t device, void* to, const void* from, std::size_t bytes,

@@ -431,7 +431,9 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
     const Cuda* const driver = nccl::cuda(error);
     const Nccl* const library = driver == nullptr ? nullptr : nccl::nccl(error);
     std::vector<ncclUniqueId> ids;
-    if (library == nullptr || !nccl::exchange_ids(group, *library, ids, error)) return nullptr;
+    if (library == nullptr || !nccl::exchange_ids(group, *driver, *library, ids, error)) {
+      return nullptr;
+    }
     nccl::expect_place(group.local_rank);
     return new NcclBackend(*driver, *library, std::move(ids), group.index, group.size,
                            std::chrono::milliseconds(group.timeout_ms), group.notices);

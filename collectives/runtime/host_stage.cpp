@@ -51,9 +51,11 @@ bool HostStage::bring_one(const Step& step, Piece& piece, ErrorText& error) {
       (!in_place && !copied.output_copy.allocate(copied.output_bytes))) {
     return error.set("not enough host memory for a copy of the tensor");
   }
+  // What is only written, too, has to wait for the work on it that the framework has queued.
   const bool is_read = step.operation != HORA_BROADCAST || step.root == set_index_;
-  if (is_read && !copier_->to_host(device_, piece.stream, copied.input_copy.data(), piece.input,
-                                   static_cast<std::size_t>(piece.count * width), error)) {
+  const auto read = static_cast<std::size_t>(is_read ? piece.count * width : 0);
+  if (!copier_->to_host(device_, piece.stream, copied.input_copy.data(), piece.input, read,
+                        error)) {
     return false;
   }
   piece.input = copied.input_copy.data();

@@ -39,7 +39,11 @@ void StepRunner::run(ProcessSet& set, const std::vector<const Response*>& respon
                  {set, responses, operations, links_.tuner.parameters()},
                  {}};
   if (const std::string& detour = fresh.run.detour(); !detour.empty()) {
-    links_.pool.warn_once("nccl", detour);
+    std::string reason;
+    for (const auto& [id, why] : links_.pool.left_out()) {
+      if (id == "nccl") reason = " (nccl was left out: " + why + ")";
+    }
+    links_.pool.warn_once("nccl", detour + reason);
   }
   if (!wait_for_steps(fresh.run.most_under_way())) {
     return links_.queue.finish(std::move(fresh.operations), HORA_ABORTED, links_.shutdown.text());

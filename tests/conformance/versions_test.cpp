@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL of other versions: old ones, which lack calls, such that differ between ranks, and none at
-// all. Runs on the GPU that tests/support/gpu_double makes of host memory.
+// all; and ranks that share a GPU. Runs on the GPU that tests/support/gpu_double makes of host
+// memory.
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "calls.h"
 #include "collectives/backends/registry.h"
@@ -139,4 +142,57 @@ TEST_CASE("versions: ranks with different ones do not use it, and learn which th
                     expect_text(text, "rank 0 has NCCL 2.21.4 and rank 2 has 2.18.5");
                     expect_text(text, "HORA_NCCL=ship");
                   });
+}
+
+TEST_CASE("shared GPUs: more ranks than GPUs do without NCCL, and host memory serves instead") {
+  for (const bool shared : {false, true}) {
+    expect_all_well(
+        world([shared](int rank) {
+          const int gpu = shared && rank == 2 ? 0 : rank;
+          const std::string id = "0000:0" + std::to_string(gpu) + ":00.0";
+          setenv("HORA_DOUBLE_BUS_ID", id.c_str(), 1);
+        }),
+        [shared](Communicator& communicator) {
+          expect_right_sum(communicator, HORA_FLOAT32);
+          const std::string text = collectives::describe(&communicator);
+          const bool told = text.find("ranks 0 and 2 share GPU 0000:00:00.0") != std::string::npos;
+          check(told == shared, text);
+          const std::vector<std::string> notes = notes_of_nccl(communicator);
+          check(notes.size() == (shared ? 1u : 0u), std::to_string(notes.size()) + " notes");
+          if (shared) expect_text(notes[0], "needs one for each rank");
+        });
+  }
+}
+
+// As of torch.clone(): it is queued when the tensor is given away, and runs later.
+TEST_CASE("host memory: a tensor that a broadcast overwrites is first written by the work before") {
+  expect_all_well(
+      world([](int) { setenv("HORA_DOUBLE_NCCL", "2708", 1); }), [](Communicator& communicator) {
+        const auto create_stream =
+            find<int (*)(void**, unsigned, int)>("libcuda.so.1", "cuStreamCreateWithPriority");
+        const auto launch =
+            find<int (*)(void*, void (*)(void*), void*)>("libcuda.so.1", "cuLaunchHostFunc");
+        Tensor tensor(HORA_FLOAT32, {1000});  // with it this thread uses the device
+        void* stream = nullptr;
+        check(create_stream(&stream, 0, 0) == 0, "no stream");
+        constexpr int kRoot = 2;
+        for (std::int64_t i = 0; i < tensor.count(); ++i) tensor.set(i, kRoot);
+        const auto fill_with_zeros = [](void* data) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // of work
+          auto& its = *static_cast<Tensor*>(data);
+          for (std::int64_t i = 0; i < its.count(); ++i) its.set(i, 0);
+        };
+        if (rank_of(communicator) != kRoot) launch(stream, fill_with_zeros, &tensor);
+        hora_request request = bare_request(HORA_BROADCAST);
+        request.name = "sent";
+        request.input = tensor.view();
+        request.output = tensor.view();
+        request.root_rank = kRoot;
+        request.stream = stream;
+        Call(communicator, request).finish();
+        find<int (*)(void*)>("libcuda.so.1", "cuStreamSynchronize")(stream);
+        for (std::int64_t i = 0; i < tensor.count(); ++i) {
+          check(tensor.get(i) == kRoot, difference("sent", i, tensor.get(i), kRoot));
+        }
+      });
 }

@@ -49,9 +49,10 @@ Way* way_of(const Cuda& cuda, std::int32_t device, ErrorText& error) {
   return known.get();
 }
 
-// Calls copy(way, offset, bytes) for one part after the other.
-template <typename Copy>
-bool in_parts(std::int32_t device, std::size_t bytes, ErrorText& error, const Copy& copy) noexcept {
+// Calls begin(), then copy(way, offset, bytes) for one part after the other.
+template <typename Begin, typename Copy>
+bool in_parts(std::int32_t device, std::size_t bytes, ErrorText& error, const Begin& begin,
+              const Copy& copy) noexcept {
   try {
     const Cuda* const driver = cuda(error);
     if (driver == nullptr) return false;
@@ -59,7 +60,7 @@ bool in_parts(std::int32_t device, std::size_t bytes, ErrorText& error, const Co
     const OnDevice here(*driver, device);
     if (!here.good()) return error.set("GPU %d cannot be used", static_cast<int>(device));
     Way* const way = way_of(*driver, device, error);
-    if (way == nullptr) return false;
+    if (way == nullptr || !begin(*driver)) return false;
     const std::lock_guard<std::mutex> lock(way->mutex);
     for (std::size_t done = 0; done < bytes; done += kPartBytes) {
       if (!copy(*driver, *way, done, std::min(kPartBytes, bytes - done))) return false;
@@ -82,14 +83,10 @@ bool wait(const Cuda& cuda, CUstream stream, ErrorText& error) {
 
 bool to_host(std::int32_t device, void* producer, void* to, const void* from, std::size_t bytes,
              ErrorText& error) noexcept {
-  bool is_there = false;
   return in_parts(
       device, bytes, error,
+      [&](const Cuda& cuda) { return wait(cuda, static_cast<CUstream>(producer), error); },
       [&](const Cuda& cuda, const Way& way, std::size_t at, std::size_t count) {
-        if (!is_there && !wait(cuda, static_cast<CUstream>(producer), error)) {
-          return false;
-        }
-        is_there = true;
         if (!check(cuda, cuda.cuMemcpyDtoHAsync_v2(way.part, place(from, at), count, way.stream),
                    "cuMemcpyDtoHAsync", error) ||
             !wait(cuda, way.stream, error)) {
@@ -105,7 +102,7 @@ bool to_host(std::int32_t device, void* producer, void* to, const void* from, st
 bool to_device(std::int32_t device, void* to, const void* from, std::size_t bytes,
                ErrorText& error) noexcept {
   return in_parts(
-      device, bytes, error,
+      device, bytes, error, [](const Cuda&) { return true; },
       [&](const Cuda& cuda, const Way& way, std::size_t at, std::size_t count) {
         std::memcpy(way.part, static_cast<const char*>(from) + at, count);
         return check(cuda, cuda.cuMemcpyHtoDAsync_v2(place(to, at), way.part, count, way.stream),

@@ -17,6 +17,7 @@ namespace hora::collectives::nccl {
 #define HORA_CUDA_FUNCTIONS(X)                                                              \
   X(cuInit) X(cuDriverGetVersion)                                                           \
   X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)                  \
+      X(cuDeviceGetPCIBusId)                                                                \
       X(cuDevicePrimaryCtxRetain) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2)              \
           X(cuStreamCreateWithPriority) X(cuStreamDestroy_v2) X(cuStreamWaitEvent)          \
               X(cuStreamSynchronize) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord) \

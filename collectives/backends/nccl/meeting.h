@@ -10,8 +10,9 @@
 namespace hora::collectives::nccl {
 
 // Collective: the first rank decides on the number of streams and makes an id for each. False, with
-// the reason: it could make none, or the ranks have different versions of NCCL.
-bool exchange_ids(const GroupContext& group, const Nccl& library, std::vector<ncclUniqueId>& ids,
-                  ErrorText& error);
+// the reason: it could make none, the ranks have different versions of NCCL, or some have to share
+// a GPU.
+bool exchange_ids(const GroupContext& group, const Cuda& driver, const Nccl& library,
+                  std::vector<ncclUniqueId>& ids, ErrorText& error);
 
 }  // namespace hora::collectives::nccl

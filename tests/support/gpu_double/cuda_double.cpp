@@ -246,6 +246,14 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   const bool known = ordinal >= 0 && ordinal < hora::gpu_double::device_count();
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
+// HORA_DOUBLE_BUS_ID is that of the first device, and the others have none. Without it, nobody can
+// tell that ranks share one.
+CUresult cuDeviceGetPCIBusId(char* text, int size, CUdevice device) {
+  const char* const id = std::getenv("HORA_DOUBLE_BUS_ID");
+  if (id == nullptr || device != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  snprintf(text, static_cast<std::size_t>(size), "%s", id);
+  return CUDA_SUCCESS;
+}
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   *context = reinterpret_cast<CUcontext>(&fake_contexts[device]);
   return CUDA_SUCCESS;
@@ -357,6 +365,11 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t byte
   expect_device_memory(reinterpret_cast<void*>(from), bytes, "cuMemcpyDtoDAsync's source");
   expect_device_memory(reinterpret_cast<void*>(to), bytes, "cuMemcpyDtoDAsync's target");
   return copy_later(to, from, bytes, stream);
+}
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
+  expect_device_memory(reinterpret_cast<void*>(from), bytes, "cuMemcpyDtoH");
+  std::memcpy(to, reinterpret_cast<void*>(from), bytes);
+  return CUDA_SUCCESS;
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   expect_device_memory(reinterpret_cast<void*>(from), bytes, "cuMemcpyDtoHAsync");
