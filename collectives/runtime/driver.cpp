@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/memory/futex.h"
+
 namespace hora::collectives {
 
 namespace {
@@ -20,6 +22,8 @@ constexpr std::chrono::milliseconds kLookForSubmissions{1};
 constexpr std::chrono::seconds kLookAtLinks{1};
 // After this many looks without work, the thread sleeps until it is woken.
 constexpr int kIdleLooks = 50;
+// A thread that watches leaves the lock in less than a microsecond, unless it has lost its core.
+constexpr std::chrono::microseconds kTakeOverPatience{20};
 
 }  // namespace
 
@@ -50,13 +54,16 @@ void Driver::run_in_turns() {
       waiters->set_driver(Waiter::kThread);
       bool worked = false;
       while (!engine_.ended() &&
-             (engine_.step(kNoWait, may_take()) || (worked && waiters->watch()))) {
+             (engine_.step(kNoWait, may_take()) || (worked && watch_for_work(*waiters)))) {
         worked = true;
       }
       if (engine_.ended()) return;
-      // Still under the lock: from here on whatever arrives rings this thread.
-      if (!waiters->park(Waiter::kThread)) continue;
-      due = engine_.fast_path_due();
+      // A caller that takes over parks when it lets go; if it gives up, it rings this thread.
+      if (takers_.load(std::memory_order_seq_cst) == 0) {
+        // Still under the lock: from here on whatever arrives rings this thread.
+        if (!waiters->park(Waiter::kThread)) continue;
+        due = engine_.fast_path_due();
+      }
     }
     const bool looking = callers_wait_.load(std::memory_order_seq_cst);
     if (looking && idle_looks >= kIdleLooks) {
@@ -80,6 +87,29 @@ void Driver::run_in_turns() {
       engine_.wake();
     }
   }
+}
+
+// The thread's, for some microseconds: whether there is something to do, and nobody else wants to.
+bool Driver::watch_for_work(Waiters& waiters) {
+  thread_watches_.store(true, std::memory_order_seq_cst);
+  const bool came = waiters.watch();
+  thread_watches_.store(false, std::memory_order_relaxed);
+  return came && takers_.load(std::memory_order_seq_cst) == 0;
+}
+
+// A caller's, while the thread only watches: it does its operation itself, rather than be woken
+// by the thread when that has done it. Not locked: it did not get the lock soon.
+std::unique_lock<std::mutex> Driver::take_over(const Operation& operation, Waiters& waiters) {
+  std::unique_lock<std::mutex> lock(driving_, std::defer_lock);
+  if (!thread_watches_.load(std::memory_order_seq_cst)) return lock;
+  takers_.fetch_add(1, std::memory_order_seq_cst);
+  engine_.wake();  // ends the watch
+  const Deadline patience = Clock::now() + kTakeOverPatience;
+  while (!lock.try_lock() && !operation.done() && Clock::now() < patience) relax();
+  takers_.fetch_sub(1, std::memory_order_seq_cst);
+  // The thread may have left the lock to this caller.
+  if (!lock) waiters.ring(Waiter::kThread);
+  return lock;
 }
 
 // For the thread: whether it takes what is in the queue.
@@ -106,7 +136,8 @@ void Driver::submitted(bool first, bool alone, Then then) {
   // not enough: its release may let a later load overtake the push, other than on x86-64.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!callers_wait_.load(std::memory_order_seq_cst)) {
-    engine_.wake();
+    // Who waits at once drives, or wakes the thread then.
+    if (then == Then::kGoesOn) engine_.wake();
     return;
   }
   if (caller_drives_.load(std::memory_order_relaxed)
@@ -119,17 +150,24 @@ void Driver::submitted(bool first, bool alone, Then then) {
 bool Driver::wait_for(Operation& operation, Deadline deadline, Then then) {
   if (operation.done()) return true;
   Waiters* const waiters = engine_.waiters();
-  if (waiters == nullptr) return operation.wait(deadline);
+  if (waiters == nullptr) {
+    if (then == Then::kWaits) engine_.wake();
+    return operation.wait(deadline);
+  }
   // hora_poll(): the caller has something else to do, so nobody but the thread can make progress.
   if (deadline != Deadline::max() && Clock::now() >= deadline) {
     // The caller only polls, so the thread has to do the work.
-    if (callers_wait_.exchange(false, std::memory_order_seq_cst)) engine_.wake();
+    if (callers_wait_.exchange(false, std::memory_order_seq_cst) || then == Then::kWaits) {
+      engine_.wake();
+    }
     return operation.done();
   }
   if (then == Then::kGoesOn) waits_.fetch_add(1, std::memory_order_relaxed);
   // Lets the thread take from the queue what this caller waits for, if another caller drives.
   waiting_.fetch_add(1, std::memory_order_seq_cst);
-  if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
+  std::unique_lock<std::mutex> lock(driving_, std::try_to_lock);
+  if (!lock) lock = take_over(operation, *waiters);
+  if (lock) {
     drive(operation, *waiters, deadline);
     let_go(std::move(lock), *waiters);
   } else {

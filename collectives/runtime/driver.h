@@ -60,6 +60,8 @@ class Driver {
  private:
   void run_in_turns();
   bool may_take();
+  bool watch_for_work(Waiters& waiters);
+  std::unique_lock<std::mutex> take_over(const Operation& operation, Waiters& waiters);
   // What the engine throws (it has no memory for its own lists) ends the process, as on the thread:
   // the others hear of it at once, and no caller goes on with half of a step.
   void drive(Operation& operation, Waiters& waiters, Deadline deadline) noexcept;
@@ -75,8 +77,10 @@ class Driver {
   std::atomic<bool> callers_wait_{false};
   std::atomic<int> waiting_{0};  // callers in wait_for()
   std::atomic<bool> caller_drives_{false};
-  std::atomic<bool> thread_dozes_{false};  // it does not look
-  std::atomic<std::uint32_t> waits_{0};    // in wait_for(), for what was submitted by another call
+  std::atomic<bool> thread_dozes_{false};    // it does not look
+  std::atomic<bool> thread_watches_{false};  // it drives, and has nothing to do
+  std::atomic<int> takers_{0};               // callers that want to drive in its place
+  std::atomic<std::uint32_t> waits_{0};  // in wait_for(), for what was submitted by another call
 };
 
 }  // namespace hora::collectives
