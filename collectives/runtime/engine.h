@@ -90,6 +90,8 @@ class Engine {
   void log_backends() const;
   Status make_set(std::int32_t id, std::vector<std::int32_t> ranks);
   bool take_submissions();
+  bool poll_fast_path();
+  void hold_joins_back();
   bool coordinate();
   void update_watchdog();
   void handle(Incoming incoming);
@@ -121,6 +123,7 @@ class Engine {
   std::atomic<Waiters*> waiters_{nullptr};
   bool unfinished_ = false;
   std::vector<OperationPtr> taken_;  // from the queue, last
+  bool join_waits_ = false;          // ProcessSet::joining of the world is not asked for yet
 };
 
 }  // namespace hora::collectives
