@@ -195,7 +195,7 @@ bool Engine::poll_fast_path() {
 
 // A join says that all before it has been asked for, and what is on the fast path may have to be
 // asked for yet. Otherwise the next operation of that name could be taken for it.
-void Engine::hold_joins_back() {
+void Engine::hold_join_back() {
   if (fast_path_.operation() == nullptr) return;
   const auto join = std::find_if(taken_.begin(), taken_.end(), [](const OperationPtr& each) {
     return each->request.action == Action::kJoin && each->request.process_set == 0;
@@ -210,7 +210,7 @@ bool Engine::take_submissions() {
   queue_.take(taken_);
   if (taken_.empty()) return false;
   if (taken_.size() == 1 && fast_path_.take(taken_.front())) return true;
-  hold_joins_back();
+  hold_join_back();
   if (taken_.empty()) return true;
   for (const OperationPtr& operation : taken_) {
     // The request for the end carries how many fast-path turns this rank has seen decided.

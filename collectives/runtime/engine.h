@@ -91,7 +91,7 @@ class Engine {
   Status make_set(std::int32_t id, std::vector<std::int32_t> ranks);
   bool take_submissions();
   bool poll_fast_path();
-  void hold_joins_back();
+  void hold_join_back();
   bool coordinate();
   void update_watchdog();
   void handle(Incoming incoming);

@@ -164,8 +164,8 @@ TEST_CASE("shared GPUs: more ranks than GPUs do without NCCL, and host memory se
   }
 }
 
-// As of torch.clone(): it is queued when the tensor is given away, and runs later.
-TEST_CASE("host memory: a tensor that a broadcast overwrites is first written by the work before") {
+// Such as torch.clone(), which is queued when the tensor is submitted, and runs later.
+TEST_CASE("host memory: a broadcast waits for the queued work on what it overwrites") {
   expect_all_well(
       world([](int) { setenv("HORA_DOUBLE_NCCL", "2708", 1); }), [](Communicator& communicator) {
         const auto create_stream =
