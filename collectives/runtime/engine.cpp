@@ -120,7 +120,7 @@ const LeaderPlan* Engine::leaders() const {
 
 bool Engine::step(Deadline deadline, bool take) {
   bool worked = take && take_submissions();
-  if (poll_fast_path()) worked = true;
+  if (fast_path_.poll()) worked = true;
   fast_path_.call_if_late();
   if (coordinate()) worked = true;
   if (!ended() && steps_.look()) worked = true;
@@ -143,7 +143,7 @@ bool Engine::step(Deadline deadline, bool take) {
   update_watchdog();
   mailbox_.wait(deadline);
   // Posts that precede a message must be handled before it.
-  if (poll_fast_path() || !mailbox_.empty()) worked = true;
+  if (fast_path_.poll() || !mailbox_.empty()) worked = true;
   // A submission in the meantime has woken only the poll above.
   if (take && queue_.something_waits()) worked = true;
   unfinished_ = !mailbox_.empty();
@@ -164,9 +164,9 @@ void Engine::progress_inline(const Operation& operation) {
   // once: then it never parks.
   const auto on_fast_path = [&] { return fast_path_.operation() == &operation; };
   if (ended() || !take_submissions() || !on_fast_path()) return;
-  poll_fast_path();
+  fast_path_.poll();
   if (!on_fast_path()) return;
-  if (mailbox_.channel().waiters()->watch()) poll_fast_path();
+  if (mailbox_.channel().waiters()->watch()) fast_path_.poll();
 }
 
 AtOnce Engine::run_at_once(const OperationPtr& operation) noexcept {
@@ -180,37 +180,11 @@ AtOnce Engine::run_at_once(const OperationPtr& operation) noexcept {
   return outcome;
 }
 
-bool Engine::poll_fast_path() {
-  bool worked = fast_path_.poll();
-  if (join_waits_ && fast_path_.operation() == nullptr) {
-    join_waits_ = false;
-    worked = true;
-    // Null: the world has ended meanwhile.
-    if (OperationPtr join = std::exchange(sets_.world().joining, nullptr)) {
-      negotiator_.ask({&join, 1}, false);
-    }
-  }
-  return worked;
-}
-
-// A join says that all before it has been asked for, and what is on the fast path may have to be
-// asked for yet. Otherwise the next operation of that name could be taken for it.
-void Engine::hold_join_back() {
-  if (fast_path_.operation() == nullptr) return;
-  const auto join = std::find_if(taken_.begin(), taken_.end(), [](const OperationPtr& each) {
-    return each->request.action == Action::kJoin && each->request.process_set == 0;
-  });
-  if (join == taken_.end()) return;
-  sets_.world().joining = std::move(*join);
-  taken_.erase(join);
-  join_waits_ = true;
-}
-
 bool Engine::take_submissions() {
   queue_.take(taken_);
   if (taken_.empty()) return false;
   if (taken_.size() == 1 && fast_path_.take(taken_.front())) return true;
-  hold_join_back();
+  fast_path_.hold_join_back(taken_);
   if (taken_.empty()) return true;
   for (const OperationPtr& operation : taken_) {
     // The request for the end carries how many fast-path turns this rank has seen decided.

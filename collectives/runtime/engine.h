@@ -90,8 +90,6 @@ class Engine {
   void log_backends() const;
   Status make_set(std::int32_t id, std::vector<std::int32_t> ranks);
   bool take_submissions();
-  bool poll_fast_path();
-  void hold_join_back();
   bool coordinate();
   void update_watchdog();
   void handle(Incoming incoming);
@@ -123,7 +121,6 @@ class Engine {
   std::atomic<Waiters*> waiters_{nullptr};
   bool unfinished_ = false;
   std::vector<OperationPtr> taken_;  // from the queue, last
-  bool join_waits_ = false;          // ProcessSet::joining of the world is not asked for yet
 };
 
 }  // namespace hora::collectives

@@ -171,7 +171,33 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   return AtOnce::kUnderWay;
 }
 
+// A join says that all before it has been asked for, and what is on the fast path may have to be
+// asked for yet. Otherwise the next operation of that name could be taken for it.
+void FastPathDriver::hold_join_back(std::vector<OperationPtr>& submitted) {
+  if (operation_ == nullptr) return;
+  const auto join = std::find_if(submitted.begin(), submitted.end(), [](const OperationPtr& each) {
+    return each->request.action == Action::kJoin && each->request.process_set == 0;
+  });
+  if (join == submitted.end()) return;
+  links_.sets.world().joining = std::move(*join);
+  submitted.erase(join);
+  join_waits_ = true;
+}
+
 bool FastPathDriver::poll() {
+  bool worked = poll_turns();
+  if (join_waits_ && operation_ == nullptr) {
+    join_waits_ = false;
+    worked = true;
+    // Null: the world has ended meanwhile.
+    if (OperationPtr join = std::exchange(links_.sets.world().joining, nullptr)) {
+      links_.negotiator.ask({&join, 1}, false);
+    }
+  }
+  return worked;
+}
+
+bool FastPathDriver::poll_turns() {
   FastPath* const fast_path = this->fast_path();
   if (fast_path == nullptr || !links_.shutdown.running()) return false;
   // Only from the first step of the loop on: during setup nobody would answer a call.

@@ -49,6 +49,9 @@ class FastPathDriver {
 
   // Whether the operation, the only one that was submitted, is in the fast path now.
   bool take(OperationPtr& operation);
+  // Takes a join of the world out of what was submitted while an operation is in there. It is asked
+  // for behind that.
+  void hold_join_back(std::vector<OperationPtr>& submitted);
   // A prepared operation, beside which this rank has nothing in flight: posts it, and polls for a
   // while. kNotBegun: it is to go through the queue; kUnderWay: it is in the fast path now.
   AtOnce run_at_once(const OperationPtr& operation, Waiters& waiters);
@@ -75,6 +78,7 @@ class FastPathDriver {
   std::uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
 
  private:
+  bool poll_turns();
   FastPath* fast_path() const { return links_.mailbox.channel().fast_path(); }
   bool coordinates() const { return links_.world.coordinates(); }
   bool is_free() const;
@@ -88,6 +92,7 @@ class FastPathDriver {
   Links links_;
   FastPathTable rows_;
   OperationPtr operation_;
+  bool join_waits_ = false;              // ProcessSet::joining of the world is not asked for yet
   std::vector<std::int64_t> gathered_;   // of an allgather: the rows of each rank
   std::optional<FastPathPayload> load_;  // of a leader among hosts
   bool open_ = false;                    // all is set up; the fast path may have news
