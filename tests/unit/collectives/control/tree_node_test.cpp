@@ -9,7 +9,9 @@
 #include <poll.h>
 
 #include <array>
+#include <future>
 #include <numeric>
+#include <semaphore>
 #include <set>
 #include <thread>
 
@@ -254,18 +256,31 @@ TEST_CASE("the second process of a rank is refused, wherever it comes") {
   Doors doors;
   std::vector<std::thread> threads;
   std::array<bool, kSize> met{};
-  for (const int rank : {0, 2, 3, 4, 5, 6}) {
+  const auto come = [&](int rank) {
     threads.emplace_back(
         [&, rank] { met[static_cast<std::size_t>(rank)] = join(doors, rank).has_value(); });
-  }
-  std::thread other([&] {
-    // One of the two comes first.
-    const auto a = join_tree({doors.where[0], "rank 0", {}}, identity(1), in(kPatience));
-    met[1] = a.has_value();
-  });
-  const auto twice = join_tree({doors.where[2], "rank 2", {}}, identity(1), in(kPatience));
+  };
+  for (const int rank : {0, 2, 3, 4, 5}) come(rank);
+  // One of the two comes first. Once all ranks have met, nobody is let in to be refused: the last
+  // rank waits for that.
+  std::counting_semaphore<2> one_answered(0);
+  const auto come_as_1 = [&](int above) {
+    auto world = join_tree(
+        {doors.where[static_cast<std::size_t>(above)], "rank " + std::to_string(above), {}},
+        identity(1), in(kPatience));
+    one_answered.release();
+    return world;
+  };
+  auto other = std::async(std::launch::async, come_as_1, 0);
+  auto twice = std::async(std::launch::async, come_as_1, 2);
+  CHECK(one_answered.try_acquire_for(kPatience));
+  come(6);
+  const auto at_0 = other.get();
+  const auto at_2 = twice.get();
   for (std::thread& each : threads) each.join();
-  other.join();
-  CHECK(met[1] != twice.has_value());
-  if (!twice) CHECK(twice.error().message.find("rank 1 already") != std::string::npos);
+  CHECK(at_0.has_value() != at_2.has_value());
+  const auto& refused = at_0 ? at_2 : at_0;
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("rank 1 already") != std::string::npos);
+  for (const int rank : {0, 2, 3, 4, 5, 6}) CHECK(met[static_cast<std::size_t>(rank)]);
 }
