@@ -162,7 +162,6 @@ bool Driver::wait_for(Operation& operation, Deadline deadline, Then then) {
     }
     return operation.done();
   }
-  if (then == Then::kGoesOn) waits_.fetch_add(1, std::memory_order_relaxed);
   // Lets the thread take from the queue what this caller waits for, if another caller drives.
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock<std::mutex> lock(driving_, std::try_to_lock);
@@ -176,6 +175,8 @@ bool Driver::wait_for(Operation& operation, Deadline deadline, Then then) {
   // Whoever drives from now on finishes the operation and wakes this caller through its futex.
   const bool done = operation.wait(deadline);
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  // Not before: who waits long may do so in slices, which would keep the thread looking.
+  if (done && then == Then::kGoesOn) waits_.fetch_add(1, std::memory_order_relaxed);
   return done;
 }
 

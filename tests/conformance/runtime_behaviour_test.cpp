@@ -184,6 +184,35 @@ TEST_CASE("blocking calls: the runtime's threads sleep meanwhile") {
   });
 }
 
+TEST_CASE("a long wait in slices: the runtime's threads sleep meanwhile") {
+  run_all(world_of(2), [](Communicator& communicator) {
+    Tensor tensor(HORA_FLOAT32, {4});
+    // Callers that submit, and then wait: the threads look for what they leave behind.
+    for (int i = 0; i < 20; ++i) Call(communicator, reduce_request("x", tensor, tensor)).finish();
+    SharedCounter waited(communicator);
+    if (rank_of(communicator) == 1) {
+      const Deadline deadline = Clock::now() + std::chrono::minutes(1);
+      while (waited.value() == 0 && Clock::now() < deadline) std::this_thread::yield();
+      Call(communicator, reduce_request("x", tensor, tensor)).finish();
+      return;
+    }
+    Call call(communicator, reduce_request("x", tensor, tensor));
+    constexpr std::chrono::milliseconds kSlice{30};
+    constexpr int kSlices = 20;
+    const long before = sleeps_of_threads();
+    bool done = false;
+    for (int i = 0; i < kSlices && !done; ++i) {
+      done = communicator.wait(*call.operation(), Clock::now() + kSlice);
+    }
+    const long sleeps = sleeps_of_threads() - before;
+    waited.value() = 1;
+    call.finish();
+    check(!done, "done without rank 1");
+    // A thread that looked each millisecond would have slept once in each.
+    check(sleeps < kSlices * kSlice.count() / 2, std::to_string(sleeps) + " sleeps");
+  });
+}
+
 TEST_CASE("a name in flight cannot be used again; afterwards it can; groups are all or none") {
   run_all(world_of(2), [](Communicator& communicator) {
     Tensor a(HORA_FLOAT32, {4});
