@@ -177,6 +177,15 @@ TEST_CASE("a rank that closes its output ends it when it ends itself") {
   CHECK(agent.exits.at(0).exit_code == 7);
 }
 
+TEST_CASE("a rank's output ends with the rank, while others run") {
+  AgentDriver agent;
+  agent.start(shell_order("[ $RANK = 0 ] || exec sleep 1000", 2));
+  while (agent.output_ends.size() < 2) REQUIRE(agent.next());
+  CHECK(agent.output_ends.count({0, 1}) + agent.output_ends.count({0, 2}) == 2);
+  agent.send_number(FrameType::kTerminate, 1'000);
+  agent.wait_for_goodbye();
+}
+
 TEST_CASE("standard input reaches the rank that was promised it") {
   AgentDriver agent;
   auto order = make_order({"cat"}, 2);
