@@ -80,7 +80,7 @@ class Driver {
   std::atomic<bool> thread_dozes_{false};    // it does not look
   std::atomic<bool> thread_watches_{false};  // it drives, and has nothing to do
   std::atomic<int> takers_{0};               // callers that want to drive in its place
-  std::atomic<std::uint32_t> waits_{0};  // that ended, for what was submitted by another call
+  std::atomic<std::uint32_t> waits_{0};      // that ended, for what was submitted by another call
 };
 
 }  // namespace hora::collectives

@@ -21,6 +21,7 @@
 #include "launcher/agent/remove_tree.h"
 #include "launcher/protocol/part_list.h"
 #include "launcher/text/size.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -191,8 +192,7 @@ std::string tell_removed(const std::string& path, const std::vector<CacheItem>& 
   std::copy_if(items.begin(), items.end(), std::back_inserter(left), [&](const CacheItem& item) {
     return std::find(removed.begin(), removed.end(), item.name) == removed.end();
   });
-  return "removed " + std::to_string(removed.size()) +
-         (removed.size() == 1 ? " entry of " : " entries of ") + path + ": " +
+  return "removed " + counted(removed.size(), "entry") + " of " + path + ": " +
          format_size(total_bytes(items) - total_bytes(left));
 }
 

@@ -16,6 +16,7 @@
 #include "launcher/agent/cpu_topology.h"
 #include "launcher/agent/pmi_server.h"
 #include "launcher/failures/failure_code.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/contract/worker_env.h"
 
 namespace hora::launcher {
@@ -67,7 +68,8 @@ std::variant<Room, Failure> make_room(const HostOrder& order) {
   if (limit.rlim_cur >= wanted) return Room{std::nullopt, true};
   if (limit.rlim_max < needed) {
     return failed_with(failure::kAgent,
-                       std::to_string(order.ranks.size()) + " ranks need " +
+                       counted(order.ranks.size(), "rank") +
+                           (order.ranks.size() == 1 ? " needs " : " need ") +
                            std::to_string(needed) + " open files, and the limit is " +
                            std::to_string(limit.rlim_max),
                        "raise the limit there (ulimit -Hn), or start fewer ranks on this host");

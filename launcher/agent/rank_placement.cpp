@@ -46,8 +46,7 @@ void limit_threads(HostOrder& order, const char* const* machine, std::size_t cpu
                             (order.ranks.size() == 1
                                  ? "1 rank"
                                  : "each of " + std::to_string(order.ranks.size()) + " ranks") +
-                            " on " + std::to_string(cpus) + (cpus == 1 ? " CPU" : " CPUs") +
-                            "; set it yourself for another number");
+                            " on " + counted(cpus, "CPU") + "; set it yourself for another number");
 }
 
 // A container or batch system may have given only some GPUs to this job; share those out.

@@ -87,16 +87,14 @@ std::vector<Host> DialRoster::hosts() const {
 // Read by people who look for the machine on which they have not typed the line yet.
 std::string DialRoster::standing() const {
   if (wanted_.empty()) {
-    return std::to_string(joined_slots()) + " of " + std::to_string(slots_) +
-           (slots_ == 1 ? " slot" : " slots") +
+    return std::to_string(joined_slots()) + " of " + counted(slots_, "slot") +
            (members_.empty() ? "" : " (" + format_host_list(hosts()) + ")");
   }
   std::vector<std::string> missing;
   for (const Host& each : wanted_) {
     if (find(each.name) == nullptr) missing.push_back(each.name);
   }
-  std::string text = std::to_string(members_.size()) + " of " + std::to_string(wanted_.size()) +
-                     (wanted_.size() == 1 ? " host" : " hosts");
+  std::string text = std::to_string(members_.size()) + " of " + counted(wanted_.size(), "host");
   if (missing.empty()) return text;
   const bool one = missing.size() == 1;
   const std::size_t left_out = missing.size() > kNamed ? missing.size() - kNamed : 0;

@@ -51,10 +51,6 @@ Result<std::vector<JoinUrl::Address>> addresses_of(const Endpoint& bound) {
   return v4;
 }
 
-std::string slots_text(int slots) {
-  return std::to_string(slots) + (slots == 1 ? " slot" : " slots");
-}
-
 }  // namespace
 
 // --- the transport -------------------------------------------------------------------------------
@@ -325,7 +321,7 @@ void DialServer::on_join(PeerId id, Peer& peer, std::string_view payload) {
   const bool complete = roster_.complete();
   if (complete) close_door();
   observer_({peer.name + (peer.name == peer.address ? "" : " (" + peer.address + ")") +
-                 " has joined with " + slots_text(slots) + ": " + roster_.standing(),
+                 " has joined with " + counted(slots, "slot") + ": " + roster_.standing(),
              peer.name, complete});
 }
 

@@ -172,7 +172,7 @@ void Joiner::on_frame(const DialFrame& frame) {
     timer_ = 0;
     accepted_ = true;
     return say("joined the job at " + launcher_ + " as " + visible_line(rest) + " with " +
-               std::to_string(options_.slots) + (options_.slots == 1 ? " slot" : " slots"));
+               counted(options_.slots, "slot"));
   }
   const auto number = read_u32(rest);
   if (!number || !accepted_) return fail("the launcher at " + launcher_ + " broke the protocol");

@@ -9,6 +9,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/atomic_file.h"
 
 namespace hora::launcher {
@@ -27,8 +28,7 @@ Endpoint door(const ListenSpec& listen) {
 std::string summary(const std::vector<Host>& hosts) {
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots.value_or(0);
-  return std::to_string(slots) + (slots == 1 ? " slot on " : " slots on ") +
-         std::to_string(hosts.size()) + (hosts.size() == 1 ? " host (" : " hosts (") +
+  return counted(slots, "slot") + " on " + counted(hosts.size(), "host") + " (" +
          format_host_list(hosts) + "), joined by --join";
 }
 

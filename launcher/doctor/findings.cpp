@@ -122,16 +122,16 @@ class HostCheck {
     }
     if (host_.slots > cpus && cpus > 0) {
       add(Severity::kWarning, "D_SLOTS_CPUS",
-          std::to_string(host_.slots) + " slots on " + std::to_string(cpus) + " usable CPUs",
+          counted(host_.slots, "slot") + " on " + counted(cpus, "usable CPU"),
           "ranks that share a CPU wait for each other in every collective",
-          "give the host at most " + std::to_string(cpus) + " slots: -H " + host_.name + ":" +
+          "give the host at most " + counted(cpus, "slot") + ": -H " + host_.name + ":" +
               std::to_string(cpus));
     }
     if (gpus > 0 && host_.slots > gpus) {
       add(Severity::kWarning, "D_SLOTS_GPUS",
-          std::to_string(host_.slots) + " slots on " + std::to_string(gpus) + " GPUs",
+          counted(host_.slots, "slot") + " on " + counted(gpus, "GPU"),
           "two ranks on one GPU share its memory, and NCCL refuses two ranks on one device",
-          "give the host at most " + std::to_string(gpus) + " slots, or --slots-per-host auto");
+          "give the host at most " + counted(gpus, "slot") + ", or --slots-per-host auto");
     }
     const Json& load = fact("load");
     // Half as much again as the CPUs can do, and one for chance.
@@ -283,7 +283,8 @@ class HostCheck {
     }
     const std::int64_t users = number(member(host_.software, "gpu_processes"), 0);
     if (users > 0) {
-      add(Severity::kNote, "D_GPU_BUSY", std::to_string(users) + " processes use the GPUs",
+      add(Severity::kNote, "D_GPU_BUSY",
+          counted(users, "process") + (users == 1 ? " uses" : " use") + " the GPUs",
           "memory and time are shared with them",
           "find out whose they are: nvidia-smi; fuser -v /dev/nvidia*");
     }

@@ -114,8 +114,6 @@ Json finding_json(const Finding& finding) {
   return item;
 }
 
-const char* plural(int count) { return count == 1 ? "" : "s"; }
-
 }  // namespace
 
 std::string_view severity_name(Severity severity) {
@@ -144,9 +142,9 @@ std::string report_text(const Examination& examination, const std::vector<Findin
            padded(any ? (worst == Severity::kError ? "BAD" : "warning") : "ok", 9) +
            summary_of(host) + "\n";
   }
-  int errors = 0;
-  int warnings = 0;
-  int notes = 0;
+  std::size_t errors = 0;
+  std::size_t warnings = 0;
+  std::size_t notes = 0;
   for (const Finding& finding : findings) {
     (finding.severity == Severity::kError     ? errors
      : finding.severity == Severity::kWarning ? warnings
@@ -159,13 +157,11 @@ std::string report_text(const Examination& examination, const std::vector<Findin
     out += "  fix: " + finding.fix + "\n";
     for (const std::string& source : finding.sources) out += "  see: " + source + "\n";
   }
-  char text[160];
-  std::snprintf(text, sizeof text,
-                "\n%zu %s examined in %.1f s: %d error%s, %d warning%s, %d note%s%s\n",
-                examination.hosts.size(), examination.hosts.size() == 1 ? "host" : "hosts",
-                examination.seconds, errors, plural(errors), warnings, plural(warnings), notes,
-                plural(notes), notes > 0 && !verbose ? " (--verbose shows notes)" : "");
-  return out + text;
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f s", examination.seconds);
+  return out + "\n" + counted(examination.hosts.size(), "host") + " examined in " + seconds + ": " +
+         counted(errors, "error") + ", " + counted(warnings, "warning") + ", " +
+         counted(notes, "note") + (notes > 0 && !verbose ? " (--verbose shows notes)\n" : "\n");
 }
 
 std::string report_json(const Examination& examination, const std::vector<Finding>& findings) {

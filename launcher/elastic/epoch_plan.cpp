@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "rendezvous/base/text.h"
+
 namespace hora::launcher::elastic {
 
 namespace {
@@ -66,8 +68,7 @@ PlanChange compare_plans(const Plan& now, const Plan& next) {
 
 std::string describe_plan(const Plan& plan) {
   constexpr std::size_t kShown = 16;
-  std::string text =
-      std::to_string(plan.world_size) + (plan.world_size == 1 ? " rank: " : " ranks: ");
+  std::string text = counted(plan.world_size, "rank") + ": ";
   for (std::size_t i = 0; i < std::min(plan.hosts.size(), kShown); ++i) {
     Host host = plan.hosts[i].host;
     host.slots = static_cast<int>(plan.hosts[i].slots.size());

@@ -4,23 +4,21 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "rendezvous/base/text.h"
+
 namespace hora::launcher {
 
 namespace {
 
 constexpr std::size_t kNamedHosts = 8;
 
-std::string counted(std::int64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 std::string slots_on(const std::vector<Host>& hosts) {
-  std::int64_t slots = 0;
+  std::uint64_t slots = 0;
   for (const Host& host : hosts) {
-    if (!host.slots) return counted(static_cast<std::int64_t>(hosts.size()), "host");
-    slots += *host.slots;
+    if (!host.slots) return counted(hosts.size(), "host");
+    slots += static_cast<std::uint64_t>(*host.slots);
   }
-  return counted(slots, "slot") + " on " + counted(static_cast<std::int64_t>(hosts.size()), "host");
+  return counted(slots, "slot") + " on " + counted(hosts.size(), "host");
 }
 
 std::string name_of(const EngineDescriptor& engine, std::string_view job) {

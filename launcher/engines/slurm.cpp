@@ -152,8 +152,8 @@ std::string unclear_gpus(const EngineInputs& inputs, const std::vector<Host>& ho
   const int total = gpus_of(inputs.variable("SLURM_GPUS").value_or(""));
   const std::int64_t known = count_slots(hosts);
   if (total == 0 || total == known) return "";
-  return "the job has " + std::to_string(total) + " GPUs on " + std::to_string(hosts.size()) +
-         " nodes, and nothing says which node has how many; ask for --gpus-per-node, or give "
+  return "the job has " + counted(total, "GPU") + " on " + counted(hosts.size(), "node") +
+         ", and nothing says which node has how many; ask for --gpus-per-node, or give "
          "--slots-per-host";
 }
 

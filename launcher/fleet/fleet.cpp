@@ -14,6 +14,7 @@
 #include "launcher/fleet/source_addresses.h"
 #include "launcher/process/process_table.h"
 #include "rendezvous/base/duration.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
@@ -330,7 +331,7 @@ void Fleet::on_hello(int host, Hello hello) {
 
 void Fleet::on_tree_state(int host, const TreeState& state) {
   if (const std::size_t count = state.missing.size(); count > 0) {
-    const std::string parts = std::to_string(count) + (count == 1 ? " part" : " parts");
+    const std::string parts = counted(count, "part");
     handler_(host, StageReached{Stage::kShip, parts + " of " + options_.ship_files->options()});
   }
   trees_.on_state(host, state);

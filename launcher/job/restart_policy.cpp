@@ -154,7 +154,7 @@ std::string restart_changes(const JobSpec& before, const JobSpec& after) {
     if (!stays) parts.push_back("without host " + host.name);
   }
   if (after.num_proc != before.num_proc) {
-    parts.push_back("with " + std::to_string(after.num_proc) + " ranks instead of " +
+    parts.push_back("with " + counted(after.num_proc, "rank") + " instead of " +
                     std::to_string(before.num_proc));
   }
   return join(parts, ", ");

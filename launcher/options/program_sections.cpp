@@ -257,7 +257,7 @@ Status use_program_file(const std::vector<ProgramSection>& sections, const Spell
   HORA_TRY(add_programs(with_common, first, inputs, job, warnings));
   if (asked != 0 && asked != job.num_proc) {
     return usage("-np " + std::to_string(asked) + ": the programs of the file ask for " +
-                 std::to_string(job.num_proc) + " ranks; leave -np out");
+                 counted(job.num_proc, "rank") + "; leave -np out");
   }
   job.command = job.programs.front().command;
   if (job.programs.size() > 1) return Ok{};

@@ -80,8 +80,7 @@ class Assignment {
       if (!line.ranks) continue;
       if (asked != 0 && line.ranks->largest() >= asked) {
         return usage(line.place + ": rank " + std::to_string(line.ranks->largest()) +
-                     " is not in a job of " + std::to_string(asked) +
-                     (asked == 1 ? " rank" : " ranks"));
+                     " is not in a job of " + counted(asked, "rank"));
       }
       most = std::max(most, line.ranks->largest() + 1);
     }

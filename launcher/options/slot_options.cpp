@@ -66,7 +66,7 @@ Status check_nodes_of_srun(const OptionValues& values, const std::string& text,
   if (job.num_proc <= offered || is_elastic(values) || job.hosts.empty()) return Ok{};
   return usage("-np " + std::to_string(job.num_proc) +
                " asks for more ranks than --nproc-per-node " + text + " gives " +
-               std::to_string(job.hosts.size()) + (job.hosts.size() == 1 ? " host" : " hosts") +
+               counted(job.hosts.size(), "host") +
                " (-N is ranks per host; srun's -N is --nnodes)");
 }
 
@@ -93,7 +93,7 @@ Status read_ranks_per_host(const OptionValues& values, JobSpec& job) {
     if (host.slots.value_or(*count) == 0) continue;  // listed, but not used
     if (host.slots.value_or(*count) < *count) {
       return usage("--nproc-per-node " + text + ": host " + host.name + " has " +
-                   std::to_string(*host.slots) + (*host.slots == 1 ? " slot" : " slots"));
+                   counted(*host.slots, "slot"));
     }
     host.slots = *count;
   }

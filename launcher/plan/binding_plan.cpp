@@ -103,8 +103,8 @@ Result<Binding> bind_to_list(const std::vector<CpuPlace>& usable, int ranks,
   }
   const std::vector<int>& all = lists->front();
   if (all.size() < wanted) {
-    return refuse(std::to_string(all.size()) + (all.size() == 1 ? " CPU" : " CPUs") + " for " +
-                  std::to_string(ranks) + " ranks of this host; list more, or start fewer ranks");
+    return refuse(counted(all.size(), "CPU") + " for " + std::to_string(ranks) +
+                  " ranks of this host; list more, or start fewer ranks");
   }
   // Nobody lists CPUs one by one to have two ranks on one of them: that was refused above.
   for (std::size_t rank = 0; rank < wanted; ++rank) {

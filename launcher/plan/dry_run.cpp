@@ -162,11 +162,8 @@ std::string gpus_text(const Plan& plan) {
 
 std::string settings_text(const DryRun& run) {
   const JobSpec& spec = run.spec;
-  const auto plural = [](std::size_t count, const std::string& what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-  };
-  std::string out = plural(static_cast<std::size_t>(run.plan.world_size), "rank") + " on " +
-                    plural(run.plan.hosts.size(), "host") + "\n";
+  std::string out = counted(static_cast<std::size_t>(run.plan.world_size), "rank") + " on " +
+                    counted(run.plan.hosts.size(), "host") + "\n";
   out += commands_text(spec);
   if (spec.ship_files.empty()) {
     out += "working directory  " + spec.working_directory + "\n";

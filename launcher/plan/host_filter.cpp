@@ -86,9 +86,8 @@ class Filter {
     if (gpus.empty() || !slots) return Ok{};
     const int largest = *std::max_element(gpus.begin(), gpus.end());
     if (largest < *slots) return Ok{};
-    return wrong("host " + host.name + " has " + std::to_string(*slots) +
-                 (*slots == 1 ? " slot" : " slots") + ", counted from 0; there is no " +
-                 std::to_string(largest));
+    return wrong("host " + host.name + " has " + counted(*slots, "slot") +
+                 ", counted from 0; there is no " + std::to_string(largest));
   }
 
   std::string names() const {

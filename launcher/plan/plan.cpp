@@ -16,13 +16,6 @@ namespace hora::launcher {
 
 namespace {
 
-std::string ranks_text(std::int64_t count) {
-  return std::to_string(count) + (count == 1 ? " rank" : " ranks");
-}
-std::string slots_text(std::int64_t count) {
-  return std::to_string(count) + (count == 1 ? " slot" : " slots");
-}
-
 // "a:2, b:2 and 14 more"
 std::string slots_by_host(const std::vector<Host>& hosts) {
   std::vector<std::string> out;
@@ -47,9 +40,9 @@ std::string enough_slots(const std::vector<Host>& hosts, int num_proc) {
 
 // The message computes what would help, since this is the error that beginners meet first.
 Error too_few_slots(const std::vector<Host>& hosts, std::int64_t available, int num_proc) {
-  std::string message = "-np " + std::to_string(num_proc) + " asks for " + ranks_text(num_proc) +
-                        ", but the hosts offer " + slots_text(available) + " (" +
-                        slots_by_host(hosts) + "). ";
+  std::string message = "-np " + std::to_string(num_proc) + " asks for " +
+                        counted(num_proc, "rank") + ", but the hosts offer " +
+                        counted(available, "slot") + " (" + slots_by_host(hosts) + "). ";
   message +=
       (hosts.size() == 1 ? "Give the host more slots (-H " : "Give the hosts more slots (-H ") +
       enough_slots(hosts, num_proc) +

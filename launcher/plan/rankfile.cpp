@@ -201,8 +201,8 @@ Status seat_ranks(const std::vector<RankLine>& lines, std::string_view path, Job
   // often than a wish.
   const auto ranks = static_cast<int>(lines.size());
   if (job.num_proc != 0 && job.num_proc != ranks) {
-    return usage("-np asks for " + std::to_string(job.num_proc) + " ranks, and " +
-                 std::string(path) + " has lines for " + std::to_string(ranks));
+    return usage("-np asks for " + counted(job.num_proc, "rank") + ", and " + std::string(path) +
+                 " has lines for " + std::to_string(ranks));
   }
   // Hosts that are named only here have the slots that are filled here.
   const bool has_relative = std::any_of(
@@ -218,8 +218,7 @@ Status seat_ranks(const std::vector<RankLine>& lines, std::string_view path, Job
     const int slots = there.slots.value_or(job.slots_per_host.value_or(ranks));
     if (++filled[*host] > slots) {
       return usage(place_of(path, line.number) + ": " + there.name + " has " +
-                   std::to_string(slots) + (slots == 1 ? " slot" : " slots") +
-                   ", and this is one rank more; give it more slots");
+                   counted(slots, "slot") + ", and this is one rank more; give it more slots");
     }
     seats.push_back({*host, line.cores});
   }

@@ -283,8 +283,8 @@ std::string pods_text(const std::vector<PodState>& pods, int workers, const std:
   const auto running = std::count_if(pods.begin(), pods.end(), [](const PodState& pod) {
     return pod.phase == PodState::Phase::kRunning && !pod.leaving;
   });
-  std::string text = std::to_string(running) + " of " + std::to_string(workers) +
-                     (workers == 1 ? " pod runs" : " pods run");
+  std::string text = std::to_string(running) + " of " + counted(workers, "pod") +
+                     (workers == 1 ? " runs" : " run");
   std::size_t told = 0, more = 0;
   for (const PodState& pod : pods) {
     if (pod.words.empty()) continue;

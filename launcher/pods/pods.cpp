@@ -60,9 +60,8 @@ std::vector<Host> hosts_of(const std::vector<PodState>& pods, int ranks) {
 
 // In the words of an engine's allocation, in whose place it stands.
 std::string summary(const std::string& job, const std::vector<Host>& pods, int ranks, bool dial) {
-  return "Kubernetes job " + job + ": " + std::to_string(ranks) +
-         (ranks == 1 ? " slot in " : " slots in ") + std::to_string(pods.size()) +
-         (pods.size() == 1 ? " pod" : " pods") + "; agents start by kubectl exec" +
+  return "Kubernetes job " + job + ": " + counted(ranks, "slot") + " in " +
+         counted(pods.size(), "pod") + "; agents start by kubectl exec" +
          (dial ? ", and dial back" : "");
 }
 
@@ -229,8 +228,7 @@ Result<std::optional<int>> Pods::wait(JobSpec& spec) {
     return make_error(ErrorCode::kUsage, "-np " + std::to_string(ranks) + " leaves some of the " +
                                              std::to_string(job_.workers) + " pods without a rank");
   }
-  say("job " + job_.name + " of Kubernetes is made; waiting for " + std::to_string(job_.workers) +
-      (job_.workers == 1 ? " pod" : " pods"));
+  say("job " + job_.name + " of Kubernetes is made; waiting for " + counted(job_.workers, "pod"));
   std::vector<PodState> pods;
   auto early = wait_for_pods(pods);
   if (!early || early->has_value()) return early;

@@ -80,8 +80,7 @@ std::string text_of(const Group& group) {
   std::string out = "  ";
   if (!group.ranks.empty()) out += ranks_text(group.ranks);
   if (group.others > 0) {
-    out += (group.ranks.empty() ? "" : ", ") + std::to_string(group.others) +
-           (group.others == 1 ? " child process of " : " child processes of ") +
+    out += (group.ranks.empty() ? "" : ", ") + counted(group.others, "child process") + " of " +
            ranks_text(group.parents);
   }
   if (!group.alike) out += " (native frames of the first)";
@@ -150,7 +149,7 @@ std::string hang_report_text(const std::string& why, std::vector<RankStanding> s
   });
   for (std::size_t i = 0; i < groups.size() && i < kMostStacks; ++i) out += text_of(groups[i]);
   if (groups.size() > kMostStacks) {
-    out += "  and " + std::to_string(groups.size() - kMostStacks) + " other stacks\n";
+    out += "  and " + counted(groups.size() - kMostStacks, "other stack") + "\n";
   }
   if (!silent.empty()) {
     out += std::string("  no stacks from ") + (silent.size() == 1 ? "rank " : "ranks ") +

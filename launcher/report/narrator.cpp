@@ -110,8 +110,7 @@ void Narrator::vendor_part_sent(const std::string& library, std::size_t bytes, i
                            {"hosts", std::int64_t{hosts}}});
   char size[32];
   std::snprintf(size, sizeof size, "%.1f MB", static_cast<double>(bytes) / 1e6);
-  tell("sending " + library + " (" + size + ") to " + std::to_string(hosts) +
-       (hosts == 1 ? " host\n" : " hosts\n"));
+  tell("sending " + library + " (" + size + ") to " + counted(hosts, "host") + "\n");
 }
 
 // That the launcher has sent it is the rule, and agent_greeted() has told it.

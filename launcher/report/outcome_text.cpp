@@ -219,13 +219,12 @@ std::string collateral_text(const JobOutcome& outcome) {
   }
   std::string text;
   if (also_failed > 0) {
-    text += "  " + std::to_string(also_failed) +
-            (also_failed == 1 ? " other rank failed after it\n" : " other ranks failed after it\n");
+    text += "  " + counted(also_failed, "other rank") + " failed after it\n";
   }
   if (also_failed > 0) text += exit_table(outcome.exits);
   if (terminated > 0) {
-    text += "  " + std::to_string(terminated) +
-            (terminated == 1 ? " rank was terminated\n" : " ranks were terminated\n");
+    text +=
+        "  " + counted(terminated, "rank") + (terminated == 1 ? " was" : " were") + " terminated\n";
   }
   return text;
 }
@@ -273,8 +272,8 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
   text += unconfirmed_text(outcome, hosts);
   for (const auto& [host, goodbye] : outcome.goodbyes) {
     if (goodbye.survivors == 0) continue;
-    text += "host " + planned_host_name(hosts, host) + ": " + std::to_string(goodbye.survivors) +
-            (goodbye.survivors == 1 ? " process" : " processes") + " of the job could not be ended";
+    text += "host " + planned_host_name(hosts, host) + ": " +
+            counted(goodbye.survivors, "process") + " of the job could not be ended";
     if (!goodbye.survivor_pids.empty()) text += ":";
     for (const std::int64_t pid : goodbye.survivor_pids) text += " " + std::to_string(pid);
     const auto named = static_cast<int>(goodbye.survivor_pids.size());

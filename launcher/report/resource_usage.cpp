@@ -9,6 +9,7 @@
 #include "launcher/failures/rank_exit_text.h"
 #include "launcher/text/columns.h"
 #include "launcher/text/signal_name.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -113,7 +114,7 @@ std::string resource_usage_text(const std::map<int, RankExit>& exits,
            column(seconds(static_cast<double>(exit->system_time_us)), 12) + how(*exit) + "\n";
   }
   if (all > rows.size()) {
-    out += "  and " + std::to_string(all - rows.size()) + " ranks that took less memory\n";
+    out += "  and " + counted(all - rows.size(), "rank") + " that took less memory\n";
   }
   return out + "  all    user " + seconds(user) + ", system " + seconds(system) + "\n";
 }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "rendezvous/base/duration.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -98,8 +99,8 @@ std::string StartBoard::meeting_line(TimePoint now, std::size_t width) const {
   }
   std::stable_sort(waiting.begin(), waiting.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::string text = "ranks run on " + std::to_string(names_.size()) +
-                     (names_.size() == 1 ? " host, " : " hosts, ") + seconds(now - start_);
+  std::string text =
+      "ranks run on " + counted(names_.size(), "host") + ", " + seconds(now - start_);
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     const std::string more = (i == 0 ? "; " : ", ") + waiting[i].second;
     // Whole names only: half of a host's name looks like another host.
@@ -124,8 +125,8 @@ std::string StartBoard::line(TimePoint now, std::size_t width) const {
   // The host that has waited longest comes first.
   std::stable_sort(waiting.begin(), waiting.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::string text = std::to_string(ready) + " of " + std::to_string(names_.size()) +
-                     (names_.size() == 1 ? " host" : " hosts") + " ready, " + seconds(now - start_);
+  std::string text = std::to_string(ready) + " of " + counted(names_.size(), "host") + " ready, " +
+                     seconds(now - start_);
   const Step* first = names_.empty() ? nullptr : last(0);
   // When all hosts are ready, show the stage that they are in.
   if (waiting.empty() && first != nullptr) text += "; " + std::string(stage_name(first->stage));

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "launcher/failures/proof.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -42,7 +43,7 @@ std::string start_timeout_text(const StartBoard& board, StartBoard::TimePoint no
     }
   }
   if (not_begun > 0) {
-    text += "  " + std::to_string(not_begun) + (not_begun == 1 ? " host has" : " hosts have") +
+    text += "  " + counted(not_begun, "host") + (not_begun == 1 ? " has" : " have") +
             " not begun to connect: --fan-out limits how many do at a time\n";
   }
   return text;

@@ -13,6 +13,7 @@
 #include <map>
 
 #include "launcher/timeline/timeline_lines.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/atomic_file.h"
 
 namespace hora::launcher {
@@ -126,8 +127,7 @@ Result<std::string> merge_timelines(const std::vector<std::string>& paths,
   for (const Input& input : *inputs) HORA_TRY(add(input, zero_ns, *out, events));
   HORA_TRY(out->write("\n]\n"));
   HORA_TRY(out->finish());
-  return output + ": " + std::to_string(events) + " events of " + std::to_string(inputs->size()) +
-         (inputs->size() == 1 ? " rank\n" : " ranks\n");
+  return output + ": " + counted(events, "event") + " of " + counted(inputs->size(), "rank") + "\n";
 }
 
 }  // namespace hora::launcher

@@ -32,6 +32,19 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return out;
 }
 
+std::string noun_for(std::uint64_t count, std::string_view noun) {
+  std::string word(noun);
+  if (count == 1 || word.empty()) return word;
+  if (word.back() == 's') return word + "es";
+  if (word.back() != 'y') return word + 's';
+  word.pop_back();
+  return word + "ies";
+}
+
+std::string counted(std::uint64_t count, std::string_view noun) {
+  return std::to_string(count) + ' ' + noun_for(count, noun);
+}
+
 namespace {
 
 // Length of the well-formed UTF-8 sequence of a printable character at the front; 0 if there is

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,11 @@ std::string_view trim(std::string_view text);
 std::vector<std::string_view> split(std::string_view text, char separator);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+// "1 rank", "2 ranks", "3 processes"; noun_for() is the word alone. `noun` is a singular whose
+// plural is regular: -s, -es behind an s, -ies for a y.
+std::string noun_for(std::uint64_t count, std::string_view noun);
+std::string counted(std::uint64_t count, std::string_view noun);
 
 // The whole of `text` as a decimal number that fits T: no sign but a leading '-' for a signed T,
 // no blanks, nothing behind it. Everything else is no number.

@@ -96,6 +96,16 @@ TEST_CASE("quote keeps a message on one printable line") {
   CHECK(quote("abcdef", 3) == "'abc'...");
 }
 
+TEST_CASE("counts agree with their nouns") {
+  CHECK(counted(0, "rank") == "0 ranks");
+  CHECK(counted(1, "rank") == "1 rank");
+  CHECK(counted(2, "child process") == "2 child processes");
+  CHECK(counted(1, "entry") == "1 entry");
+  CHECK(counted(12, "entry") == "12 entries");
+  CHECK(noun_for(1, "process") == "process");
+  CHECK(noun_for(0, "host") == "hosts");
+}
+
 TEST_CASE("equals_ignoring_case is ASCII") {
   CHECK(equals_ignoring_case("Content-Length", "content-length"));
   CHECK_FALSE(equals_ignoring_case("a", "ab"));
