@@ -32,6 +32,7 @@ std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
   }
   constexpr double kYear = 365.0 * 24 * 3600;
   return std::chrono::milliseconds(
+      // NOLINTNEXTLINE(bugprone-incorrect-roundings): llround() would load libm for itself.
       static_cast<std::int64_t>(std::min(seconds, kYear) * 1000 + 0.5));
 }
 

@@ -76,9 +76,10 @@ void KvWaits::forget(ClientId client) {
   if (parked == parked_.end()) return;
   const auto scope = scopes_.find(parked->second.scope);
   const auto erase_client = [client](auto& waiting, const auto& what) {
-    auto [entry, end] = waiting.equal_range(what);
     // Several clients may wait for the same key.
-    while (entry != end && entry->second != client) ++entry;
+    const auto [begin, end] = waiting.equal_range(what);
+    const auto entry =
+        std::find_if(begin, end, [client](const auto& waits) { return waits.second == client; });
     if (entry != end) waiting.erase(entry);
   };
   if (parked->second.key) {

@@ -46,7 +46,7 @@ const std::vector<std::string> kDropped = {"HOROVOD_",
                                            "PMI_"};
 
 Json try_it(std::vector<std::string> words, Milliseconds patience,
-            EnvironmentList environment = {}) {
+            const EnvironmentList& environment = {}) {
   words.insert(words.begin(), program());
   return selftest_result(ask(words, patience, environment, kDropped), patience);
 }

@@ -2,6 +2,7 @@
 // hora-pmi1 serves PMI-1 to the ranks of one host. The agent starts it, sends the job on standard
 // input, and connects to it once for each rank, which inherits that connection. It ends when
 // standard input ends.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -73,7 +74,7 @@ launcher::PmiReply Server::open() {
   listener_ = os::Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   int ends[2];
   if (!listener_.valid() || ::bind(listener_.get(), address.get(), address.size()) != 0 ||
-      ::listen(listener_.get(), 1024) != 0 || ::pipe(ends) != 0) {
+      ::listen(listener_.get(), 1024) != 0 || ::pipe2(ends, O_CLOEXEC) != 0) {
     reply.error = std::string("a socket: ") + std::strerror(errno);
     return reply;
   }

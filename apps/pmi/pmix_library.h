@@ -21,6 +21,7 @@ namespace hora::pmi {
   X(PMIx_server_setup_fork) X(PMIx_server_dmodex_request)
 // clang-format on
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration.
 #define HORA_MEMBER(name) decltype(&::name) name = nullptr;
 struct PmixLibrary {
   HORA_PMIX_FUNCTIONS(HORA_MEMBER)

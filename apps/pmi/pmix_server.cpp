@@ -74,7 +74,7 @@ void answer_modex(pmix_modex_cbfunc_t tell, void* context, const Result<std::str
     // The library frees the data with the function it gets, so it must come from malloc().
     auto* const kept = static_cast<char*>(std::malloc(data->size() + 1));
     if (kept == nullptr) return tell(PMIX_ERR_NOMEM, nullptr, 0, context, nullptr, nullptr);
-    std::memcpy(kept, data->data(), data->size());
+    data->copy(kept, data->size());
     tell(PMIX_SUCCESS, kept, data->size(), context, std::free, kept);
   });
 }

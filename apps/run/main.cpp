@@ -460,6 +460,7 @@ int execute(const Explain& command) {
 // output. A placeholder reads as empty and refuses writes.
 void hold_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // NOLINTNEXTLINE(android-cloexec-open): programs that we start inherit it.
     if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", O_RDONLY);
   }
 }

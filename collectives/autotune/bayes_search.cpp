@@ -35,7 +35,7 @@ double halton(std::uint64_t number, std::uint64_t base) {
 
 }  // namespace
 
-BayesSearch::BayesSearch(Point start, Snap snap, double most_noise)
+BayesSearch::BayesSearch(const Point& start, Snap snap, double most_noise)
     : snap_(std::move(snap)), most_noise_(most_noise), next_(snap_(start)) {}
 
 void BayesSearch::tell(double value) {

@@ -18,7 +18,7 @@ class BayesSearch {
   // Moves a point to one that is possible, where a dimension has steps.
   using Snap = std::function<Point(const Point&)>;
 
-  BayesSearch(Point start, Snap snap, double most_noise);
+  BayesSearch(const Point& start, Snap snap, double most_noise);
 
   // The next point to try; it stays the same until tell().
   const Point& next() const { return next_; }

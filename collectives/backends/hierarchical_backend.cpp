@@ -189,7 +189,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
       const auto last = first + static_cast<std::size_t>(plan_.host_sizes[at]);
       return std::pair(starts[first], starts[last] - starts[first]);
     };
-    const auto [own_begin, own_bytes] = block(plan_.host_index);
+    const auto own_begin = block(plan_.host_index).first;
     std::vector<std::int64_t> counts;
     for (int i = 0; i < local_size(); ++i) {
       const auto member = plan_.first_member[static_cast<std::size_t>(plan_.host_index)] + i;

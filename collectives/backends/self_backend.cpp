@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A set of one rank: every collective is a copy. The smallest backend, and the first to read.
+#include <new>
+
 #include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/capabilities.h"
@@ -32,7 +34,11 @@ class SelfBackend final : public BlockingBackend<SelfBackend> {
   }
 };
 
-Backend* create(const GroupContext&, ErrorText&) noexcept { return new SelfBackend; }
+Backend* create(const GroupContext&, ErrorText& error) noexcept {
+  Backend* const created = new (std::nothrow) SelfBackend;
+  if (created == nullptr) error.set("not enough memory");
+  return created;
+}
 
 // The highest score of all, but only for sets of one rank.
 constexpr auto kRows = rows_for_all_operations({.score = 1000, .alone = 1});

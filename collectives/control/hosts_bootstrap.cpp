@@ -216,7 +216,7 @@ Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlC
     return make_error(ErrorCode::kUnavailable,
                       "rank " + std::to_string(rank) + ": " + cards[rank].error);
   }
-  const Status here = set_up_here(bootstrap, own, parts);
+  Status here = set_up_here(bootstrap, own, parts);
   // Any other code comes from the exchange itself, after which a vote cannot work either.
   if (!here && here.error().code != ErrorCode::kUnavailable) return here;
   HORA_TRY(vote(bootstrap.all, here));

@@ -246,7 +246,7 @@ void TcpChannel::collect(Peer& peer, std::vector<Incoming>& messages) {
     if (peer.rank != kTree) {
       messages.push_back({peer.rank, false, std::move(*message)});
     } else if (auto words = decode_words(*message, tree_size_)) {
-      collect(std::move(*words), messages);
+      collect(*words, messages);
     } else {
       lose(peer, "it sent a malformed message");
     }
@@ -259,7 +259,7 @@ void TcpChannel::collect(Peer& peer, std::vector<Incoming>& messages) {
   }
 }
 
-void TcpChannel::collect(std::vector<Word> words, std::vector<Incoming>& messages) {
+void TcpChannel::collect(const std::vector<Word>& words, std::vector<Incoming>& messages) {
   for (const Word& word : words) {
     for (const std::int32_t rank : word.ranks) {
       messages.push_back({rank, word.kind != Word::kSaid, word.text, word.kind == Word::kCutOff});

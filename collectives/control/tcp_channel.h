@@ -79,7 +79,7 @@ class TcpChannel final : public ControlChannel {
   void lose(Peer& peer, std::string reason);
   void watch(Peer& peer);
   void collect(Peer& peer, std::vector<Incoming>& messages);
-  void collect(std::vector<Word> words, std::vector<Incoming>& messages);
+  void collect(const std::vector<Word>& words, std::vector<Incoming>& messages);
   Peer* find(int rank);
   bool is_behind_tree(int rank) const { return rank > 0 && rank < tree_size_; }
   void send_by_tree(std::string_view passage);

@@ -216,8 +216,7 @@ class TreeGathering {
     while (!roll_.complete()) {
       const auto until = roll_.may_wait();
       if (!until) return until.error();
-      if (const Status ready = net::wait_readable(socket_.get(), *until, "the other ranks");
-          !ready) {
+      if (Status ready = net::wait_readable(socket_.get(), *until, "the other ranks"); !ready) {
         if (ready.error().code == ErrorCode::kTimedOut)
           continue;  // may_wait() says what is missing
         return ready;

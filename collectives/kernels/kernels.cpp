@@ -3,7 +3,9 @@
 // runs on every processor.
 #include "collectives/kernels/kernels.h"
 
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
 
@@ -14,13 +16,13 @@
 
 namespace hora::collectives {
 
-extern const KernelTable kernels_baseline;
+extern const KernelTable kBaselineKernels;
 #if defined(__x86_64__)
-extern const KernelTable kernels_avx2;
-extern const KernelTable kernels_avx512;
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
 #elif defined(__aarch64__)
-extern const KernelTable kernels_fp16;
-extern const KernelTable kernels_bf16;
+extern const KernelTable kFp16Kernels;
+extern const KernelTable kBf16Kernels;
 #endif
 
 namespace {
@@ -31,19 +33,27 @@ struct Usable {
   const KernelTable* best = nullptr;
 };
 
+#if defined(__x86_64__)
+// Not __builtin_cpu_supports("f16c"), which clang 14 does not know.
+bool has_f16c() {
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return ::__get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 Usable find_usable() {
   Usable usable;
   int count = 0;
-  usable.tables[count++] = &kernels_baseline;
+  usable.tables[count++] = &kBaselineKernels;
 #if defined(__x86_64__)
   // Necessary before main(), when a constructor may be the first caller.
   __builtin_cpu_init();
   // F16C is separate from AVX2, and the kernels for half precision need it.
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  if (avx2) usable.tables[count++] = &kernels_avx2;
+  const bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
+  if (avx2) usable.tables[count++] = &kAvx2Kernels;
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    usable.tables[count++] = &kernels_avx512;
+    usable.tables[count++] = &kAvx512Kernels;
   }
   // Memory, not arithmetic, is the limit: AVX-512 is no faster than AVX2 here and can lower the
   // clock, so it runs on request only.
@@ -53,8 +63,8 @@ Usable find_usable() {
   constexpr unsigned long kHasFp16 = 1UL << 10;  // HWCAP_ASIMDHP
   constexpr unsigned long kHasBf16 = 1UL << 14;  // HWCAP2_BF16
   const bool fp16 = (::getauxval(AT_HWCAP) & kHasFp16) != 0;
-  if (fp16) usable.tables[count++] = &kernels_fp16;
-  if (fp16 && (::getauxval(AT_HWCAP2) & kHasBf16) != 0) usable.tables[count++] = &kernels_bf16;
+  if (fp16) usable.tables[count++] = &kFp16Kernels;
+  if (fp16 && (::getauxval(AT_HWCAP2) & kHasBf16) != 0) usable.tables[count++] = &kBf16Kernels;
   // Each has the same instructions as the one before and shorter ways for narrow floats.
   usable.best = usable.tables[count - 1];
 #else

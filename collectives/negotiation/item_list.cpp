@@ -57,7 +57,8 @@ void ItemWriter::end_run() {
     std::string text(static_cast<std::size_t>(span / 8 + 1), '\0');
     for (std::uint64_t id : run_) {
       const std::uint64_t bit = id - run_.front();
-      text[static_cast<std::size_t>(bit / 8)] |= static_cast<char>(1u << (bit % 8));
+      char& byte = text[static_cast<std::size_t>(bit / 8)];
+      byte = static_cast<char>(byte | (1 << (bit % 8)));
     }
     // Bit i stands for the number run_.front() + i.
     out_.varint(run_.front());

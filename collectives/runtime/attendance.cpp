@@ -47,7 +47,7 @@ void Attendance::leave_note() {
 }
 
 Error Attendance::give_up(const std::vector<int>& unseen) {
-  const Error error = describe(unseen);
+  Error error = describe(unseen);
   static_cast<void>(store_.set(told_key_, error.message, soon()));
   return error;
 }

@@ -102,9 +102,12 @@ class SetServices final : public Services {
       parts_ = std::move(parts);
     } else {
       auto result = oob_->exchange(set_.id, set_.ranks, parts, Clock::now() + patience_);
-      if (!result) broken_ = std::move(result).error();
+      if (!result) {
+        broken_ = std::move(result).error();
+      } else if (!broken_) {
+        parts_ = std::move(*result);
+      }
       if (broken_) return false;
-      parts_ = std::move(*result);
     }
     objection_ = find_objection(what);
     return objection_.empty();

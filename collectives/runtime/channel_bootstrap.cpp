@@ -37,7 +37,7 @@ Status connect_hosts(const World& world, OobAllgather& oob,
   };
   bootstrap.self = {settings.rank, settings.size, settings.job_id, settings.rendezvous_token, {}};
   bootstrap.address = world.address;
-  const Status met = bootstrap_hosts(bootstrap, channel, parts);
+  Status met = bootstrap_hosts(bootstrap, channel, parts);
   for (int host = 0; host < plan.hosts(); ++host) oob.forget_scope(scope(host));
   if (!met) {
     why_no_fast_path = met.error().message;

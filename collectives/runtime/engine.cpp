@@ -37,7 +37,7 @@ Engine::~Engine() {
 }
 
 Status Engine::set_up() {
-  const Status created = create_backends();
+  Status created = create_backends();
   if (created || world_.settings.size == 1) return created;
   return fail_to_join(created.error());
 }
@@ -228,7 +228,7 @@ void Engine::update_watchdog() {
                   [] { return std::string("join"); });
 }
 
-void Engine::handle(Incoming incoming) {
+void Engine::handle(const Incoming& incoming) {
   // Exchanges between setups (adding a process set) share the channel with everything else, so the
   // out-of-band part looks at each message first.
   if (incoming.gone) return shutdown_.handle_failure_notice(incoming);

@@ -92,7 +92,7 @@ class Engine {
   bool take_submissions();
   bool coordinate();
   void update_watchdog();
-  void handle(Incoming incoming);
+  void handle(const Incoming& incoming);
   void carry_out(const std::vector<AgreedOp>& list);
   void carry_out(Sequence& sequence);
   std::vector<std::vector<std::size_t>> plan_steps(

@@ -218,7 +218,7 @@ class BootstrapOverLauncher {
 
 std::string find_other_launcher(const Variables& variables) {
   if (is_started_by_torchrun(variables)) return {};
-  for (const std::string name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     // A world of one needs no launcher.
     if (number_of(variables, name) > 1) return name;
   }

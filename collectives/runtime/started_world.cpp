@@ -76,7 +76,7 @@ std::string first_host(const Row& row, int size, const Variables& variables) {
   if (number_of(variables, row.local_size) == size) return "127.0.0.1";
   const bool slurm = row.launcher == "srun";
   if (slurm && number_of(variables, "SLURM_STEP_NUM_NODES") == 1) return "127.0.0.1";
-  const std::string master = text_of(variables, "MASTER_ADDR");
+  std::string master = text_of(variables, "MASTER_ADDR");
   if (!master.empty()) return master;
   return slurm ? first_of_nodelist(text_of(variables, "SLURM_STEP_NODELIST")) : std::string();
 }

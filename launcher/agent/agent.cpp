@@ -71,12 +71,12 @@ class Agent {
   void on_frame(Frame frame);
   void on(LauncherAlive);
   void on(DeliveryFrame delivery) { intake_->on(std::move(delivery)); }
-  void on(OfferTree tree) { intake_->on(tree); }
+  void on(const OfferTree& tree) { intake_->on(tree); }
   void on(KeepDelivery order) { intake_->on(std::move(order)); }
   void on(FetchDelivery order) { intake_->on(std::move(order)); }
-  void on(ForgetDeliveries forget) { intake_->on(forget); }
-  void on(ServeImage order);
-  void on(Probe probe);
+  void on(const ForgetDeliveries& forget) { intake_->on(forget); }
+  void on(const ServeImage& order);
+  void on(const Probe& probe);
   void on(HostOrder order);
   void on(StartRanks);
   void on(TerminateRanks end) { end_job(end.grace); }
@@ -87,10 +87,10 @@ class Agent {
   void on(ResumeRanks);
   void on(DumpStacks dump);
   void on(OutputTaken taken);
-  void on(RankInput input);
+  void on(const RankInput& input);
   void on(RankInputEnd end);
-  void on(OpenRelay order);
-  void on(RelayedBytes relayed);
+  void on(const OpenRelay& order);
+  void on(const RelayedBytes& relayed);
   void on(RelayedBytesTaken taken);
 
   AgentProgress progress() const;
@@ -247,7 +247,7 @@ void Agent::on(LauncherAlive) {
 
 // Also while ranks run: hosts may join the job late. Without a socket it serves nobody; the
 // launcher finds others.
-void Agent::on(ServeImage order) {
+void Agent::on(const ServeImage& order) {
   image_server_.reset();
   if (order.token.empty()) return;
   auto server = ImageServer::create(*loop_, order.token);
@@ -257,7 +257,7 @@ void Agent::on(ServeImage order) {
 }
 
 // Behind it the launcher sends the orders, which tell the ranks the port.
-void Agent::on(OpenRelay order) {
+void Agent::on(const OpenRelay& order) {
   auto door =
       RelayDoor::open(*loop_, order.address,
                       [this](FrameType type, std::string_view bytes) { link_->send(type, bytes); });
@@ -266,7 +266,7 @@ void Agent::on(OpenRelay order) {
               u32_payload(static_cast<std::uint32_t>(relay_ ? relay_->port() : 0)));
 }
 
-void Agent::on(RelayedBytes relayed) {
+void Agent::on(const RelayedBytes& relayed) {
   if (relay_) relay_->channels().on_data(relayed.number, relayed.bytes());
 }
 
@@ -274,7 +274,7 @@ void Agent::on(RelayedBytesTaken taken) {
   if (relay_) relay_->channels().on_taken(taken.number);
 }
 
-void Agent::on(Probe probe) {
+void Agent::on(const Probe& probe) {
   prober_ = std::make_unique<Prober>(*loop_, probe, [this](ProbeResult result) {
     link_->send(FrameType::kProbeResult, encode(fit(std::move(result))));
     // It is still on the stack: destroyed by the next turn of the loop.
@@ -383,7 +383,7 @@ void Agent::on(OutputTaken taken) {
   if (job_) job_->output().acknowledge(taken.bytes);
 }
 
-void Agent::on(RankInput input) {
+void Agent::on(const RankInput& input) {
   if (job_) job_->input().write(input.rank, input.bytes());
 }
 

@@ -236,7 +236,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
     }
     if (request.deadline && Clock::now() >= *request.deadline) return told;
     // Somebody may have begun to use it since.
-    const auto use = remove_unused(*directory, name);
+    auto use = remove_unused(*directory, name);
     if (!use) return std::move(use).error();
     tell(name, *use);
     if (!*use) removed.push_back(name);

@@ -175,7 +175,7 @@ bool NativeStacks::all_answered(const FlightRecords& records) const {
   });
 }
 
-void NativeStacks::name(const FlightRecords& records, std::map<pid_t, std::string> python,
+void NativeStacks::name(const FlightRecords& records, const std::map<pid_t, std::string>& python,
                         Clock::time_point deadline,
                         std::function<void(std::map<pid_t, std::string>)> done) {
   stop();

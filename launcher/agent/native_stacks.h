@@ -31,7 +31,7 @@ class NativeStacks {
   bool all_answered(const FlightRecords& records) const;
   // Calls `done` once with the merged stacks of each process, by its pid, or without those that
   // could not be had until the deadline. `python`: what these processes said themselves, by pid.
-  void name(const FlightRecords& records, std::map<pid_t, std::string> python,
+  void name(const FlightRecords& records, const std::map<pid_t, std::string>& python,
             Clock::time_point deadline, std::function<void(std::map<pid_t, std::string>)> done);
 
  private:

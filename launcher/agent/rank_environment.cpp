@@ -107,7 +107,7 @@ Result<HostEnvironment> HostEnvironment::build(const HostOrder& order, const cha
     built.prepend_.emplace_back(variable.first, std::move(*value));
   }
   // A later layer replaces the value in place, so no name occurs twice.
-  const auto set = [&built](const std::string& name, std::string value) {
+  const auto set = [&built](const std::string& name, const std::string& value) {
     const auto [place, added] = built.index_.emplace(name, built.strings_.size());
     if (added) built.strings_.emplace_back();
     built.strings_[place->second] = name + "=" + value;

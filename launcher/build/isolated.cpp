@@ -64,7 +64,7 @@ Error died(int status) {
 // The child's own program: nothing stands between it and the signal that ends it at the deadline.
 // Of a process with threads a child may not even allocate memory.
 [[noreturn]] void become_program(char* const* argv, int out) {
-  const int nothing = ::open("/dev/null", O_RDWR);
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(nothing, STDERR_FILENO);
   ::dup2(out, STDOUT_FILENO);

@@ -45,7 +45,7 @@ std::string first_name(const std::string& folder, std::string_view begin) {
 std::string licence_in(const std::string& folder) {
   for (const std::string_view begin : {"LICENSE", "License", "LICENCE", "copyright"}) {
     const std::string name = first_name(folder, begin);
-    const std::string path = folder + "/" + name;
+    std::string path = folder + "/" + name;
     struct stat info {};
     if (!name.empty() && ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
         ::access(path.c_str(), R_OK) == 0) {

@@ -140,7 +140,7 @@ void DialStream::update_watch() {
 }
 
 // The connection is closed before its owner hears of it, who may connect anew.
-void DialStream::end(std::string why) {
+void DialStream::end(const std::string& why) {
   const auto handlers = handlers_;
   out_.clear();
   close();

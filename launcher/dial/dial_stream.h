@@ -48,7 +48,7 @@ class DialStream {
   void read_some();
   void write_some();
   void update_watch();
-  void end(std::string why);
+  void end(const std::string& why);
 
   os::EventLoop& loop_;
   std::unique_ptr<net::Stream> stream_;  // nullptr: ended

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "launcher/build/runtime_fit.h"
 #include "launcher/failures/exit_code.h"
@@ -359,7 +360,7 @@ const Json& member(const Json& value, std::string_view path) {
 
 std::string text_in(const Json& value, std::string_view path, std::string otherwise) {
   const Json& found = member(value, path);
-  return found.is_string() ? found.get<std::string>() : otherwise;
+  return found.is_string() ? found.get<std::string>() : std::move(otherwise);
 }
 
 std::vector<Finding> host_findings(const Examination& examination) {

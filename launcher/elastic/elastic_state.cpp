@@ -150,7 +150,7 @@ void ElasticState::note_failure(Cause cause, std::chrono::nanoseconds when) {
 }
 
 // Ends all agents on the host, and warns once per exclusion.
-void ElasticState::fail_host(const std::string& host, std::string why, TimePoint now,
+void ElasticState::fail_host(const std::string& host, const std::string& why, TimePoint now,
                              Actions& actions) {
   const bool was_barred = registry_.is_blacklisted(host, now);
   registry_.blacklist(host, now);

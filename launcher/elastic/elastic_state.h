@@ -161,7 +161,7 @@ class ElasticState {
   void on(const Tick&, TimePoint, Actions&);
 
   // Blacklists the host and ends what runs there.
-  void fail_host(const std::string& host, std::string why, TimePoint now, Actions& actions);
+  void fail_host(const std::string& host, const std::string& why, TimePoint now, Actions& actions);
   void end_incarnation(IncarnationId id, Actions& actions);
   void note_failure(Cause cause, std::chrono::nanoseconds when);
   void tell(bool is_warning, std::string text, Actions& actions);

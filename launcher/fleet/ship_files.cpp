@@ -39,8 +39,8 @@ std::function<bool(const std::string&)> not_the_environment(const std::string& r
 void tell_left_out(const std::string& option, const std::vector<std::string>& left_out) {
   constexpr std::size_t kShown = 3;
   if (left_out.empty()) return;
-  const std::vector<std::string> shown(left_out.begin(),
-                                       left_out.begin() + std::min(kShown, left_out.size()));
+  std::vector<std::string> shown = left_out;
+  shown.resize(std::min(kShown, left_out.size()));
   std::string text = join(shown, ", ");
   if (left_out.size() > kShown) {
     text += " and " + std::to_string(left_out.size() - kShown) + " more";

@@ -121,7 +121,7 @@ class Reader {
   }
 
   Status read_section(const YAML::Node& key, const YAML::Node& value) {
-    const std::string name = key.Scalar();
+    const std::string& name = key.Scalar();
     // In Horovod's format, this top-level key has a value and no section.
     if (name == "controller") return read_controller(value);
     std::vector<std::string> sections{std::string(kOwnSection), "controller"};

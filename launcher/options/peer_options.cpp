@@ -103,7 +103,7 @@ constexpr PeerValue kPeerValues[] = {
 std::string ranks_for_each(std::string_view text) {
   const auto words = split(text, ':');
   if (words.size() < 3) return {};
-  const std::string counted = "-N " + std::string(words[1]);
+  std::string counted = "-N " + std::string(words[1]);
   if (words[2] == "node") return counted;
   return counted + " with the ranks of a whole host, and --bind " +
          (words[2].starts_with("l3") ? "l3" : std::string(words[2]));

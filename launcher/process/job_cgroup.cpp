@@ -89,7 +89,7 @@ std::string usual_cgroup_directory(std::string_view memberships) {
   const std::string_view ours = own_cgroup(memberships);
   if (ours.empty()) return {};
   for (const std::string_view place : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
-    const std::string path = std::string(place).append(ours == "/" ? "" : ours);
+    std::string path = std::string(place).append(ours == "/" ? "" : ours);
     struct statfs info {};
     if (::statfs(path.c_str(), &info) == 0 && info.f_type == kCgroup2) return path;
   }
@@ -122,7 +122,7 @@ std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cg
     if (type == std::string_view::npos || line.substr(type + 3, 8) != "cgroup2 ") continue;
     for (int skipped = 0; skipped < 3; ++skipped) take_word(line);  // id, parent, device
     const std::string root = unescape(take_word(line));
-    const std::string mount_point = unescape(take_word(line));
+    std::string mount_point = unescape(take_word(line));
     // A container may see only the part of the tree below `root`.
     if (root == "/") return mount_point + (ours == "/" ? "" : std::string(ours));
     if (ours.substr(0, root.size()) == root) {

@@ -386,7 +386,7 @@ Result<AgentMessage> AgentConversation::read_output(std::string payload) {
   const auto rank = rank_of(rest, output.rank);
   if (!rank) return rank.error().with_context("output");
   if (rest.size() < 2) return violation("output: there is none");
-  output.stream = rest.front();
+  output.stream = static_cast<unsigned char>(rest.front());
   if (output.stream != 1 && output.stream != 2) return violation("output: on an unknown stream");
   if ((*rank)->ended[output.stream - 1]) return violation("output: behind its end");
   output.payload = std::move(payload);

@@ -138,7 +138,7 @@ void ElasticRun::follow_engine(elastic::HostDiscovery::Options& options,
     }
     on_discovered(std::move(hosts));
   };
-  handlers.on_failure = [this, &job](std::string why) {
+  handlers.on_failure = [this, &job](const std::string& why) {
     on_not_discovered(job.watch->name + ": " + why);
     if (!std::exchange(discovered_, true)) feed(elastic::HostsListed{engine_hosts_});
   };

@@ -58,9 +58,11 @@ class Run {
   virtual void start_all() {}
 
   // What agents report.
+  // NOLINTBEGIN(performance-unnecessary-value-param): what overrides keep.
   virtual void on_probe_result(int, ProbeResult) {}
   virtual void on_relay(int, RelayFrame) {}
   virtual void on_ready(int, AgentReady) {}
+  // NOLINTEND(performance-unnecessary-value-param)
   virtual void on_started(int) {}
   virtual void on_progress(int, const RankProgress&) {}
   // The job state has taken this event, and its actions are done.

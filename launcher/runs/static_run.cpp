@@ -68,7 +68,7 @@ Status StaticRun::settle_slots() {
   for (int host = needed; host < context_.fleet.size(); ++host) context_.feed(HostUnneeded{host});
   context_.fleet.keep_first(needed);
   open_hosts_.clear();
-  const Status possible = context_.on_planned(*plan);
+  Status possible = context_.on_planned(*plan);
   use_plan(std::move(*plan));
   if (!possible) return possible;
   return streams_->open();

@@ -29,7 +29,7 @@ constexpr auto kEndPatience = std::chrono::milliseconds(2'000);  // of the step,
 
 class StepTransport : public Transport {
  public:
-  StepTransport(const JobSpec& spec, DialWay way, std::vector<Host> hosts,
+  StepTransport(const JobSpec& spec, DialWay way, const std::vector<Host>& hosts,
                 std::shared_ptr<EngineWords> words, StageObserver observer);
   ~StepTransport() override;
 
@@ -80,7 +80,7 @@ class StepTransport : public Transport {
   std::unique_ptr<DialServer> server_;  // nullptr: there is no step
 };
 
-StepTransport::StepTransport(const JobSpec& spec, DialWay way, std::vector<Host> hosts,
+StepTransport::StepTransport(const JobSpec& spec, DialWay way, const std::vector<Host>& hosts,
                              std::shared_ptr<EngineWords> words, StageObserver observer)
     : spec_(spec),
       way_(std::move(way)),
@@ -266,7 +266,7 @@ void StepTransport::say(const std::string& text) const {
 }  // namespace
 
 std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource source,
-                                               std::vector<Host> hosts,
+                                               const std::vector<Host>& hosts,
                                                std::shared_ptr<EngineWords> words,
                                                StageObserver observer) {
   DialWay way{spec.engine_step->name,
@@ -295,15 +295,14 @@ std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource s
                                            std::exchange(*early, {}), std::move(handlers));
     };
   }
-  return make_dial_transport(spec, std::move(way), std::move(hosts), std::move(words),
-                             std::move(observer));
+  return make_dial_transport(spec, std::move(way), hosts, std::move(words), std::move(observer));
 }
 
 std::unique_ptr<Transport> make_dial_transport(const JobSpec& spec, DialWay way,
-                                               std::vector<Host> hosts,
+                                               const std::vector<Host>& hosts,
                                                std::shared_ptr<EngineWords> words,
                                                StageObserver observer) {
-  return std::make_unique<StepTransport>(spec, std::move(way), std::move(hosts), std::move(words),
+  return std::make_unique<StepTransport>(spec, std::move(way), hosts, std::move(words),
                                          std::move(observer));
 }
 

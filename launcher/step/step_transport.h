@@ -28,7 +28,7 @@ struct StepSource {
 // `hosts` are those that the job will ask for. Never fails: without a step there are commands for
 // each host. `spec` must outlive the transport. `words` hears what the engine's commands say.
 std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource source,
-                                               std::vector<Host> hosts,
+                                               const std::vector<Host>& hosts,
                                                std::shared_ptr<EngineWords> words,
                                                StageObserver observer);
 // `way`: how hosts are reached that dial, for people; "srun". `problem`: begins the line about the
@@ -43,7 +43,7 @@ struct DialWay {
   bool by_helpers = false;  // hora-dial of this version dials, and not `horarun --join`
 };
 std::unique_ptr<Transport> make_dial_transport(const JobSpec& spec, DialWay way,
-                                               std::vector<Host> hosts,
+                                               const std::vector<Host>& hosts,
                                                std::shared_ptr<EngineWords> words,
                                                StageObserver observer);
 

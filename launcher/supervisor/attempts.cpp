@@ -111,7 +111,7 @@ Result<int> run_attempts(JobSpec spec, const Installation& installation,
       Supervisor supervisor(spec, installation, environment);
       choose_transport(supervisor, spec, installation, owner);
       supervisor.use_restarts(policy);
-      const auto exit_code = supervisor.run();
+      auto exit_code = supervisor.run();
       next = supervisor.next_attempt();
       if (!exit_code || !next) return exit_code;
       // One that came after the restart was decided, while the last output was written.

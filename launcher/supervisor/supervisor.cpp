@@ -254,7 +254,7 @@ void Supervisor::on(int host, RelayFrame frame) { run_->on_relay(host, std::move
 
 void Supervisor::on(int host, AgentReady ready) {
   narrator_.reach(host, fleet_->name(host), Stage::kReady);
-  run_->on_ready(host, ready);
+  run_->on_ready(host, std::move(ready));
   feed(HostReady{host});
 }
 

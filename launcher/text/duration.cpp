@@ -59,6 +59,7 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
     text.remove_prefix(letters);
   }
   // Rounded without llround(): for that alone each launch would load libm.
+  // NOLINTNEXTLINE(bugprone-incorrect-roundings)
   return std::chrono::milliseconds(static_cast<std::int64_t>(total + 0.5));
 }
 

@@ -42,6 +42,7 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     // Nothing is special inside single quotes.
+    // NOLINTNEXTLINE(bugprone-branch-clone): a backslash is, inside double quotes.
     if (quote == '\'') {
       if (c == quote) {
         quote = 0;

@@ -31,7 +31,8 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
     value = std::ldexp(value, 10 * (static_cast<int>(power) + 1));
   }
   if (value > kLargest) return std::nullopt;
-  return static_cast<std::uint64_t>(value + 0.5);
+  // As in parse_duration().
+  return static_cast<std::uint64_t>(value + 0.5);  // NOLINT(bugprone-incorrect-roundings)
 }
 
 }  // namespace hora::launcher

@@ -51,7 +51,8 @@ Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host,
       "try the command by hand: " + rsh_program(command_) +
       " ... must pass stdin and stdout through, unchanged and without a terminal";
   os::EventLoop& loop = threads_->loop(0);
-  loop.post([this, &loop, theirs, options = std::move(options), host, deadline]() mutable {
+  loop.post([this, &loop, theirs = std::move(theirs), options = std::move(options), host,
+             deadline]() mutable {
     auto made = std::make_unique<CommandHost>(
         loop, std::move(*theirs), std::move(options), host, command_, deadline,
         // A host asks for its removal from inside its own callback, so the removal takes a turn of

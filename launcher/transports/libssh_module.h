@@ -58,6 +58,7 @@ struct LibsshModule {
   // What comes before every other call, once in a process. Null, or why it failed.
   const char* (*prepare)();
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration.
 #define HORA_LIBSSH_FUNCTION(name) decltype(&::name) name;
   HORA_LIBSSH_FUNCTIONS(HORA_LIBSSH_FUNCTION)
 #undef HORA_LIBSSH_FUNCTION

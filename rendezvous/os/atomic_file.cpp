@@ -27,7 +27,7 @@ bool is_device(const std::string& path) {
 
 std::string behind_links(const std::string& path) {
   char* found = ::realpath(path.c_str(), nullptr);
-  const std::string real = found != nullptr ? found : path;
+  std::string real = found != nullptr ? found : path;
   ::free(found);
   return real;
 }

@@ -49,6 +49,7 @@ namespace hora::collectives::mpi {
   X(MPI_Datatype, float64, MPI_DOUBLE, ompi_mpi_double)
 // clang-format on
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration.
 #define HORA_FUNCTION(name) decltype(&::name) name;
 #define HORA_CONSTANT(type, name, constant, object) type name;
 struct Library {

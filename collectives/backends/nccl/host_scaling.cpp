@@ -47,7 +47,7 @@ bool HostScaling::scale(hora_dtype dtype, const Copy& copy, double factor, std::
     const auto bytes = static_cast<std::size_t>(count * width);
     const auto from = reinterpret_cast<CUdeviceptr>(copy.from);
     const auto to = reinterpret_cast<CUdeviceptr>(copy.to);
-    const auto offset = static_cast<CUdeviceptr>(first * width);
+    const CUdeviceptr offset = static_cast<std::size_t>(first * width);
     Part& part = parts_.emplace_back();
     part.data = stage_;
     part.count = count;

@@ -36,6 +36,7 @@ namespace hora::collectives::nccl {
   X(ncclRedOpCreatePreMulSum) X(ncclRedOpDestroy) X(ncclGetLastError) X(ncclCommInitRankConfig)
 // clang-format on
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration.
 #define HORA_MEMBER(name) decltype(&::name) name = nullptr;
 struct Cuda {
   HORA_CUDA_FUNCTIONS(HORA_MEMBER)

@@ -8,15 +8,16 @@
 
 // The assembler embeds the files, so that the module has none to find at run time. PTX is text and
 // ends with a zero.
-#define HORA_EMBED(name, file) \
-  __asm__(                     \
-      ".section .rodata\n"     \
-      ".balign 64\n" #name     \
-      ":\n"                    \
-      ".incbin \"" file        \
-      "\"\n"                   \
-      ".byte 0\n"              \
-      ".previous\n");          \
+#define HORA_EMBED(name, file)                                     \
+  __asm__(                                                         \
+      ".section .rodata\n"                                         \
+      ".balign 64\n" #name                                         \
+      ":\n"                                                        \
+      ".incbin \"" file                                            \
+      "\"\n"                                                       \
+      ".byte 0\n"                                                  \
+      ".previous\n");                                              \
+  /* NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration. */ \
   extern "C" const char name[] __attribute__((visibility("hidden")))
 
 HORA_EMBED(hora_pack_kernels_code, HORA_PACK_CODE);
