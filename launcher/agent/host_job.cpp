@@ -94,8 +94,8 @@ Status HostJob::serve_pmi(const std::string& directory, PmiEvents events) {
 
 void HostJob::start() {
   phase_ = Phase::kRunning;
+  watch_gpus();  // before a rank can cause a fault: the log is read from where it ends now
   ranks_.start();
-  watch_gpus();
   later_[1] = loop_.call_after(kWatchAfter, [this] { ranks_.watch_memory(); });
   on_child_ended();  // also reports those that never started
   if (ranks_.any_alive()) progress_.begin(static_cast<int>(order().ranks.size()));
