@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "launcher/agent/cpu_topology.h"
+#include "launcher/agent/host_room.h"
 #include "launcher/agent/pmi_server.h"
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
@@ -27,6 +28,9 @@ constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 // The agent's own descriptors, and those in use while ranks start: the other ends of three pipes,
 // and a connection to the PMI server.
 constexpr rlim_t kOwnDescriptors = 48 + 4 * PreparedJob::kMostStarting;
+// Fewer ranks than these need no look at the limits of processes: it would only make the start of
+// every small job longer, and a rank that cannot be started says so as well.
+constexpr std::size_t kManyRanks = 64;
 
 Failure failed_with(std::string_view code, std::string message, std::string advice = {}) {
   return Failure{std::string(code), std::move(message), std::move(advice)};
@@ -58,6 +62,11 @@ struct Room {
 // Raises the agent's soft limit as far as the job needs; the ranks get the old one back, because
 // programs that use select() break with a higher one.
 std::variant<Room, Failure> make_room(const HostOrder& order) {
+  if (order.ranks.size() >= kManyRanks) {
+    if (const auto lack = find_lack(order.ranks.size(), read_host_room())) {
+      return failed_with(failure::kUsage, lack->message, lack->advice);
+    }
+  }
   rlim_t needed = kOwnDescriptors;
   for (const RankOrder& rank : order.ranks) {
     needed += rank.stdin_source == StdinSource::kStream ? 3 : 2;
@@ -67,7 +76,7 @@ std::variant<Room, Failure> make_room(const HostOrder& order) {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return Room{};
   if (limit.rlim_cur >= wanted) return Room{std::nullopt, true};
   if (limit.rlim_max < needed) {
-    return failed_with(failure::kAgent,
+    return failed_with(failure::kUsage,
                        counted(order.ranks.size(), "rank") +
                            (order.ranks.size() == 1 ? " needs " : " need ") +
                            std::to_string(needed) + " open files, and the limit is " +

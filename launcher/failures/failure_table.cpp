@@ -11,9 +11,9 @@ namespace {
 constexpr FailureClass kClasses[] = {
     {failure::kUsage, kExitUsage, "the command line is wrong",
      "horarun did not understand an option, a host specification or a file that the command line "
-     "names.",
-     "Read the message: it names the place and says what was expected. horarun --help lists the "
-     "options."},
+     "names; or a host cannot have the processes, descriptors or memory for as many ranks.",
+     "Read the message: it names the place and says what was expected, or what the host lacks. "
+     "horarun --help lists the options."},
     {failure::kMissingFeature, kExitUsage, "this build lacks a feature",
      "The option needs a part that was not built because its library was missing.",
      "Run horarun --check-build --verbose, install the library and build again."},

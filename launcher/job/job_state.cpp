@@ -142,7 +142,8 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
     cause.failure = e.failure;
-    cause.exit_code = kExitLauncher;
+    // What was asked of the host cannot be had there, which it tells before any rank starts.
+    cause.exit_code = e.failure.code == failure::kUsage ? kExitUsage : kExitLauncher;
     end(std::move(cause), now, options_.grace, actions);
   }
   finish_if_over(actions);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "launcher/plan/rank_count.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
@@ -66,6 +67,8 @@ Status read_elastic_options(const OptionValues& values, const ProcessInputs& inp
   if (job.num_proc == 0) {
     return usage("-np is missing: with how many ranks an elastic job starts");
   }
+  const bool is_here = job.hosts.empty() && !values.has("--host-discovery-script");
+  if (is_here) HORA_TRY(check_ranks_of_host("localhost", job.num_proc));
   spec.min_np = least.value_or(job.num_proc);
   spec.max_np = values.count("--max-np");
   spec.discovery_script = values.text("--host-discovery-script");

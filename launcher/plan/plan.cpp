@@ -127,6 +127,7 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     // Hosts beyond the wanted number take no part and are not contacted.
     if (shares[i] == 0) continue;
+    HORA_TRY(check_ranks_of_host(hosts[i].name, shares[i]));
     HostPlan part;
     part.host = hosts[i];
     part.index = static_cast<int>(plan.hosts.size());

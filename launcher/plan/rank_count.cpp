@@ -20,4 +20,12 @@ Status check_rank_count(std::int64_t slots) {
                                            std::to_string(kMaxRanks) + " ranks; limit it with -np");
 }
 
+Status check_ranks_of_host(const std::string& host, std::int64_t ranks) {
+  if (ranks <= kMaxSlotsPerHost) return Ok{};
+  return make_error(ErrorCode::kUsage,
+                    std::to_string(ranks) + " ranks are too many for one host (" + host +
+                        "): it runs at most " + std::to_string(kMaxSlotsPerHost) +
+                        "; ask for fewer ranks (-np), or name more hosts, such as -H a:64,b:64");
+}
+
 }  // namespace hora::launcher

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "launcher/plan/host_list.h"
@@ -15,5 +16,8 @@ namespace hora::launcher {
 std::int64_t count_slots(const std::vector<Host>& hosts);
 // Errors (kUsage): a job with a rank for each of so many slots is too large.
 Status check_rank_count(std::int64_t slots);
+// Errors (kUsage): no host can be told to run so many ranks. Slots that a host list gives are no
+// more; -np alone, which is for this machine, can be.
+Status check_ranks_of_host(const std::string& host, std::int64_t ranks);
 
 }  // namespace hora::launcher

@@ -448,8 +448,9 @@ std::string encode_message(const Message& message) {
 }
 
 template <typename Message>
-Result<Message> decode_message(std::string_view bytes, const char* name) {
-  if (const Status shape = check_cbor_shape(bytes); !shape) {
+Result<Message> decode_message(std::string_view bytes, const char* name,
+                               std::size_t most_items = kMaxCborItems) {
+  if (const Status shape = check_cbor_shape(bytes, most_items); !shape) {
     return make_error(ErrorCode::kFailed, std::string(name) + ": " + shape.error().message);
   }
   const CborItem map = take_cbor_item(bytes);
@@ -528,7 +529,9 @@ Result<DeliveryReport> decode_delivery_report(std::string_view bytes) {
 }
 
 Result<HostOrder> decode_host_order(std::string_view bytes) {
-  return decode_message<HostOrder>(bytes, "host order");
+  // The largest host has many ranks, each with a few dozen words. The launcher is trusted.
+  constexpr std::size_t kMostItems = 8 * kMaxCborItems;
+  return decode_message<HostOrder>(bytes, "host order", kMostItems);
 }
 Result<Started> decode_started(std::string_view bytes) {
   return decode_message<Started>(bytes, "started");

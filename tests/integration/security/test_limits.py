@@ -2,6 +2,7 @@
 """Resource limits of the user apply to the ranks."""
 
 import os
+import re
 import subprocess
 import uuid
 
@@ -52,6 +53,32 @@ def test_a_cgroups_limit_of_processes(horarun, few_processes):
 
     done = horarun.start("-np", 1, PYTHON, "-S", "-c", FORKS, preexec_fn=enter).finish().expect(0)
     assert 0 < int(done.ranks()[0][0]) < 40, done
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["-np", 1_000_000], "1000000 ranks are too many for one host"),
+        (["-np", 1_000_000, "--min-np", 2], "1000000 ranks are too many for one host"),
+        (["-np", 1_000_000, "-H", "localhost:60000"], "the hosts offer 60000 slots"),
+        (["-np", 300], "300 ranks need 712 open files, and the limit is 400"),
+    ],
+)
+def test_more_ranks_than_there_is_room_for(horarun, words, expected):
+    script = 'ulimit -n 400; exec "$0" "$@" true'
+    line = ["sh", "-c", script, horarun.path, *map(str, words)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done
+    assert expected in done.stderr, done
+
+
+def test_more_ranks_than_a_cgroup_may_have(horarun, few_processes):
+    def enter():
+        with open(f"{few_processes}/cgroup.procs", "w") as file:
+            file.write(str(os.getpid()))
+
+    done = horarun.start("-np", 200, "true", preexec_fn=enter).finish().expect(2)
+    assert re.search(r"200 ranks need as many processes, and the limit is \d+ \(.*pids.max\)", done.messages), done
 
 
 def test_ulimits(horarun):

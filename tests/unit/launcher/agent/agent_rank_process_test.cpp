@@ -406,7 +406,7 @@ TEST_CASE("a low hard limit of open files is an error that names the need") {
   agent.send_order(make_order({"true"}, 64));
   CHECK(agent.wait_for_end());
   REQUIRE(agent.failure.has_value());
-  CHECK(agent.failure->code == "E_AGENT");
+  CHECK(agent.failure->code == "E_USAGE");
   CHECK(agent.failure->message.find("64 ranks need 240 open files") != std::string::npos);
 }
 

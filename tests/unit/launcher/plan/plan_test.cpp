@@ -143,6 +143,13 @@ TEST_CASE("Without hosts the job runs on this machine") {
   JobSpec spec;
   spec.num_proc = 3;
   CHECK(settle_named_slots(spec) == std::vector<Host>{{"localhost", "", 3}});
+  spec.num_proc = 65'536;
+  CHECK(plan_job(spec, settle_named_slots(spec)));
+  spec.num_proc = 65'537;
+  const auto plan = plan_job(spec, settle_named_slots(spec));
+  REQUIRE_FALSE(plan);
+  CHECK(plan.error().code == hora::ErrorCode::kUsage);
+  CHECK(plan.error().message.find("65537 ranks are too many for one host (localhost)") == 0);
 }
 
 }  // namespace
