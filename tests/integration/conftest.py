@@ -124,7 +124,7 @@ class TestHosts:
     @property
     def faulty(self):
         record = self._hosts.record
-        return any(record[fault] for fault in ("cut", "crashed", "frozen", "parted")) or not all(
+        return any(record[fault] for fault in ("cut", "crashed", "frozen", "parted", "delayed")) or not all(
             self.is_up(k) for k in self._hosts.numbers()
         )
 
