@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed's all_reduce over gloo: "bytes median p99" for each size, in microseconds, of the
+"""torch.distributed's all_reduce over gloo: "bytes median p99 mean" for each size, in microseconds, of the
 slowest rank. Started by horarun."""
 
 import statistics
@@ -34,8 +34,9 @@ def main():
         dist.barrier()
         times = sorted(timed(tensor) for _ in range(count))
         median, p99 = largest(statistics.median(times)), largest(times[int((count - 1) * 0.99)])
+        mean = largest(statistics.mean(times))
         if dist.get_rank() == 0:
-            print(f"{size} {median * 1e6:.3f} {p99 * 1e6:.3f}", flush=True)
+            print(f"{size} {median * 1e6:.3f} {p99 * 1e6:.3f} {mean * 1e6:.3f}", flush=True)
     dist.destroy_process_group()
 
 

@@ -5,7 +5,8 @@
   sizes    4 B to 256 MiB on this machine
   busy     4 B to 64 MiB beside 0, 1, 2 and 4 processes that never wait (--loops): the median and the 99th percentile
   sets     many tensors in flight: ResNet-50's 161 gradients, and 1,000 of 4 KiB beside one of the same bytes
-  hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s
+  hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s and take --rtt ms there and back
+  hosts-sets    ResNet-50's gradients there
 
 Peers take turns, round by round, and each second round begins with the last one. A figure is the median over the
 rounds of the slowest rank's median. A ratio says how many times as long the peer takes: above 1 we are faster.
@@ -14,6 +15,7 @@ held against this one in each way.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -76,8 +78,9 @@ class Place:
 class Peers:
     """Each answers what it measured, or None and why not."""
 
-    def __init__(self, build, timeout, only, other=None):
+    def __init__(self, build, timeout, only, other=None, most=SIZES[-1]):
         self.build, self.timeout, self.other = build, timeout, other
+        self.chosen_sizes = [size for size in SIZES if size <= most]
         self.bin = os.path.join(build, "bin")
         have = {}
         for theirs, ours in OTHERS.items():
@@ -116,7 +119,7 @@ class Peers:
         return ["mpirun", "--allow-run-as-root", *place.mpirun(), os.path.join(self.bin, program), *arguments]
 
     def sizes(self, name, place):
-        """size -> (median, 99th percentile) in microseconds"""
+        """size -> (median, 99th percentile, mean) in microseconds"""
         if is_hora(name):
             text, why = run(
                 self.horarun(
@@ -124,7 +127,7 @@ class Peers:
                     "hora-perf",
                     "allreduce",
                     "--sizes",
-                    ",".join(map(str, SIZES)),
+                    ",".join(map(str, self.chosen_sizes)),
                     *{IN_PLACE: ["--in-place"], PREPARED: ["--prepared"]}.get(OTHERS.get(name, name), []),
                     "--seconds",
                     "0.3",
@@ -137,25 +140,24 @@ class Peers:
             if text is None:
                 return None, why
             rows = [line.split(",") for line in text.splitlines()[1:]]
-            return {int(row[5]): (float(row[9]), float(row[11])) for row in rows}, None
+            return {int(row[5]): (float(row[9]), float(row[11]), float(row[8])) for row in rows}, None
+        sizes, most = ",".join(map(str, self.chosen_sizes)), str(self.chosen_sizes[-1])
         if name == "open mpi":
-            return self.pairs(self.mpirun(place, "allreduce_mpi"))
+            return self.pairs(self.mpirun(place, "allreduce_mpi", most))
         if name == PERSISTENT:
-            return self.pairs(self.mpirun(place, "allreduce_mpi", "persistent"))
+            return self.pairs(self.mpirun(place, "allreduce_mpi", most, "persistent"))
         if name == "gloo":
             # A folder that test hosts share with this machine.
             with tempfile.TemporaryDirectory(prefix="gloo.", dir=self.build) as folder:
-                return self.pairs(self.horarun(place, os.path.join(self.bin, "allreduce_gloo"), folder))
-        return self.pairs(
-            self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "allreduce_torch.py"), ",".join(map(str, SIZES)))
-        )
+                return self.pairs(self.horarun(place, os.path.join(self.bin, "allreduce_gloo"), folder, most))
+        return self.pairs(self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "allreduce_torch.py"), sizes))
 
     def pairs(self, argv):
         text, why = run(argv, self.timeout)
         if text is None:
             return None, why
         rows = (line.split() for line in text.splitlines() if line)
-        return {int(size): (float(median), float(p99)) for size, median, p99 in rows}, None
+        return {int(size): tuple(map(float, figures)) for size, *figures in rows}, None
 
     def a_set(self, name, place, tensors, steps):
         """microseconds"""
@@ -210,8 +212,17 @@ def singly(peers):
 
 def medians(found):
     """size -> peer -> the median of each round"""
+    return column(found, 0)
+
+
+def means(found):
+    """The same of the means."""
+    return column(found, 2)
+
+
+def column(found, k):
     return {
-        size: {name: [median for median, _ in values] for name, values in of_size.items()}
+        size: {name: [figures[k] for figures in values] for name, values in of_size.items()}
         for size, of_size in found.items()
     }
 
@@ -243,9 +254,9 @@ def print_distances(found):
 
 
 def measure_sizes(peers, place, rounds, record):
-    """size -> peer -> (median, 99th percentile) of each round, in microseconds"""
+    """size -> peer -> (median, 99th percentile, mean) of each round, in microseconds"""
     names = singly(peers)
-    found = {size: {name: [] for name in names} for size in SIZES}
+    found = {size: {name: [] for name in names} for size in peers.chosen_sizes}
     for turn in range(rounds):
         for name in in_turn(names, turn):
             distance = peers.core_distance()
@@ -266,7 +277,7 @@ def sizes(peers, options, record):
             f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora "
             "(torch: as hora in place; other: as the same way of hora)\n"
         )
-        print_table("bytes", singly(peers), [(name_of(size), found[size]) for size in SIZES])
+        print_table("bytes", singly(peers), [(name_of(size), found[size]) for size in found])
         if options.plot:
             draw(peers, np, found, options.plot)
 
@@ -283,7 +294,7 @@ def busy(peers, options, record):
             )
             print("| bytes | " + " | ".join("hora | p99" if is_ours(n) else f"{n} | x | p99 | x" for n in names) + " |")
             print("|---" * (1 + sum(2 if is_ours(name) else 4 for name in names)) + "|")
-            for size in (size for size in SIZES if size <= BUSY_MOST):
+            for size in (size for size in found if size <= BUSY_MOST):
                 middle = {n: [statistics.median(c) for c in zip(*found[size][n])] for n in names if found[size][n]}
                 ours, cells = middle.get("hora"), [name_of(size)]
                 for name in names:
@@ -304,7 +315,7 @@ def draw(peers, np, found, folder):
             path = os.path.join(scratch, name.replace(" ", "-") + ".csv")
             with open(path, "w", encoding="utf-8") as file:
                 file.write("bytes,median_us,busbw_gbs\n")
-                for size in SIZES:
+                for size in found:
                     if found[size][name]:
                         us = statistics.median(found[size][name])
                         file.write(f"{size},{us},{2 * (np - 1) / np * size / us / 1000}\n")
@@ -325,31 +336,45 @@ def draw(peers, np, found, folder):
         print(f"\n{target}" if text is not None else f"plot: {why}", flush=True)
 
 
-def sets(peers, options, record):
+GRADIENTS = "ResNet-50's gradients (161 tensors, 102 MB)"
+
+
+def chosen_sets():
+    """label -> (tensors, steps)"""
     gradients = []
     for shape in resnet50.shapes():
         count = 1
         for extent in shape:
             count *= extent
         gradients.append(count)
-    chosen = {
-        "ResNet-50's gradients (161 tensors, 102 MB)": (",".join(map(str, gradients)), 15),
+    return {
+        GRADIENTS: (",".join(map(str, gradients)), 15),
         "1,000 x 4 KiB": ("1000x1024", 50),
         "1 x 4,000 KiB": ("1x1024000", 50),
     }
+
+
+def measure_sets(peers, place, rounds, record, chosen):
+    """The peers, and label -> peer -> microseconds of each round."""
     names = [name for name in peers.names if name not in ("gloo", *SINGLY_ONLY)]
+    found = {label: {name: [] for name in names} for label in chosen}
+    for turn in range(rounds):
+        for label, (tensors, steps) in chosen.items():
+            for name in in_turn(names, turn):
+                distance = peers.core_distance()
+                us, why = peers.a_set(name, place, tensors, steps)
+                if us is None:
+                    print(f"{name}, {place}, {label}: {why}", file=sys.stderr)
+                    continue
+                record.append({"peer": name, "place": str(place), "set": label, "core_ns": distance, "us": us})
+                found[label][name].append(us)
+    return names, found
+
+
+def sets(peers, options, record):
+    chosen = chosen_sets()
     for np in options.np:
-        found = {label: {name: [] for name in names} for label in chosen}
-        for turn in range(options.rounds):
-            for label, (tensors, steps) in chosen.items():
-                for name in in_turn(names, turn):
-                    distance = peers.core_distance()
-                    us, why = peers.a_set(name, Place(np), tensors, steps)
-                    if us is None:
-                        print(f"{name}, np={np}, {label}: {why}", file=sys.stderr)
-                        continue
-                    record.append({"peer": name, "place": f"np={np}", "set": label, "core_ns": distance, "us": us})
-                    found[label][name].append(us)
+        names, found = measure_sets(peers, Place(np), options.rounds, record, chosen)
         print(f"\nsets of tensors in flight, np={np}: microseconds; x: how many times as long as hora\n")
         print_table("set", names, list(found.items()))
         for name in ("hora", PREPARED, GROUPED):
@@ -359,50 +384,88 @@ def sets(peers, options, record):
                 print(f"\n{name}: 1,000 beside one: {share:.0%} of its speed (bar: 80 %)", flush=True)
 
 
-def hosts(peers, options, record):
+@contextlib.contextmanager
+def test_hosts(count, rate, rtt):
+    """Each cable takes a quarter of the round trip in each direction: a frame between two hosts passes two."""
+    subprocess.run([HOSTS, "up", str(count)], check=True, stdout=subprocess.DEVNULL)
+    try:
+        for k in range(1, count + 1):
+            subprocess.run([HOSTS, "netem", str(k), "--rate", str(rate), "--delay", str(rtt / 4)], check=True)
+        yield Place(count, count)
+    finally:
+        subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
+
+
+def settings_of_hosts(options):
+    """(number of hosts, ms there and back, both and the links in words)"""
     if os.environ.get("HORA_HOSTS_WORLD") != "1":
         print("no test hosts here: they need root", file=sys.stderr)
         return
     for count in options.hosts:
+        for rtt in options.rtt:
+            links = f"links of {options.rate} Mbit/s" if options.rate else "links without a limit"
+            links += f", {rtt:g} ms there and back" if rtt else ""
+            yield count, rtt, f"{count} hosts, one rank each, {links}"
+
+
+def hosts(peers, options, record):
+    for count, rtt, place in settings_of_hosts(options):
 
         def bound(size, us):
             return 2 * (count - 1) / count * size * 8 / (options.rate * FRAME_PAYLOAD) / us
 
-        subprocess.run([HOSTS, "up", str(count), "--rate", str(options.rate)], check=True, stdout=subprocess.DEVNULL)
-        try:
-            found = medians(measure_sizes(peers, Place(count, count), options.rounds, record))
-        finally:
-            subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
+        with test_hosts(count, options.rate, rtt) as hosts_up:
+            found = measure_sizes(peers, hosts_up, options.rounds, record)
+        # A rank that was late finds what the others sent long ago, and the others wait for it twice as long: in turns,
+        # so half of the calls seem to take no time.
+        found = means(found) if rtt else medians(found)
         print(
-            f"\nallreduce of float32 on {count} hosts, one rank each, links of {options.rate} Mbit/s: microseconds;\n"
-            "x: how many times as long as hora (torch: as hora in place); "
-            "wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n"
+            f"\nallreduce of float32 on {place}: microseconds{' in the mean' if rtt else ''};\n"
+            "x: how many times as long as hora (torch: as hora in place)"
+            + ("; wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n" if options.rate else "\n")
         )
-        size_of = {name_of(size): size for size in SIZES}
+        size_of = {name_of(size): size for size in found}
         print_table(
             "bytes",
             singly(peers),
-            [(name_of(size), found[size]) for size in SIZES],
-            ("wire", lambda label, ours: f"{bound(size_of[label], ours):.0%}"),
+            [(name_of(size), found[size]) for size in found],
+            ("wire", lambda label, ours: f"{bound(size_of[label], ours):.0%}") if options.rate else None,
         )
+
+
+def hosts_sets(peers, options, record):
+    for count, rtt, place in settings_of_hosts(options):
+        with test_hosts(count, options.rate, rtt) as hosts_up:
+            chosen = {GRADIENTS: chosen_sets()[GRADIENTS]}
+            names, found = measure_sets(peers, hosts_up, options.rounds, record, chosen)
+        print(f"\nsets of tensors in flight on {place}: microseconds; x: how many times as long as hora\n")
+        print_table("set", names, list(found.items()))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"sizes": sizes, "busy": busy, "sets": sets, "hosts": hosts}
+    parts = {"sizes": sizes, "busy": busy, "sets": sets, "hosts": hosts, "hosts-sets": hosts_sets}
 
     def numbers(text):
         return [int(part) for part in text.split(",")]
 
     parser.add_argument(
-        "parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), busy, sets, hosts"
+        "parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), busy, sets, hosts, hosts-sets"
     )
     parser.add_argument("--build", required=True)
     parser.add_argument("--other", metavar="BUILD", help="another build of Hora, beside this one")
     parser.add_argument("--np", type=numbers, default=[2, 4], help="numbers of ranks here (default 2,4)")
     parser.add_argument("--loops", type=numbers, default=[0, 1, 2, 4], help="for busy (default 0,1,2,4)")
     parser.add_argument("--hosts", type=numbers, default=[2, 4], help="numbers of test hosts (default 2,4)")
-    parser.add_argument("--rate", type=int, default=1000, help="Mbit/s of each test host's link (default 1000)")
+    parser.add_argument("--rate", type=int, default=1000, help="Mbit/s of a host's link (default 1000; 0: no limit)")
+    parser.add_argument(
+        "--rtt",
+        type=lambda text: [float(part) for part in text.split(",")],
+        default=[0],
+        metavar="MS,...",
+        help="ms from one test host to another one and back (default 0)",
+    )
+    parser.add_argument("--most", type=int, default=SIZES[-1], metavar="BYTES", help="the largest tensor")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="peers, e.g. hora,gloo")
     parser.add_argument("--timeout", type=int, default=300, help="seconds for one job (default 300)")
@@ -415,7 +478,7 @@ def main():
     other = os.path.abspath(options.other) if options.other else None
     if other and not os.access(os.path.join(other, "bin", "horarun"), os.X_OK):
         parser.error(f"{other} has no bin/horarun")
-    peers = Peers(os.path.abspath(options.build), options.timeout, options.only, other)
+    peers = Peers(os.path.abspath(options.build), options.timeout, options.only, other, options.most)
     record = {"load": os.getloadavg()[0], "cores": os.cpu_count(), "runs": []}
     print(f"{record['cores']} cores, load {record['load']:.1f} at the start")
     for part in options.parts:

@@ -34,6 +34,12 @@ static inline double p99_of(const double* times, int count) {
   return times[(int)((count - 1) * 0.99)];
 }
 
+static inline double mean_of(const double* times, int count) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) sum += times[i];
+  return sum / count;
+}
+
 static inline int iterations_for(double each_us) {
   const double count = SECONDS * 1e6 / (each_us > 0.1 ? each_us : 0.1);
   return count < 5 ? 5 : count > 100000 ? 100000 : (int)count;

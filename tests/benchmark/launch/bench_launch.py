@@ -4,7 +4,8 @@
 
   local    /bin/true on this machine at np = 1, 4, 16, 64, 128
   busy     the same beside 0, 1, 2 and 4 processes that never wait (--loops), with the switches between processes
-  hosts    /bin/true over ssh on 1 and 16 test hosts, 1 and 4 ranks each, cold and warm cache
+  hosts    /bin/true over ssh on 1 and 16 test hosts, 1 and 4 ranks each, cold and warm cache; --rtt: that take so
+           many ms from this machine and back, and twice that from each other
   memory   resident memory and open descriptors of launcher and agent in a job of 64 ranks
   soak     1,000 jobs of 32 ranks: none may hang
 
@@ -13,6 +14,7 @@ machine hits them alike. What is printed are medians; the JSON has every single 
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -191,14 +193,16 @@ def local(options):
 def hosts(options):
     if os.environ.get("HORA_HOSTS_WORLD") != "1":
         return {"skipped": "no test hosts (needs root)"}
-    names = ["horarun", "horarun cold", "mpiexec.hydra", "mpirun", "ssh"]
+    names = ["horarun", *(["other build"] if options.other else []), "horarun cold", "mpiexec.hydra", "mpirun", "ssh"]
     rows = []
-    for count in options.hosts:
+    for count, rtt in itertools.product(options.hosts, options.rtt):
         subprocess.run(
             [HOSTS, "up", str(count), "--hide", os.path.realpath(os.path.join(HERE, "..", "..", ".."))], check=True
         )
         try:
             nodes = [f"node{k}" for k in range(1, count + 1)]
+            for node in nodes:
+                subprocess.run([HOSTS, "netem", node, "--delay", str(rtt / 2)], check=True)
             # Another host's name would be taken for this machine's, were it not in known_hosts.
             for ranks in options.ranks:
                 spec = ",".join(f"{node}:{ranks}" for node in nodes)
@@ -219,6 +223,8 @@ def hosts(options):
                     ],
                     "ssh": ["sh", "-c", "".join(f"ssh {node} true & " for node in nodes) + "wait"],
                 }
+                if options.other:
+                    contestants["other build"] = [options.other, *ours[1:]]
                 contestants = {n: c for n, c in contestants.items() if shutil.which(c[0])}
 
                 def forget(name):
@@ -227,7 +233,8 @@ def hosts(options):
                         for node in nodes:
                             subprocess.run([HOSTS, "exec", node, "rm", "-rf", "/root/.cache/hora"], check=True)
 
-                rows.append((f"{count} hosts x {ranks}", compare(contestants, options.rounds_hosts, forget)))
+                label = f"{count} hosts x {ranks}" + (f", {rtt:g} ms" if rtt else "")
+                rows.append((label, compare(contestants, options.rounds_hosts, forget)))
         finally:
             subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
     show("/bin/true over ssh", rows, names)
@@ -319,7 +326,7 @@ def main():
     )
     parser.add_argument("--horarun", required=True)
     parser.add_argument("--spawn-loop", required=True)
-    parser.add_argument("--other", metavar="HORARUN", help="of another build, for local and busy")
+    parser.add_argument("--other", metavar="HORARUN", help="of another build, for local, busy and hosts")
     parser.add_argument("--json", metavar="FILE")
 
     def numbers(text):
@@ -328,6 +335,9 @@ def main():
     parser.add_argument("--np", type=numbers, default=[1, 4, 16, 64, 128])
     parser.add_argument("--loops", type=numbers, default=[0, 1, 2, 4])
     parser.add_argument("--hosts", type=numbers, default=[1, 16])
+    parser.add_argument(
+        "--rtt", type=lambda text: [float(part) for part in text.split(",")], default=[0], metavar="MS,..."
+    )
     parser.add_argument("--ranks", type=numbers, default=[1, 4])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--rounds-hosts", type=int, default=7)
