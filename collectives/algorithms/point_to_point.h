@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives made of messages between ranks, over any PeerLinks. This code knows no sockets; its
-// tests run over memory.
+// Collectives made of messages between ranks, over any PeerLinks: which algorithm does an operation
+// of which size. The algorithms know no sockets; their tests run over memory.
 //
 // All results are bit-equal on all ranks: every element is reduced in one order, whichever rank
 // computes it. The functions block; an error names the peer.
@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/algorithms/messages.h"
 #include "collectives/backend.h"
-#include "collectives/kernels/kernels.h"
+#include "collectives/types.h"
 
 namespace hora::collectives {
 
@@ -31,8 +32,8 @@ class PointToPoint {
   PointToPoint(PeerLinks& links, std::vector<std::int32_t> ranks, int index, std::uint32_t tag_base,
                Options options);
 
-  int size() const { return static_cast<int>(ranks_.size()); }
-  int index() const { return index_; }
+  int size() const { return messages_.size(); }
+  int index() const { return messages_.index(); }
 
   // Reduces `count` elements in place.
   bool allreduce(void* data, std::int64_t count, hora_dtype dtype, hora_reduce_op op,
@@ -49,40 +50,11 @@ class PointToPoint {
   bool barrier(ErrorText& error);
 
   // Ends all transfers after an exception, so that nothing touches their memory any more.
-  void give_up() noexcept;
+  void give_up() noexcept { messages_.give_up(); }
 
  private:
-  struct Reduction {
-    hora_dtype dtype;
-    ReduceFunction function;
-    std::int64_t element_bytes;
-  };
-
-  bool reduce_doubling(char* data, std::int64_t count, const Reduction& reduction,
-                       ErrorText& error);
-  bool ring_reduce(char* data, const std::vector<std::int64_t>& offsets, const Reduction& reduction,
-                   ErrorText& error);
-  bool ring_gather(char* data, const std::vector<std::int64_t>& offsets, ErrorText& error);
-  bool exchange(int send_to, const void* send, std::int64_t send_bytes, int receive_from,
-                void* receive, std::int64_t receive_bytes, ErrorText& error);
-  bool send(int to, const void* data, std::int64_t bytes, ErrorText& error);
-  bool receive(int from, void* data, std::int64_t bytes, ErrorText& error);
-  bool wait(PeerLinks::Ticket ticket, const char* doing, int peer, ErrorText& error);
-  // Whether the last send could be posted; otherwise the next wait would report its failure for
-  // another peer.
-  bool sent(const std::vector<PeerLinks::Ticket>& sends, int peer, ErrorText& error);
-  char* scratch(std::int64_t bytes);
-
-  PeerLinks& links_;
-  std::vector<std::int32_t> ranks_;
-  int index_;
-  std::uint64_t tag_base_;
+  Messages messages_;
   Options options_;
-  // Numbers of the messages between this rank and each other one, by set index: sent to, received
-  // from.
-  std::vector<std::uint64_t> sent_;
-  std::vector<std::uint64_t> received_;
-  std::vector<char> scratch_;
 };
 
 }  // namespace hora::collectives

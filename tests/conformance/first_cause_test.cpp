@@ -40,7 +40,7 @@ std::atomic<std::size_t> refused_from{SIZE_MAX};
 std::atomic<std::atomic<int>*> refusing{nullptr};
 
 // Of this process: the thread that asks for so many bytes is refused one allocation, so many later.
-constexpr std::size_t kRingBuffers = 2'000'000;
+constexpr std::size_t kRingBuffers = 250'000;  // for two of three parts of the ring's 400,000 bytes
 std::atomic<int> refused_later{0};
 thread_local int until_refused = 0;
 
@@ -196,7 +196,7 @@ TEST_CASE("first cause: no memory in the middle of a ring of transfers") {
     const int rank = rank_of(communicator);
     fill(tensor, rank);
     Call(communicator, bare_request(HORA_BARRIER)).finish();
-    if (rank == kVictim) refused_later = 12;
+    if (rank == kVictim) refused_later = 24;
     Call call(communicator, reduce_request("work", tensor, tensor));
     const hora_status status = call.wait();
     if (status == HORA_OK) {
