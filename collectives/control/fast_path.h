@@ -8,6 +8,10 @@
 // numbers, each rank takes its operation to rank 0 instead. A decision is therefore the same on all
 // ranks.
 //
+// A larger reduction may take two turns, so that no rank reads all tensors whole: when all have
+// posted it, each rank reduces a share of it, and posts the same number in the next turn. From the
+// first decision on all ranks are bound to the second turn, so nothing else can be posted in it.
+//
 // Only the thread that drives the runtime uses this class. No function blocks.
 #pragma once
 
@@ -34,6 +38,11 @@ class FastPath {
   // The tensor of the rank at index `place` among those that share this memory. Valid from the
   // moment when all these ranks have posted until next().
   virtual const char* place_of(int place, std::size_t bytes) const = 0;
+  // Whether a reduction of so many bytes takes two turns: the same on all ranks.
+  virtual bool takes_two_turns(std::size_t /*bytes*/) const { return false; }
+  // This rank's place in the next turn, for its share. Only in a turn that is decided: by then no
+  // rank reads any more what this one posted in the turn before.
+  virtual char* next_own_place(std::size_t /*bytes*/) { return nullptr; }
 
   // Call this once per turn.
   virtual void post(std::uint64_t number) = 0;

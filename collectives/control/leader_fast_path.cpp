@@ -52,7 +52,7 @@ LeaderFastPath::LeaderFastPath(LeaderPlan plan, void* memory, std::function<void
       exchange_(plan_.steps, std::move(send)),
       told_(static_cast<std::size_t>(size_), 0) {
   // Place 0, the leader, is the collector: the other ranks wait for Release, not for the board.
-  board_.attach(memory, plan_.place, static_cast<int>(plan_.here().size()), ring_, 0);
+  board_.attach(memory, plan_.place, static_cast<int>(plan_.here().size()), false, ring_, 0);
 }
 
 bool LeaderFastPath::decided() {

@@ -54,7 +54,7 @@ RingChannel::RingChannel(std::unique_ptr<ControlChannel> links, Segment segment,
   void* const base = segment_.data();
   doorbells_ = layout.doorbell(base, 0);
   own_ = doorbells_ + rank;
-  fast_path_.attach(layout.fast_path(base), rank, size,
+  fast_path_.attach(layout.fast_path(base), rank, size, spin,
                     [this](int other) { call(doorbells_[other]); });
   // A star: rank 0 has a peer for every rank, each other rank only rank 0.
   for (int other = 0; other < size; ++other) {

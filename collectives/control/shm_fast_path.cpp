@@ -16,6 +16,9 @@ struct alignas(128) ShmFastPath::Line {
   std::atomic<std::uint64_t>
       called;                       // the latest turn in which another rank asked this one to post
   std::atomic<std::uint32_t> bell;  // which posts have to wake this rank
+  // Rank 0's: how much of a tensor each rank has at least in an operation of two turns. Written
+  // before its first post, read when that is decided.
+  std::atomic<std::uint32_t> worth_sharing;
 };
 
 // What a rank posts. Two slots, for even and odd turns, are enough: a rank posts again only when
@@ -38,7 +41,11 @@ constexpr std::size_t kMostRoom = 128 * 1024;
 // How much of the next tensor's place next() prefetches.
 constexpr std::size_t kMostAhead = 2048;
 // The budget for the places of all ranks: the more ranks, the less room for each.
-constexpr std::size_t kRoomOfAll = 512 * 1024;
+constexpr std::size_t kRoomOfAll = 2 * 1024 * 1024;
+// Shares of so many bytes spare as much time as the second turn takes: with a core for each rank,
+// and where the ranks have to take turns on their cores.
+constexpr std::uint32_t kWorthSharing = 512;
+constexpr std::uint32_t kWorthSharingCores = 4096;
 
 // Requests exclusive ownership of a cache line without waiting for it. GCC emits prefetchw for
 // __builtin_prefetch only when the target has it enabled, so x86-64 names the instruction.
@@ -61,14 +68,18 @@ std::size_t ShmFastPath::memory_bytes(int size) {
   return static_cast<std::size_t>(size) * (sizeof(Line) + 2 * (sizeof(Slot) + room(size)));
 }
 
-void ShmFastPath::attach(void* memory, int rank, int size, std::function<void(int)> ring,
-                         int collector) {
+void ShmFastPath::attach(void* memory, int rank, int size, bool cores,
+                         std::function<void(int)> ring, int collector) {
   memory_ = static_cast<char*>(memory);
   rank_ = rank;
   size_ = size;
   collector_ = collector;
   room_ = room(size);
   ring_ = std::move(ring);
+  if (rank == 0) {
+    line(0).worth_sharing.store(cores ? kWorthSharing : kWorthSharingCores,
+                                std::memory_order_relaxed);
+  }
 }
 
 ShmFastPath::Line& ShmFastPath::line(int rank) const {
@@ -83,11 +94,19 @@ ShmFastPath::Slot& ShmFastPath::slot(int rank, std::uint64_t turn) const {
 
 char* ShmFastPath::own_place(std::size_t bytes) {
   last_bytes_ = bytes <= sizeof(Slot::small) ? 0 : bytes;
-  return place(rank_, bytes);
+  return place(rank_, turn_, bytes);
 }
 
-char* ShmFastPath::place(int rank, std::size_t bytes) const {
-  Slot& its = slot(rank, turn_);
+bool ShmFastPath::takes_two_turns(std::size_t bytes) const {
+  // Two ranks read as much of each other in one turn.
+  if (size_ <= 2) return false;
+  // Not what this rank sees: ranks that are bound to cores may see their host in different ways.
+  const std::uint32_t share = line(0).worth_sharing.load(std::memory_order_relaxed);
+  return share > 0 && bytes >= std::size_t{share} * static_cast<std::size_t>(size_);
+}
+
+char* ShmFastPath::place(int rank, std::uint64_t turn, std::size_t bytes) const {
+  Slot& its = slot(rank, turn);
   return bytes <= sizeof its.small ? its.small : reinterpret_cast<char*>(&its + 1);
 }
 

@@ -20,13 +20,18 @@ class ShmFastPath final : public FastPath {
 
   // `memory` must outlive this object. `ring` wakes a rank that sleeps. `collector` is the only
   // rank that acts when all have posted, and is rung each time; -1: every rank acts, and is rung if
-  // it rests.
-  void attach(void* memory, int rank, int size, std::function<void(int)> ring, int collector = -1);
+  // it rests. `cores`: the host has a core for each rank, as this one sees it.
+  void attach(void* memory, int rank, int size, bool cores, std::function<void(int)> ring,
+              int collector = -1);
 
   int size() const override { return size_; }
   std::size_t room() const override { return room_; }
   char* own_place(std::size_t bytes) override;
-  const char* place_of(int rank, std::size_t bytes) const override { return place(rank, bytes); }
+  const char* place_of(int rank, std::size_t bytes) const override {
+    return place(rank, turn_, bytes);
+  }
+  bool takes_two_turns(std::size_t bytes) const override;
+  char* next_own_place(std::size_t bytes) override { return place(rank_, turn_ + 1, bytes); }
 
   void post(std::uint64_t number) override;
   bool posted() const override { return posted_; }
@@ -58,7 +63,7 @@ class ShmFastPath final : public FastPath {
 
   Line& line(int rank) const;
   Slot& slot(int rank, std::uint64_t turn) const;
-  char* place(int rank, std::size_t bytes) const;
+  char* place(int rank, std::uint64_t turn, std::size_t bytes) const;
   void tell_bells();
 
   char* memory_ = nullptr;

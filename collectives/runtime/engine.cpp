@@ -165,8 +165,11 @@ void Engine::progress_inline(const Operation& operation) {
   const auto on_fast_path = [&] { return fast_path_.operation() == &operation; };
   if (ended() || !take_submissions() || !on_fast_path()) return;
   fast_path_.poll();
-  if (!on_fast_path()) return;
-  if (mailbox_.channel().waiters()->watch()) fast_path_.poll();
+  // For each of the turns that it may take.
+  for (int turn = 0; turn < 2 && on_fast_path(); ++turn) {
+    if (!mailbox_.channel().waiters()->watch()) return;
+    fast_path_.poll();
+  }
 }
 
 AtOnce Engine::run_at_once(const OperationPtr& operation) noexcept {

@@ -144,11 +144,14 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   const auto now = coarse_now();
   operation.start_again(now);
   operation.asked_as = number;
-  for (int looks = 0; looks < kQuickLooks && !fast_path.decided(); ++looks) {
+  bool came = came_at_once(waiters, number);
+  if (came && takes_two_turns(fast_path, operation)) {
+    go_to_second_turn(fast_path, operation);
+    came = came_at_once(waiters, number);
   }
-  if ((fast_path.decided() || (waiters.watch() && fast_path.decided())) &&
-      fast_path.common() == number) {
-    unpack_fast_path(fast_path, operation, {}, links_.world.settings.rank);
+  gathered_.clear();
+  if (came) {
+    unpack(fast_path, operation);
     fast_path.next();
     next_pause_ = 1;
     runs_.fetch_add(1, std::memory_order_relaxed);
@@ -164,11 +167,39 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   // It takes longer: from here on it is as any other.
   links_.observer.taken(operation.request, now);
   if (coordinates()) links_.observer.arrived(0, operation.request);
-  gathered_.clear();
   call_at_ = now + kFastPathPatience;
   warned_ = false;
   operation_ = prepared;
   return AtOnce::kUnderWay;
+}
+
+// Whether the turn in which this rank has posted that number is decided so within moments.
+bool FastPathDriver::came_at_once(Waiters& waiters, std::uint64_t number) {
+  FastPath& fast_path = *this->fast_path();
+  for (int looks = 0; looks < kQuickLooks && !fast_path.decided(); ++looks) {
+  }
+  return (fast_path.decided() || (waiters.watch() && fast_path.decided())) &&
+         fast_path.common() == number;
+}
+
+// All have posted the operation, so every rank does this now, whatever else it is asked for: no
+// rank can leave the others alone with their shares, unless the world ends.
+void FastPathDriver::go_to_second_turn(FastPath& fast_path, const Operation& operation) {
+  const std::uint64_t number = fast_path.common();
+  reduce_share(fast_path, operation, links_.world.settings.rank);
+  fast_path.next();
+  fast_path.post(number);
+  second_turn_ = true;
+}
+
+// The result, in the last turn of the operation.
+void FastPathDriver::unpack(FastPath& fast_path, Operation& operation) {
+  const int rank = links_.world.settings.rank;
+  if (std::exchange(second_turn_, false)) {
+    unpack_shares(fast_path, operation, rank);
+  } else {
+    unpack_fast_path(fast_path, operation, gathered_, rank);
+  }
 }
 
 // A join says that all before it has been asked for, and what is on the fast path may have to be
@@ -215,9 +246,14 @@ bool FastPathDriver::poll_turns() {
     }
     if (leaders != nullptr && !go_on_between_hosts(*leaders)) return true;
     if (!fast_path->decided()) return worked;
+    const bool common = fast_path->common() != FastPath::kNothing;
+    if (common && !second_turn_ && takes_two_turns(*fast_path, *operation_)) {
+      go_to_second_turn(*fast_path, *operation_);
+      continue;
+    }
     OperationPtr operation = std::exchange(operation_, nullptr);
     load_.reset();
-    if (fast_path->common() != FastPath::kNothing) {
+    if (common) {
       run(*fast_path, world, *operation);
       fast_path->next();
       // A success: the program repeats its operations, so the path pays.
@@ -388,7 +424,7 @@ void FastPathDriver::run(FastPath& fast_path, const ProcessSet& world, Operation
     activities->begin(
         activity_name(rows_.backend(request), static_cast<hora_operation>(request.action)).c_str());
   }
-  unpack_fast_path(fast_path, operation, gathered_, links_.world.settings.rank);
+  unpack(fast_path, operation);
   if (activities != nullptr) activities->end();
   links_.observer.step_ends(place, true, now);
   links_.stalls.goes_on();

@@ -87,13 +87,17 @@ class FastPathDriver {
   void tell_posted(LeaderFastPath& fast_path);
   void call_for(LeaderFastPath& fast_path, int rank, std::uint64_t turn);
   void look_for_stopped_ranks(const FastPath& fast_path, Clock::time_point now);
+  void go_to_second_turn(FastPath& fast_path, const Operation& operation);
+  bool came_at_once(Waiters& waiters, std::uint64_t number);
+  void unpack(FastPath& fast_path, Operation& operation);
   void run(FastPath& fast_path, const ProcessSet& world, Operation& operation);
 
   Links links_;
   FastPathTable rows_;
   OperationPtr operation_;
-  bool join_waits_ = false;              // ProcessSet::joining of the world is not asked for yet
-  std::vector<std::int64_t> gathered_;   // of an allgather: the rows of each rank
+  bool join_waits_ = false;             // ProcessSet::joining of the world is not asked for yet
+  std::vector<std::int64_t> gathered_;  // of an allgather: the rows of each rank
+  bool second_turn_ = false;            // all have posted what is in there, and reduce their shares
   std::optional<FastPathPayload> load_;  // of a leader among hosts
   bool open_ = false;                    // all is set up; the fast path may have news
   std::uint64_t told_ = 0;               // the latest turn in which rank 0 was told what is here

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "collectives/kernels/kernels.h"
+#include "collectives/memory/share.h"
 
 namespace hora::collectives {
 
@@ -52,6 +53,19 @@ void for_each_piece(const Operation& operation, const Function& function) {
     function(piece, before);
     before += static_cast<std::size_t>(piece.count) * width_of(operation);
   }
+}
+
+// Part of a tensor, in bytes.
+struct Span {
+  std::size_t begin;
+  std::size_t bytes;
+};
+
+Span share_in_bytes(const Operation& operation, int rank, int size) {
+  const auto width = static_cast<std::int64_t>(width_of(operation));
+  const Share its = share_of(rank, size, 0, operation.count, width);
+  return {static_cast<std::size_t>(its.begin * width),
+          static_cast<std::size_t>((its.end - its.begin) * width)};
 }
 
 constexpr hora_operation kOperations[] = {HORA_ALLREDUCE, HORA_BROADCAST, HORA_ALLGATHER,
@@ -135,6 +149,41 @@ void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
   });
 }
 
+bool takes_two_turns(const FastPath& fast_path, const Operation& operation) {
+  return operation.request.action == Action::kAllreduce &&
+         fast_path.takes_two_turns(bytes_of(operation));
+}
+
+void reduce_share(FastPath& fast_path, const Operation& operation, int rank) {
+  const Request& request = operation.request;
+  const std::size_t bytes = bytes_of(operation);
+  const Span own = share_in_bytes(operation, rank, fast_path.size());
+  if (own.bytes == 0) return;
+  reduce_ranks(
+      fast_path.next_own_place(own.bytes),
+      [&](int of) { return fast_path.place_of(of, bytes) + own.begin; }, fast_path.size(),
+      static_cast<std::int64_t>(own.bytes / width_of(operation)), request.dtype, kernel_op(request),
+      request.postscale, divisor_of(request, fast_path.size()));
+}
+
+void unpack_shares(const FastPath& fast_path, const Operation& operation, int rank) {
+  const int size = fast_path.size();
+  // Each begins with its own share, so that not all read the same lines at the same time.
+  for (int step = 0; step < size; ++step) {
+    const int of = (rank + step) % size;
+    const Span its = share_in_bytes(operation, of, size);
+    const char* const place = fast_path.place_of(of, its.bytes);
+    for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
+      const std::size_t end = before + static_cast<std::size_t>(piece.count) * width_of(operation);
+      const std::size_t from = std::max(before, its.begin);
+      const std::size_t to = std::min(end, its.begin + its.bytes);
+      if (from >= to) return;
+      std::memcpy(static_cast<char*>(piece.output) + (from - before), place + (from - its.begin),
+                  to - from);
+    });
+  }
+}
+
 void unpack_fast_path(FastPath& fast_path, Operation& operation,
                       const std::vector<std::int64_t>& rows, int rank) {
   const Request& request = operation.request;
@@ -165,7 +214,7 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
       if (its > 0) std::memcpy(piece.output, leaders->result() + before, its);
     });
   } else {
-    // Every rank reduces everything by itself: no second synchronisation is needed.
+    // Every rank reduces everything by itself: a second turn would take longer.
     for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
       reduce_ranks(
           piece.output, [&](int of) { return source(of) + before; }, fast_path.size(), piece.count,

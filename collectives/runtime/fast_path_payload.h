@@ -37,8 +37,15 @@ class FastPathTable {
 
 // To where the others find it; before it is posted.
 void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank);
-// The result, from what all ranks have posted. `rows`: of an allgather, by rank; then
-// operation.result has room for all.
+// Whether it takes two turns: the same on all ranks that have posted it.
+bool takes_two_turns(const FastPath& fast_path, const Operation& operation);
+// In the first of them, once it is decided: reduces this rank's share to where the others find it
+// in the second.
+void reduce_share(FastPath& fast_path, const Operation& operation, int rank);
+// In the second, once it is decided: the result, from the shares of all ranks.
+void unpack_shares(const FastPath& fast_path, const Operation& operation, int rank);
+// Of an operation of one turn: the result, from what all ranks have posted. `rows`: of an
+// allgather, by rank; then operation.result has room for all.
 void unpack_fast_path(FastPath& fast_path, Operation& operation,
                       const std::vector<std::int64_t>& rows, int rank);
 

@@ -182,19 +182,24 @@ TEST_CASE("fast path: repeated small operations need no word from rank 0") {
                 reduce(communicator, "empty", 0, i);
                 if (i % 10 == 0) reduce(communicator, "large", 40'000, i);  // does not fit
                 reduce(communicator, "float", 500, i, HORA_FLOAT32);
-                Tensor scaled(HORA_FLOAT32, {20});
+                // In two turns, where three and more ranks share a host.
+                reduce(communicator, "two turns", 6001, i);
+                reduce(communicator, "uneven", 21001, i, HORA_UINT8);
+                const std::int64_t rows = i % 2 == 0 ? 20 : 6000;
+                Tensor scaled(HORA_FLOAT32, {rows});
                 fill(scaled, rank_of(communicator), i);
-                Tensor out(HORA_FLOAT32, {20});
-                hora_request request = reduce_request("scaled", scaled, out, HORA_AVERAGE);
+                Tensor out(HORA_FLOAT32, {rows});
+                const char* const name = rows == 20 ? "scaled" : "scaled in two turns";
+                hora_request request = reduce_request(name, scaled, out, HORA_AVERAGE);
                 request.prescale = 2;
                 request.postscale = 8;
                 Call(communicator, request).finish();
-                for (std::int64_t k = 0; k < 20; ++k) {
+                for (std::int64_t k = 0; k < rows; ++k) {
                   const double sum =
                       reduced(HORA_FLOAT32, HORA_SUM, all_ranks(size_of(communicator)), i + k);
                   const auto expected = static_cast<float>(16 * sum / size_of(communicator));
                   check(std::abs(out.get(k) - expected) < 1e-3,
-                        difference("scaled", k, out.get(k), expected));
+                        difference(name, k, out.get(k), expected));
                 }
                 Tensor told(HORA_INT64, {3});
                 fill(told, rank_of(communicator), i);
@@ -207,7 +212,7 @@ TEST_CASE("fast path: repeated small operations need no word from rank 0") {
                 gather(communicator, "rows", i);
                 Call(communicator, bare_request(HORA_BARRIER)).finish();
               }
-              // Of 350, those that fit and were not the first of their name: but for the few that a
+              // Of 450, those that fit and were not the first of their name: but for the few that a
               // rank sent to rank 0 because another was late.
               check(runs_of(communicator) > 100,
                     std::to_string(runs_of(communicator)) + " by the fast path");
@@ -351,23 +356,27 @@ TEST_CASE("fast path: threads that take turns, in any order, with everything els
 
 TEST_CASE("fast path: the same bits as by rank 0") {
   // Numbers whose sum depends on the order in which they are added.
-  const auto input_of = [](int rank, int seed) {
+  const auto input_of = [](int rank, int seed, std::size_t count) {
     std::mt19937 random(static_cast<unsigned>(100 * rank + seed));
     std::uniform_real_distribution<float> exponent(-20, 20);
-    std::vector<float> values(97);
+    std::vector<float> values(count);
     for (float& value : values) value = std::exp2(exponent(random)) - 1.0F;
     return values;
   };
   WorldOptions options;
-  options.hosts = GENERATE(Hosts{"a", "b", "c"}, Hosts{"a", "a", "a", "b", "b", "c"});
+  options.hosts =
+      GENERATE(Hosts{"a", "a", "a"}, Hosts{"a", "b", "c"}, Hosts{"a", "a", "a", "b", "b", "c"});
   options.size = static_cast<int>(options.hosts.size());
+  // On one host the larger one takes two turns.
+  const std::int64_t count = GENERATE(97, 3333);
   std::vector<std::vector<float>> found[2];
   for (const int way : {0, 1}) {
     options.cache_capacity = way == 0 ? 0 : 1024;
     run_all(options, [&](Communicator& communicator) {
       for (int i = 0; i < 12; ++i) {
-        const std::vector<float> values = input_of(rank_of(communicator), i);
-        Tensor tensor(HORA_FLOAT32, {97});
+        const std::vector<float> values =
+            input_of(rank_of(communicator), i, static_cast<std::size_t>(count));
+        Tensor tensor(HORA_FLOAT32, {count});
         std::memcpy(tensor.data(), values.data(), values.size() * sizeof(float));
         hora_request request = reduce_request("x", tensor, tensor, HORA_AVERAGE);
         request.prescale = 3;
@@ -381,6 +390,7 @@ TEST_CASE("fast path: the same bits as by rank 0") {
   }
   REQUIRE(found[0].size() == found[1].size());
   for (std::size_t i = 0; i < found[0].size(); ++i) {
-    CHECK(std::memcmp(found[0][i].data(), found[1][i].data(), 97 * sizeof(float)) == 0);
+    CHECK(std::memcmp(found[0][i].data(), found[1][i].data(), found[0][i].size() * sizeof(float)) ==
+          0);
   }
 }

@@ -8,21 +8,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/memory/share.h"
+
 namespace hora::collectives::shm {
 
 namespace {
 
 constexpr std::int64_t kBlockBytes = 16 * 1024;  // one step of work, which stays in the L1 cache
-constexpr std::int64_t kLineBytes = 64;
 
 }  // namespace
-
-Share share_of(int rank, int size, std::int64_t begin, std::int64_t left, std::int64_t width) {
-  // Shares end at cache lines, so that two ranks never write to the same line.
-  const std::int64_t unit = kLineBytes / std::min<std::int64_t>(width, kLineBytes);
-  const std::int64_t share = round_up((left + size - 1) / size, unit);
-  return {begin + std::min(left, share * rank), begin + std::min(left, share * (rank + 1))};
-}
 
 Reductions::Reductions(Rings& rings)
     : rings_(rings), scratch_(static_cast<std::size_t>(kBlockBytes)) {}

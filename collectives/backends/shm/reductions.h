@@ -33,12 +33,4 @@ class Reductions {
   std::vector<char> scratch_;
 };
 
-// The elements of [begin, begin + left) that each of `size` ranks reduces: equal shares, so that
-// every rank has work, in whole cache lines.
-struct Share {
-  std::int64_t begin;
-  std::int64_t end;
-};
-Share share_of(int rank, int size, std::int64_t begin, std::int64_t left, std::int64_t width);
-
 }  // namespace hora::collectives::shm

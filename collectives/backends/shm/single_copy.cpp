@@ -15,8 +15,8 @@
 #include <string>
 
 #include "collectives/backends/shm/read_access.h"
-#include "collectives/backends/shm/reductions.h"
 #include "collectives/memory/futex.h"
+#include "collectives/memory/share.h"
 
 namespace hora::collectives::shm {
 

@@ -15,13 +15,13 @@ namespace {
 
 // The paths of all ranks over one memory, and who was rung.
 struct FastPaths {
-  explicit FastPaths(int size)
+  explicit FastPaths(int size, bool cores = true)
       : memory(static_cast<char*>(std::aligned_alloc(128, rounded(size))), &std::free),
         rung(static_cast<std::size_t>(size)) {
     std::memset(memory.get(), 0, rounded(size));
     for (int rank = 0; rank < size; ++rank) {
       all.push_back(std::make_unique<ShmFastPath>());
-      all.back()->attach(memory.get(), rank, size,
+      all.back()->attach(memory.get(), rank, size, cores,
                          [this](int other) { rung[static_cast<std::size_t>(other)].fetch_add(1); });
       all.back()->set_attentive(true);
     }
@@ -140,6 +140,99 @@ TEST_CASE("fast path: tensors of every size arrive whole, turn after turn") {
           const char* place = fast_path.place_of(from, bytes);
           for (std::size_t i = 0; i < bytes; ++i) {
             if (place[i] != static_cast<char>(turn + from)) ++wrong;
+          }
+        }
+        fast_path.next();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("fast path: a reduction takes two turns where shares are worth it") {
+  FastPaths two(2);
+  CHECK_FALSE(two[0].takes_two_turns(two[0].room()));
+  for (const bool cores : {false, true}) {
+    FastPaths fast_paths(3, cores);
+    CHECK_FALSE(fast_paths[0].takes_two_turns(64));
+    for (int rank = 0; rank < 3; ++rank) {
+      CHECK(fast_paths[rank].takes_two_turns(16 * 1024));
+      CHECK(fast_paths[rank].takes_two_turns(4 * 1024) == cores);
+    }
+  }
+}
+
+TEST_CASE("fast path: all ranks see as many cores as rank 0") {
+  FastPaths fast_paths(3);
+  ShmFastPath bound;
+  bound.attach(fast_paths.memory.get(), 2, 3, false, {});
+  CHECK(bound.takes_two_turns(4 * 1024));
+}
+
+TEST_CASE("fast path: the share of the next turn leaves what all have posted alone") {
+  FastPaths fast_paths(2);
+  constexpr std::size_t kBytes = 4096;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::memset(fast_paths[rank].own_place(kBytes), 'a' + rank, kBytes);
+    fast_paths[rank].post(7);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    std::memset(fast_paths[rank].next_own_place(kBytes), 'A' + rank, kBytes);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(fast_paths[rank].place_of(1, kBytes)[kBytes - 1] == 'b');
+    fast_paths[rank].next();
+    CHECK_FALSE(fast_paths[rank].decided());
+    fast_paths[rank].post(7);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(fast_paths[rank].decided());
+    CHECK(fast_paths[rank].place_of(0, kBytes)[0] == 'A');
+    CHECK(fast_paths[rank].place_of(1, kBytes)[kBytes - 1] == 'B');
+  }
+}
+
+TEST_CASE("fast path: shares of one and two turns in a row arrive whole") {
+  constexpr int kSize = 3;
+  constexpr int kOperations = 2000;
+  FastPaths fast_paths(kSize);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kSize; ++rank) {
+    threads.emplace_back([&, rank] {
+      ShmFastPath& fast_path = fast_paths[rank];
+      std::mt19937 random(5);  // the same sizes everywhere
+      const auto meet = [&](std::uint64_t number) {
+        fast_path.post(number);
+        while (!fast_path.decided()) std::this_thread::yield();
+        if (fast_path.common() != number) ++wrong;
+      };
+      for (int at = 0; at < kOperations; ++at) {
+        const std::size_t share = random() % 2 == 0 ? random() % 64 : random() % 3000;
+        const std::size_t bytes = kSize * share;
+        const auto number = static_cast<std::uint64_t>(at) + 1;
+        std::memset(fast_path.own_place(bytes), at + rank, bytes);
+        meet(number);
+        if (random() % 3 != 0) {
+          // The sum of what all have posted.
+          char* const own = fast_path.next_own_place(share);
+          for (std::size_t i = 0; i < share; ++i) {
+            int sum = 0;
+            for (int from = 0; from < kSize; ++from) {
+              sum += fast_path.place_of(from, bytes)[static_cast<std::size_t>(rank) * share + i];
+            }
+            own[i] = static_cast<char>(sum);
+          }
+          fast_path.next();
+          meet(number);
+          int sum = 0;
+          for (int from = 0; from < kSize; ++from) sum += static_cast<char>(at + from);
+          for (int from = 0; from < kSize; ++from) {
+            const char* const place = fast_path.place_of(from, share);
+            for (std::size_t i = 0; i < share; ++i) {
+              if (place[i] != static_cast<char>(sum)) ++wrong;
+            }
           }
         }
         fast_path.next();

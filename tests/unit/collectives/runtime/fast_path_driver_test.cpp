@@ -43,14 +43,18 @@ class PlayedFastPath final : public FastPath {
   bool attentive = false;
   bool listening = false;
   int turns = 0;
-  std::array<std::array<char, 64>, 2> places{};
+  std::size_t two_turns_from = 1000;
+  std::array<std::array<char, 256>, 2> places{};
+  std::array<char, 256> share{};  // of this rank, in its second turn
 
   int size() const override { return 2; }
-  std::size_t room() const override { return 64; }
+  std::size_t room() const override { return 256; }
   char* own_place(std::size_t) override { return places[1].data(); }
   const char* place_of(int place, std::size_t) const override {
     return places[static_cast<std::size_t>(place)].data();
   }
+  bool takes_two_turns(std::size_t bytes) const override { return bytes >= two_turns_from; }
+  char* next_own_place(std::size_t) override { return share.data(); }
   void post(std::uint64_t number) override {
     mine = number;
     posted_ = true;
@@ -60,6 +64,7 @@ class PlayedFastPath final : public FastPath {
   bool has_posted(int rank) const override { return rank == 1 ? posted_ : others_posted; }
   std::uint64_t common() const override { return mine == theirs ? mine : kNothing; }
   void next() override {
+    std::swap(places[1], share);
     posted_ = others_posted = waited_for = false;
     ++turns;
   }
@@ -127,6 +132,49 @@ struct Rank : test::BaseWithEnd {
     fast_path.others_posted = true;
     const float theirs = 41;
     std::memcpy(fast_path.places[0].data(), &theirs, sizeof theirs);
+  }
+};
+
+// With `wide`, an average that takes two turns.
+struct Wide : Rank {
+  static constexpr int kCount = 40;
+  Request request = allreduce("wide");
+  std::vector<float> values = std::vector<float>(kCount, 3);
+  std::vector<float> results = std::vector<float>(kCount);
+
+  Wide() {
+    request.shape = {kCount};
+    request.reduce_op = HORA_AVERAGE;
+    request.postscale = 4;
+    Response agreed;
+    agreed.agreed = request;
+    sets.world().cache.learn(agreed, &agreed.agreed);
+    number = sets.world().cache.find(request);
+    fast_path.two_turns_from = kCount * sizeof(float);
+  }
+  OperationPtr prepare(const Request& request) {
+    OperationPtr operation = Rank::prepare(request);
+    operation->input = values.data();
+    operation->output = results.data();
+    return operation;
+  }
+  void put(float value, int count) {
+    for (int i = 0; i < count; ++i) {
+      std::memcpy(fast_path.places[0].data() + static_cast<std::size_t>(i) * sizeof value, &value,
+                  sizeof value);
+    }
+    fast_path.theirs = number;
+    fast_path.others_posted = true;
+  }
+  void others_post_all() { put(5, kCount); }
+  // Rank 0's: 32 elements, which are whole cache lines. Its sum is another one, to tell them apart.
+  void others_post_share() { put(100, 32); }
+  void check_results() {
+    for (int i = 0; i < kCount; ++i) {
+      CAPTURE(i);
+      CHECK(results[static_cast<std::size_t>(i)] == (i < 32 ? 100 : 4 * (3 + 5) / 2));
+    }
+    std::fill(results.begin(), results.end(), 0.0F);
   }
 };
 
@@ -267,6 +315,104 @@ TEST_CASE("fast_path_driver: a rank that has nothing posts so when others wait")
   CHECK(rank.fast_path.mine == FastPath::kNothing);
   CHECK(rank.fast_path.turns == 1);
   CHECK(rank.channel->sent_to(0).empty());
+}
+
+TEST_CASE("fast_path_driver: what takes two turns is there when all have reduced their shares") {
+  Wide rank;
+  OneLook waiters;
+  rank.driver.poll();
+  OperationPtr wide = rank.prepare(rank.request);
+  SECTION("one tensor") {}
+  SECTION("several, across the ends of shares") {
+    for (const auto& [begin, count] : {std::pair(0, 5), {5, 0}, {5, 15}, {20, 20}}) {
+      wide->pieces.push_back({rank.values.data() + begin, rank.results.data() + begin, count, {}});
+    }
+  }
+  SECTION("at once") {
+    int turns = 0;
+    waiters.meanwhile = [&] { ++turns == 1 ? rank.others_post_all() : rank.others_post_share(); };
+    REQUIRE(rank.driver.run_at_once(wide, waiters) == AtOnce::kDone);
+    CHECK(turns == 2);
+    rank.check_results();
+    CHECK(rank.driver.runs() == 1);
+    return;
+  }
+  REQUIRE(rank.take(wide));
+  rank.queue.keep_in_flight(*wide);
+  rank.others_post_all();
+  CHECK(rank.driver.poll());
+  CHECK_FALSE(wide->done());
+  CHECK(rank.driver.operation() == wide.get());
+  CHECK(rank.fast_path.posted());
+  CHECK(rank.fast_path.mine == rank.number);
+  CHECK(rank.driver.runs() == 0);
+  CHECK_FALSE(rank.driver.poll());
+  rank.others_post_share();
+  CHECK(rank.driver.poll());
+  REQUIRE(wide->done());
+  rank.check_results();
+  CHECK(rank.driver.runs() == 1);
+  CHECK(rank.fast_path.turns == 2);
+  CHECK(rank.channel->sent_to(0).empty());
+}
+
+TEST_CASE("fast_path_driver: between its two turns an operation is as any other in flight") {
+  Wide rank;
+  OneLook waiters;
+  rank.driver.poll();
+  const OperationPtr wide = rank.prepare(rank.request);
+  waiters.meanwhile = [&] {
+    if (!rank.fast_path.others_posted && rank.fast_path.turns == 0) rank.others_post_all();
+  };
+  REQUIRE(rank.driver.run_at_once(wide, waiters) == AtOnce::kUnderWay);
+  rank.queue.keep_in_flight(*wide);
+  CHECK(rank.driver.operation() == wide.get());
+  CHECK(rank.driver.due() < Deadline::max());
+  CHECK_FALSE(rank.take(rank.submit(allreduce("x"))));
+  SECTION("the share of the other rank comes") {
+    rank.others_post_share();
+    CHECK(rank.driver.poll());
+    rank.check_results();
+    // And again, from the first turn on.
+    rank.fast_path.turns = 0;
+    REQUIRE(rank.driver.run_at_once(wide, waiters) == AtOnce::kUnderWay);
+    rank.queue.keep_in_flight(*wide);
+    rank.others_post_share();
+    CHECK(rank.driver.poll());
+    rank.check_results();
+  }
+  SECTION("the world ends") {
+    rank.shutdown.end_world("over");
+    CHECK_FALSE(rank.driver.poll());
+    CHECK(rank.driver.take_back().get() == wide.get());
+    CHECK_FALSE(wide->done());
+  }
+  SECTION("a join waits for its end") {
+    Request join;
+    join.action = Action::kJoin;
+    join.name = "join";
+    std::vector<OperationPtr> submitted{rank.submit(join)};
+    rank.driver.hold_join_back(submitted);
+    CHECK(submitted.empty());
+    CHECK_FALSE(rank.driver.poll());
+    CHECK(rank.channel->sent_to(0).empty());
+    rank.others_post_share();
+    CHECK(rank.driver.poll());
+    CHECK(wide->done());
+    CHECK(rank.channel->sent_to(0).size() == 1);
+  }
+}
+
+TEST_CASE("fast_path_driver: ranks that disagree in the first turn do not reduce shares") {
+  Wide rank;
+  const OperationPtr wide = rank.submit(rank.request);
+  REQUIRE(rank.take(wide));
+  rank.others_post(rank.number + 1);
+  rank.driver.poll();
+  CHECK_FALSE(wide->done());
+  CHECK(rank.fast_path.turns == 1);
+  CHECK(rank.driver.operation() == nullptr);
+  CHECK(rank.channel->sent_to(0).size() == 1);
 }
 
 TEST_CASE("fast_path_driver: messages of leaders make no sense within a host") {
