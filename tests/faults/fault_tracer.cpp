@@ -176,7 +176,7 @@ class Tracer {
   }
 
   void write_log(const char* path, int code) const {
-    FILE* log = fopen(path, "w");
+    FILE* log = fopen(path, "we");
     if (log == nullptr) give_up(path);
     fprintf(log, "exit %d\n", code);
     if (!struck_.empty()) fprintf(log, "struck %s\n", struck_.c_str());

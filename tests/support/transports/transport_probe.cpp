@@ -160,7 +160,7 @@ std::string end_fields(const Stream& stream) {
 }
 
 long resident_kib() {
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  std::FILE* file = std::fopen("/proc/self/statm", "re");
   long pages = 0, resident = 0;
   if (file != nullptr) {
     if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) resident = 0;

@@ -191,7 +191,7 @@ TEMPLATE_TEST_CASE("ranks exchange values, and meet at a barrier", "", EVERY_STO
   CHECK(early == 0);
   std::vector<std::string> expected;
   for (int rank = 0; rank < kRanks; ++rank) expected.push_back("from " + std::to_string(rank));
-  for (auto& result : results) CHECK(must(std::move(result)) == expected);
+  for (const auto& result : results) CHECK(must(result) == expected);
 }
 
 TEMPLATE_TEST_CASE("a world of one meets itself", "", EVERY_STORE) {
@@ -267,7 +267,7 @@ TEST_CASE("a wait that knows its server is one request") {
   server.await([](KvService& service) { return service.parked_count() == 1; }, "the wait");
   server.with_service([](KvService& service) { (void)service.set("root", "k", "v"); });
   waiter.join();
-  CHECK(must(std::move(value)) == "v");
+  CHECK(must(value) == "v");
   CHECK(store.requests_sent() == 2);
 }
 
@@ -283,7 +283,7 @@ TEST_CASE("a wait without a deadline is parked, one whose deadline is long past 
   server.await([](KvService& service) { return service.parked_count() == 1; }, "the wait");
   server.with_service([](KvService& service) { (void)service.set("root", "k", "v"); });
   waiter.join();
-  CHECK(must(std::move(value)) == "v");
+  CHECK(must(value) == "v");
 }
 
 TEST_CASE("keys are where Horovod's workers look for them") {
@@ -342,7 +342,7 @@ TEST_CASE("a server that parks no more is asked again and again") {
                "a few questions");
   server.with_service([](KvService& service) { (void)service.set("root", "k", "v"); });
   waiter.join();
-  CHECK(must(std::move(value)) == "v");
+  CHECK(must(value) == "v");
 }
 
 TEST_CASE("a connection that the server closed while it idled is made anew") {

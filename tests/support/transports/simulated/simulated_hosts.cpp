@@ -102,7 +102,7 @@ class World {
 pid_t start(char** argv, int channel) {
   const pid_t child = ::fork();
   if (child != 0) return child;
-  const int inherited = ::dup(channel);
+  const int inherited = ::dup(channel);  // NOLINT(android-cloexec-dup)
   ::setenv(kHandOverVariable, std::to_string(inherited).c_str(), 1);
   ::execvp(argv[0], argv);
   std::perror(argv[0]);

@@ -70,7 +70,7 @@ TEST_CASE("agent options: what is cleaned") {
 }
 
 TEST_CASE("agent options: what is not understood is named") {
-  const auto problem = [](std::vector<const char*> words) {
+  const auto problem = [](const std::vector<const char*>& words) {
     const auto options = parse_agent_options(words);
     REQUIRE_FALSE(options);
     return options.error().message;

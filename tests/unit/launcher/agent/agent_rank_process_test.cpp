@@ -248,7 +248,7 @@ TEST_CASE("a binary of another machine, a missing interpreter") {
     stage = SpawnStage::kExecute;
     write_file(directory / "x", std::string("\x7f"
                                             "ELF\0\0\0\0garbage",
-                                            16));
+                                            15));
   }
   SECTION("interpreter") {
     write_file(directory / "x", "#! /no/such/interpreter -x\n");
@@ -290,7 +290,7 @@ TEST_CASE("a binary of another machine, a missing interpreter") {
 
 TEST_CASE("a rank has three descriptors, default signals, and a session of its own") {
   // The launcher's side is untidy on purpose.
-  const hora::os::Fd leaked(::open("/dev/null", O_RDONLY));
+  const hora::os::Fd leaked(::open("/dev/null", O_RDONLY));  // NOLINT(android-cloexec-open)
   ::signal(SIGHUP, SIG_IGN);
   ::signal(SIGUSR1, SIG_IGN);
   sigset_t blocked;

@@ -2,6 +2,7 @@
 // Two ranks in one session. What they start is theirs, wherever it has gone.
 #include "launcher/agent/rank_processes.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -31,7 +32,7 @@ class Family {
   Family() {
     REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     int ends[2];
-    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     said_ = os::Fd(ends[0]);
     say_ = os::Fd(ends[1]);
   }
@@ -70,7 +71,7 @@ class Family {
     environment.push_back(nullptr);
     const char* argv[] = {"/bin/sh", "-c", "printf x; read -r end", nullptr};
     int held[2];
-    (void)!::pipe(held);
+    (void)!::pipe(held);  // NOLINT(android-cloexec-pipe): the shell keeps the end that it waits for
     ::dup2(held[0], 0);
     ::dup2(say_.get(), 1);
     ::execve(argv[0], const_cast<char**>(argv), const_cast<char**>(environment.data()));

@@ -230,7 +230,7 @@ TEST_CASE("known problems are found, with their sources") {
   expect("K_torch-2.2-old-nccl", Severity::kError, [](HostExamination& h) {
     h.software["python"]["packages"]["nvidia-nccl-cu12"] = "2.18.1";
   });
-  const auto copies = [](std::vector<std::string> versions) {
+  const auto copies = [](const std::vector<std::string>& versions) {
     Json list = Json::array();
     for (const std::string& version : versions)
       list.push_back({{"path", "/x"}, {"version", version}});

@@ -15,17 +15,17 @@ namespace {
 using Texts = std::map<std::string, std::string, std::less<>>;
 
 EngineInputs inputs(Texts variables, Texts files = {}, std::vector<std::string> programs = {}) {
-  return {[variables](std::string_view name) -> std::optional<std::string> {
+  return {[variables = std::move(variables)](std::string_view name) -> std::optional<std::string> {
             const auto found = variables.find(name);
             if (found == variables.end()) return std::nullopt;
             return found->second;
           },
-          [files](const std::string& path) -> Result<std::string> {
+          [files = std::move(files)](const std::string& path) -> Result<std::string> {
             const auto found = files.find(path);
             if (found == files.end()) return errno_error(ENOENT, "opening " + path);
             return found->second;
           },
-          [programs](std::string_view name) {
+          [programs = std::move(programs)](std::string_view name) {
             return std::find(programs.begin(), programs.end(), name) != programs.end();
           }};
 }

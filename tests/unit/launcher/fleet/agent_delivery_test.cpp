@@ -55,7 +55,7 @@ struct Desk {
     REQUIRE(loop->run());
   }
   void want(int host, const std::string& machine = "x86_64") {
-    delivery->want(host, machine, [this, host](std::optional<AgentOffer> offer) {
+    delivery->want(host, machine, [this, host](const std::optional<AgentOffer>& offer) {
       if (!offer) {
         log.push_back("send " + names[host]);
       } else if (offer->addresses.empty()) {

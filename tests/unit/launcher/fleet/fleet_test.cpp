@@ -33,7 +33,7 @@ struct Agents {
     installation.builds[0].agent_path = test::agent_path();
     fleet = std::make_unique<Fleet>(*loop, spec, installation,
                                     Fleet::Options{.loads_runtime = true, .lease = lease},
-                                    [this](int host, FleetEvent event) {
+                                    [this](int host, const FleetEvent& event) {
                                       events.emplace_back(host, event);
                                       if (on_event) on_event(host, event);
                                     });
@@ -50,7 +50,8 @@ struct Agents {
     Hello hello;
     hello.machine = own_machine();
     hello.hostname = "presumed";
-    REQUIRE(fleet->presume(host, std::move(hello)));
+    const bool presumed = fleet->presume(host, std::move(hello));
+    REQUIRE(presumed);
     REQUIRE_FALSE(fleet->connect(host, Clock::now() + 20s));
     return host;
   }

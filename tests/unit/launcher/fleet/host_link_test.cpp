@@ -61,7 +61,7 @@ TEST_CASE("frames behind shell noise arrive; heartbeats only count as a sign of 
   std::string end;
   HostLink link(*loop.loop, std::move(pair.ours),
                 {[&](AgentMessage message) { got.push_back(std::move(message)); },
-                 [](std::string what) { FAIL(what); },
+                 [](const std::string& what) { FAIL(what); },
                  [&](std::string detail) {
                    end = std::move(detail);
                    loop.loop->stop();
@@ -82,13 +82,13 @@ TEST_CASE("a stream without an agent ends with what the shell said") {
   Loop loop;
   Pair pair;
   std::string end;
-  HostLink link(
-      *loop.loop, std::move(pair.ours),
-      {[](AgentMessage) { FAIL("nothing was said"); }, [](std::string what) { FAIL(what); },
-       [&](std::string detail) {
-         end = std::move(detail);
-         loop.loop->stop();
-       }});
+  HostLink link(*loop.loop, std::move(pair.ours),
+                {[](const AgentMessage&) { FAIL("nothing was said"); },
+                 [](const std::string& what) { FAIL(what); },
+                 [&](std::string detail) {
+                   end = std::move(detail);
+                   loop.loop->stop();
+                 }});
   REQUIRE(link.open());
   write_all(pair.theirs.get(), "sh: horribly broken\n");
   pair.theirs.reset();
@@ -101,7 +101,7 @@ TEST_CASE("endless noise is given up on") {
   Pair pair;
   std::string end;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[](AgentMessage) {}, [](std::string what) { FAIL(what); },
+                {[](const AgentMessage&) {}, [](const std::string& what) { FAIL(what); },
                  [&](std::string detail) {
                    end = std::move(detail);
                    loop.loop->stop();
@@ -119,7 +119,7 @@ TEST_CASE("small frames and shared ones go out in order, to a slow reader") {
   Loop loop;
   Pair pair;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[](AgentMessage) {}, [](std::string) {}, [](std::string) {}});
+                {[](const AgentMessage&) {}, [](std::string) {}, [](std::string) {}});
   REQUIRE(link.open());
   const auto shared = std::make_shared<const std::string>(
       encode_frame(FrameType::kData, std::string(3 << 20, 'd')) +
@@ -158,7 +158,7 @@ TEST_CASE("a handler may destroy the link") {
                                                          link.reset();
                                                          loop.loop->stop();
                                                        },
-                                                       [](std::string what) { FAIL(what); },
+                                                       [](const std::string& what) { FAIL(what); },
                                                        [](std::string) { FAIL("closed by us"); }});
   REQUIRE(link->open());
   write_all(pair.theirs.get(), std::string(kAgentMagic) + hello_frame() + log_frame("2"));
@@ -170,14 +170,15 @@ TEST_CASE("who breaks the protocol is heard no further") {
   Loop loop;
   Pair pair;
   std::string wrong;
-  HostLink link(*loop.loop, std::move(pair.ours),
-                {[](AgentMessage message) { REQUIRE(std::holds_alternative<Hello>(message)); },
-                 [&](std::string what) {
-                   REQUIRE(wrong.empty());
-                   wrong = std::move(what);
-                   loop.loop->stop();
-                 },
-                 [](std::string detail) { FAIL(detail); }});
+  HostLink link(
+      *loop.loop, std::move(pair.ours),
+      {[](const AgentMessage& message) { REQUIRE(std::holds_alternative<Hello>(message)); },
+       [&](std::string what) {
+         REQUIRE(wrong.empty());
+         wrong = std::move(what);
+         loop.loop->stop();
+       },
+       [](const std::string& detail) { FAIL(detail); }});
   REQUIRE(link.open());
   write_all(pair.theirs.get(), std::string(kAgentMagic) + hello_frame() +
                                    encode_frame(FrameType::kReady) + log_frame("not heard"));

@@ -162,7 +162,7 @@ TEST_CASE("Slots of many hosts are more than an int counts") {
   std::vector<Host> hosts{{"a", "", 2}};
   for (int i = 0; i < 40'000; ++i) hosts.push_back({"n" + std::to_string(i), "", 65'536});
   const JobOutcome lost = failed(Cause::Kind::kHost, failure::kHostLost, 0);
-  CHECK(restarted(job(std::move(hosts), 4), lost, kHosts).num_proc == 4);
+  CHECK(restarted(job(hosts, 4), lost, kHosts).num_proc == 4);
 }
 
 TEST_CASE("Slots that hosts were named without") {

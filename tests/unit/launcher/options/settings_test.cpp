@@ -42,21 +42,21 @@ struct World {
     return out;
   }
 
-  Result<Command> run(std::vector<std::string> words) const {
+  Result<Command> run(const std::vector<std::string>& words) const {
     std::vector<const char*> argv{"horarun"};
     for (const std::string& word : words) argv.push_back(word.c_str());
     return parse_command_line(static_cast<int>(argv.size()), argv.data(), inputs());
   }
 
-  JobSpec job(std::vector<std::string> words) const {
-    auto command = run(std::move(words));
+  JobSpec job(const std::vector<std::string>& words) const {
+    auto command = run(words);
     if (!command) FAIL(command.error().message);
     REQUIRE(std::holds_alternative<Launch>(*command));
     return std::get<Launch>(*command).job;
   }
 
-  std::string error(std::vector<std::string> words) const {
-    const auto command = run(std::move(words));
+  std::string error(const std::vector<std::string>& words) const {
+    const auto command = run(words);
     REQUIRE_FALSE(command);
     CHECK(command.error().code == ErrorCode::kUsage);
     return command.error().message;
@@ -64,7 +64,7 @@ struct World {
 
   std::string shown(std::vector<std::string> words) const {
     words.insert(words.begin(), "--show-config");
-    const auto command = run(std::move(words));
+    const auto command = run(words);
     if (!command) FAIL(command.error().message);
     return std::get<ShowText>(*command).text;
   }
@@ -164,7 +164,7 @@ TEST_CASE("The order is flag, named file, environment, project, user, system") {
   const std::string key = "horarun: {fan-out: ";
   const auto fan_out = [&](std::vector<std::string> words) {
     words.insert(words.end(), {"-np", "1", "true"});
-    return world.job(std::move(words)).fan_out;
+    return world.job(words).fan_out;
   };
   CHECK(fan_out({}) == 64);
   world.files["/etc/hora/config.yaml"] = key + "1}";

@@ -125,8 +125,8 @@ TEST_CASE("what is typed waits for a job in the background, which is not stopped
   if (shell == 0) {
     int fds[2];
     ::setsid();
-    const int own = ::open(terminal.name.c_str(), O_RDWR);  // the session's from now on
-    if (own < 0 || ::pipe(fds) != 0) ::_exit(100);
+    const int own = ::open(terminal.name.c_str(), O_RDWR | O_CLOEXEC);  // the session's from now on
+    if (own < 0 || ::pipe2(fds, O_CLOEXEC) != 0) ::_exit(100);
     const pid_t job = ::fork();
     if (job == 0) {
       ::setpgid(0, 0);

@@ -98,7 +98,7 @@ TEST_CASE("a broken reader is told once, and credit still comes back") {
 TEST_CASE("a file that is refused when it is closed is told once, behind what was written") {
   auto loop = std::move(*os::EventLoop::create());
   const os::Fd target(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-  const int gone = ::dup(target.get());
+  const int gone = ::fcntl(target.get(), F_DUPFD_CLOEXEC, 0);
   const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   std::vector<std::pair<int, int>> broken;
   OutputWriter writer(

@@ -9,6 +9,8 @@
 namespace hora::launcher {
 namespace {
 
+using std::string_literals::operator""s;
+
 std::vector<Host> list_of(std::string_view text) {
   auto hosts = parse_host_list(text, "-H");
   INFO(text);
@@ -57,7 +59,7 @@ TEST_CASE("An IPv6 literal stands in brackets") {
   CHECK(list_error("[fe80::1").find("column 1: '[' has no ']'") != std::string::npos);
   CHECK(list_error("[fe80::zz]:1").find("not an IPv6 address") != std::string::npos);
   // A hostfile may hold any byte.
-  CHECK(list_error(std::string("[::1\0x]:1", 10)).find("not an IPv6 address") != std::string::npos);
+  CHECK(list_error("[::1\0x]:1"s).find("not an IPv6 address") != std::string::npos);
   CHECK(list_error("[::1]4").find("column 6: expected ':'") != std::string::npos);
 }
 
@@ -251,7 +253,7 @@ TEST_CASE("What names hosts without measure is refused before it costs time") {
 
 TEST_CASE("Any bytes give hosts or a message") {
   std::mt19937 random(7);
-  const std::string bytes = "ab1:,@[]-. \t\r\n#=slots\xEF\xBB\xBF\x00~";
+  const std::string bytes = "ab1:,@[]-. \t\r\n#=slots\xEF\xBB\xBF\x00~"s;
   for (int round = 0; round < 20'000; ++round) {
     std::string text;
     for (std::size_t k = random() % 24; k > 0; --k) text += bytes[random() % bytes.size()];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/process/process_table.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -214,7 +215,8 @@ TEST_CASE("one descriptor is enough to signal a process") {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    const int lowest = ::dup(0);  // the only number that is free below the limit
+    const int lowest =
+        ::fcntl(0, F_DUPFD_CLOEXEC, 0);  // the only number that is free below the limit
     ::close(lowest);
     const rlimit one{static_cast<rlim_t>(lowest) + 1, static_cast<rlim_t>(lowest) + 1};
     ::setrlimit(RLIMIT_NOFILE, &one);
@@ -393,7 +395,7 @@ TEST_CASE("a cgroup is killed on a kernel that cannot do it at once") {
   if (!cgroup) return;  // not allowed here
   ChildrenBlocked blocked;
   int began[2];
-  REQUIRE(::pipe(began) == 0);
+  REQUIRE(::pipe2(began, O_CLOEXEC) == 0);
   const pid_t first = ::fork();
   if (first == 0) {
     std::ofstream(cgroup->path() + "/cgroup.procs") << "0" << std::flush;

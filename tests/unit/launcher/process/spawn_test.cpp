@@ -231,7 +231,9 @@ TEST_CASE("children start side by side, and each has its own answer") {
   }
   // Calls that fail while the children run: errno is the parent's alone.
   int wrong = 0;
-  for (int i = 0; i < 2'000; ++i) wrong += ::open("/dev/null/x", O_RDONLY) >= 0 || errno != ENOTDIR;
+  for (int i = 0; i < 2'000; ++i) {
+    wrong += ::open("/dev/null/x", O_RDONLY | O_CLOEXEC) >= 0 || errno != ENOTDIR;
+  }
   CHECK(wrong == 0);
   for (int i = 0; i < 24; ++i) {
     const SpawnOutcome outcome = spawning[static_cast<std::size_t>(i)].finish();

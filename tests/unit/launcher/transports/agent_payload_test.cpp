@@ -25,7 +25,7 @@ void write(const std::string& path, const std::string& bytes) {
 std::string get(const std::string& path, bool gzip) {
   AgentPayload payload(path);
   std::promise<std::string> promise;
-  payload.get(gzip, [&](Result<AgentPayload::Bytes> bytes) {
+  payload.get(gzip, [&](const Result<AgentPayload::Bytes>& bytes) {
     promise.set_value(bytes ? **bytes : "error: " + bytes.error().message);
   });
   return promise.get_future().get();

@@ -107,7 +107,7 @@ struct Files {
 
   Files() { target.host_keys.known_as = kHost; }
   std::string write(const std::string& name, const std::string& text) {
-    const std::string path = directory.path() + "/" + name;
+    std::string path = directory.path() + "/" + name;
     std::ofstream(path) << text;
     return path;
   }

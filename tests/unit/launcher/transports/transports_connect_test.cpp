@@ -41,7 +41,7 @@ TEST_CASE("payloads come to everyone who waits, and are made once") {
   CHECK(payload.size_bytes() == agent.size());
   std::vector<std::promise<AgentPayload::Bytes>> answers(8);
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    payload.get(i % 2 == 0, [&answers, i](Result<AgentPayload::Bytes> bytes) {
+    payload.get(i % 2 == 0, [&answers, i](const Result<AgentPayload::Bytes>& bytes) {
       answers[i].set_value(bytes ? *bytes : nullptr);
     });
   }
@@ -61,7 +61,7 @@ TEST_CASE("payloads come to everyone who waits, and are made once") {
 TEST_CASE("an agent that is not there is an error, not an empty file") {
   AgentPayload payload("/no/such/agent");
   std::promise<bool> failed;
-  payload.get(false, [&](Result<AgentPayload::Bytes> bytes) { failed.set_value(!bytes); });
+  payload.get(false, [&](const Result<AgentPayload::Bytes>& bytes) { failed.set_value(!bytes); });
   auto future = failed.get_future();
   REQUIRE(future.wait_for(seconds(20)) == std::future_status::ready);
   CHECK(future.get());

@@ -28,7 +28,7 @@ struct Pipe {
 
 Pipe make_pipe() {
   std::array<int, 2> ends;
-  REQUIRE(::pipe(ends.data()) == 0);
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
   return {Fd(ends[0]), Fd(ends[1])};
 }
 

@@ -21,9 +21,9 @@ namespace {
 // stderr goes to a pipe while it lives; what was written comes out of finish().
 class CapturedStderr {
  public:
-  CapturedStderr() : saved_(::dup(STDERR_FILENO)) {
+  CapturedStderr() : saved_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) {
     std::array<int, 2> ends;
-    REQUIRE(::pipe(ends.data()) == 0);
+    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
     read_end_ = Fd(ends[0]);
     ::dup2(ends[1], STDERR_FILENO);
     ::close(ends[1]);
