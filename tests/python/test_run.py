@@ -75,6 +75,26 @@ def test_exit_of_a_rank():
         hora.run(lambda: os._exit(7), np=2, options=options())
 
 
+@pytest.mark.parametrize("end", ["return", "exit", "fail"])
+def test_a_child_that_the_function_forks_is_not_the_rank(end):
+    def with_child():
+        import hora.numpy as hvd
+
+        hvd.init()
+        child = os.fork()
+        if child == 0:
+            if end == "exit":
+                sys.exit(3)
+            if end == "fail":
+                raise KeyError("the child's own")
+            return "of the child"
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return hvd.rank(), code, float(hvd.allreduce([1.0], op=hvd.Sum)[0])
+
+    code = {"return": 0, "exit": 3, "fail": 1}[end]
+    assert hora.run(with_child, np=2, options=options()) == [(0, code, 2.0), (1, code, 2.0)]
+
+
 def test_what_cannot_be_sent():
     lock = threading.Lock()
     with pytest.raises(TypeError, match="cannot be sent"):

@@ -21,7 +21,7 @@ def main() -> None:
 
 def work() -> str | int:
     """What to exit with, once the caller has the outcome."""
-    from hora import serialization
+    from hora import forked, serialization
     from hora.exceptions import RemovedFromJob
     from hora.launch import encode_outcome
 
@@ -35,10 +35,8 @@ def work() -> str | int:
         code: str | int = 0
         try:
             func, args, kwargs = _unpack(payload, serialization)
-            kind, body = (
-                b"R",
-                serialization.dumps(func(*args, **kwargs), f"the result of {getattr(func, '__qualname__', func)!r}"),
-            )
+            name = getattr(func, "__qualname__", func)
+            kind, body = b"R", serialization.dumps(forked.call(func, args, kwargs), f"the result of {name!r}")
         except RemovedFromJob:
             raise  # the job goes on without this process, whose result nobody waits for
         except (Exception, SystemExit) as error:

@@ -22,7 +22,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
-    from hora import serialization
+    from hora import forked, serialization
 
     with open(function, "rb") as file:
         data = file.read()
@@ -30,7 +30,7 @@ def main() -> None:
     try:
         func, args, kwargs = serialization.loads(data, "the function that the driver sent")
         name = getattr(func, "__qualname__", func)
-        body = RESULT + serialization.dumps(func(*args, **kwargs), f"the result of {name!r}")
+        body = RESULT + serialization.dumps(forked.call(func, args, kwargs), f"the result of {name!r}")
     except (Exception, SystemExit) as error:
         body = _kind(error) + traceback.format_exc().encode()
         code = error.code if isinstance(error, SystemExit) and error.code else 1
