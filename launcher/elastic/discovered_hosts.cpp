@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The script prints one host per line, in the syntax of -H. A duplicate with different slots is an
-// error, because either line could be the outdated one.
+// A duplicate with different slots is an error, because either line could be the outdated one.
 #include "launcher/elastic/discovered_hosts.h"
 
 #include <algorithm>
@@ -10,7 +9,20 @@
 
 namespace hora::launcher::elastic {
 
+namespace {
+
+// As in a hostfile, or as -H takes them. What is neither is told as the one that it looks like.
+Result<std::vector<Host>> parse_line(std::string_view line, const std::string& place) {
+  auto named = parse_hostfile_line(line, place);
+  if (named || line.find(',') == std::string_view::npos) return named;
+  return parse_host_list(line, place);
+}
+
+}  // namespace
+
 Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int default_slots) {
+  // A byte order mark, as before a hostfile.
+  if (output.starts_with("\xEF\xBB\xBF")) output.remove_prefix(3);
   std::vector<Host> hosts;
   std::size_t number = 0;
   for (std::string_view line : split(output, '\n')) {
@@ -19,7 +31,7 @@ Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int de
     line = trim(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     const std::string place = "line " + std::to_string(number);
-    auto named = parse_host_list(line, place);
+    auto named = parse_line(line, place);
     if (!named) return std::move(named).error();
     for (Host& host : *named) {
       // Horovod's scripts may leave the slots out; --slots-per-host fills them in.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a discovery script printed, as hosts.  [pure]
-// One host per line, "name" or "name:slots", as -H writes it; blank lines and # comments are left
-// out. No lines: no hosts at the moment, which is no error.
+// Lines as of a hostfile ("name slots=4", "name:4", "name"), or lists as -H takes them; blank lines
+// and # comments are left out. No lines: no hosts at the moment, which is no error.
 #pragma once
 
 #include <cstddef>

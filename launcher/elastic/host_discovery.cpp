@@ -22,13 +22,6 @@ constexpr std::size_t kShownComplaint = 400;
 // For kernels that cannot report the end of a process through a descriptor.
 constexpr std::chrono::milliseconds kLookAgain{20};
 
-// If the launcher is killed by force, the script's shell dies with it, but the processes that it
-// started would not. So a reader of our pipe sits in the script's process group and kills the group
-// when the pipe closes. After a normal end of the script, we kill the group.
-constexpr const char* kGuarded =
-    "exec 3<&0 </dev/null; { read -r never; kill -KILL 0; } <&3 3<&- >/dev/null 2>&1 & "
-    "exec 3<&-; /bin/sh -c \"$1\"";
-
 }  // namespace
 
 HostDiscovery::HostDiscovery(os::EventLoop& loop, Options options, Handlers handlers)
@@ -63,9 +56,10 @@ void HostDiscovery::run() {
   next_ = 0;
   output_.clear();
   complaint_.clear();
-  auto started = PipedChild::start({"/bin/sh", "-c", kGuarded, "/bin/sh", options_.script});
+  auto started = PipedChild::start_confined({"/bin/sh", "-c", options_.script});
   if (!started) return conclude(started.error().message);
   child_.emplace(std::move(*started));
+  child_->stdin_fd.reset();  // nothing comes
   deadline_ = loop_.call_after(options_.patience, [this] {
     deadline_ = 0;
     conclude("it did not end within " + format_duration(options_.patience));
@@ -101,8 +95,8 @@ void HostDiscovery::read(os::Fd& pipe, std::string& text) {
   }
 }
 
-// A process that the script left in the background may hold its pipes open. The script's own end
-// decides, and forget_child() ends the rest.
+// The script's own end decides: what it left in the background, and what holds its pipes open, is
+// killed then.
 void HostDiscovery::look() {
   look_ = 0;
   const auto status = child_->ended();

@@ -394,6 +394,12 @@ Result<std::vector<Host>> parse_host_list(std::string_view text, std::string_vie
   return hosts.take();
 }
 
+Result<std::vector<Host>> parse_hostfile_line(std::string_view line, std::string_view origin) {
+  HostCollector hosts;
+  HORA_TRY(LineParser(SpecLine{origin, line, 0}, hosts).parse_hostfile_line());
+  return hosts.take();
+}
+
 Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view path) {
   const std::string where(path);
   // Editors on Windows write UTF-16; its bytes would give a confusing error.

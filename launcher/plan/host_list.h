@@ -36,6 +36,9 @@ Result<std::vector<Host>> parse_host_list(std::string_view text, std::string_vie
 // Parses the text of a hostfile; errors say `path:line:column`.
 Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view path);
 
+// One line of a hostfile, with the comment and the attributes that it may have; none is no host.
+Result<std::vector<Host>> parse_hostfile_line(std::string_view line, std::string_view origin);
+
 // "user@[::1]:4": what parse_host_list reads back as the same value.
 std::string format_host(const Host& host);
 std::string format_host_list(const std::vector<Host>& hosts);

@@ -18,6 +18,7 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/process/strays.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/syscall_numbers.h"
@@ -27,8 +28,9 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr int kLookAgainMs = 50;                          // where the kernel has no pidfds
-constexpr std::chrono::milliseconds kEndPatience{8'000};  // from SIGTERM to SIGKILL
+constexpr int kLookAgainMs = 50;                            // where the kernel has no pidfds
+constexpr std::chrono::milliseconds kEndPatience{8'000};    // from SIGTERM to SIGKILL
+constexpr std::chrono::milliseconds kSweepPatience{3'000};  // what is left is stuck in the kernel
 
 // What the guard tells of the start.
 struct Report {
@@ -71,24 +73,37 @@ std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_
   }
 }
 
+// What the guard is given by the process that forks it.
+struct Duty {
+  SpawnRequest request;
+  std::array<int, 2> kept{-1, -1};
+  int lifeline = -1;
+  int report_to = -1;
+};
+
 // It reports the start, and closes all that it does not need only then: the descriptors that the
-// program is to have are among the rest. The lifeline's end is the launcher's end, however it came
-// about. Then the program has `patience` to end by itself, since it may have noticed as well.
-[[noreturn]] void guard(SpawnRequest request, std::array<int, 2> kept, int lifeline, int report_to,
-                        std::chrono::milliseconds patience) {
+// program is to have are among the rest.
+SpawnOutcome start_on_duty(Duty& duty) {
   // Out of the terminal's foreground: Ctrl-C is the launcher's to handle.
   ::setsid();
   ::prctl(PR_SET_NAME, "hora-guard");
-  request.new_session = false;
-  request.die_with_parent = false;
-  request.want_pidfd = true;
-  const SpawnOutcome program = spawn(request);
+  duty.request.new_session = false;
+  duty.request.want_pidfd = true;
+  SpawnOutcome program = spawn(duty.request);
   const Report report{program.failed_stage, program.errnum};
-  (void)!::write(report_to, &report, sizeof report);
+  (void)!::write(duty.report_to, &report, sizeof report);
   if (!program.ok()) ::_exit(kExitCannotExecute);
+  close_all_but({duty.lifeline, program.pidfd.get(), duty.kept[0], duty.kept[1]});
+  return program;
+}
+
+// The lifeline's end is the launcher's end, however it came about. Then the program has `patience`
+// to end by itself, since it may have noticed as well.
+[[noreturn]] void guard(Duty duty, std::chrono::milliseconds patience) {
+  duty.request.die_with_parent = false;
+  const SpawnOutcome program = start_on_duty(duty);
   const int pidfd = program.pidfd.get();
-  close_all_but({lifeline, pidfd, kept[0], kept[1]});
-  auto code = wait_for(program.pid, pidfd, lifeline, Clock::time_point::max());
+  auto code = wait_for(program.pid, pidfd, duty.lifeline, Clock::time_point::max());
   if (!code) code = wait_for(program.pid, pidfd, -1, Clock::now() + patience);
   if (!code) {
     ::kill(0, SIGTERM);  // of which this process takes no notice
@@ -97,6 +112,23 @@ std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_
   // A program that has ended may have left processes that are none of ours to wait for.
   if (!code) ::kill(0, SIGKILL);
   ::_exit(code.value_or(kExitClientFailed));
+}
+
+// Memory may be had here: the C library keeps its allocator usable in a fork.
+[[noreturn]] void confine(Duty duty) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  duty.request.die_with_parent = true;
+  const SpawnOutcome program = start_on_duty(duty);
+  const auto code =
+      wait_for(program.pid, program.pidfd.get(), duty.lifeline, Clock::time_point::max());
+  // Most leave nothing behind, and then nobody has to be looked for.
+  if (!reap_all_children()) {
+    StrayScope scope;
+    scope.root = read_process(::getpid()).value_or(ProcessEntry{});
+    scope.root.pid = ::getpid();
+    (void)kill_strays(scope, "", kSweepPatience);
+  }
+  ::_exit(code.value_or(exit_code_of_signal(SIGKILL)));
 }
 
 // All signals are blocked in this thread meanwhile, and for good in the guard.
@@ -115,12 +147,10 @@ class Blocked {
   sigset_t before_{};
 };
 
-}  // namespace
-
 // Waits for the guard's report: a program that cannot be started is an error here, and not an end
 // that somebody learns of later.
-Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
-                      std::chrono::milliseconds patience) {
+template <typename Guard>
+Guarded start_guard(const SpawnRequest& request, std::array<int, 2> kept, const Guard& guard) {
   Guarded made;
   int life[2] = {-1, -1}, told[2] = {-1, -1};
   const bool have_pipes = ::pipe2(life, O_CLOEXEC) == 0 && ::pipe2(told, O_CLOEXEC) == 0;
@@ -138,7 +168,7 @@ Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
     made.pid = ::fork();
     if (made.pid == 0) {
       made.lifeline.reset();
-      guard(request, kept, guards_end.get(), report_to.get(), patience);
+      guard(Duty{request, kept, guards_end.get(), report_to.get()});
     }
   }
   if (made.pid < 0) return failed(SpawnStage::kClone, errno);
@@ -155,6 +185,17 @@ Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
   }
   made.pidfd = os::Fd(static_cast<int>(::syscall(SYS_pidfd_open, made.pid, 0)));
   return made;
+}
+
+}  // namespace
+
+Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
+                      std::chrono::milliseconds patience) {
+  return start_guard(request, kept, [patience](Duty duty) { guard(std::move(duty), patience); });
+}
+
+Guarded confine_program(const SpawnRequest& request) {
+  return start_guard(request, {-1, -1}, confine);
 }
 
 }  // namespace hora::launcher

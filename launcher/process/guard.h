@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process between this one and a program that may not be killed as soon as this one is gone: it
-// lets the program end by itself, and kills it when it does not.
+// A process between this one and a program that must not be killed as soon as this one is gone, or
+// of which nothing must be left once it is.
 #pragma once
 
 #include <sys/types.h>
@@ -30,5 +30,9 @@ struct Guarded {
 // it.
 Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
                       std::chrono::milliseconds patience);
+
+// The opposite: when the program has ended, or the lifeline, the guard kills whatever of it lives,
+// in other sessions, too: it adopts all that the program starts. Then it ends, as above.
+Guarded confine_program(const SpawnRequest& request);
 
 }  // namespace hora::launcher

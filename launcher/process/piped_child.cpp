@@ -4,6 +4,7 @@
 #include "launcher/process/piped_child.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -15,16 +16,19 @@
 #include <utility>
 
 #include "launcher/process/env_words.h"
-#include "launcher/process/guard.h"
 #include "launcher/process/program_search.h"
-#include "launcher/process/spawn.h"
 #include "launcher/protocol/exit_code.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/time_until.h"
 
 extern char** environ;
 
 namespace hora::launcher {
 
 namespace {
+
+constexpr std::chrono::milliseconds kSweepPatience{4'000};  // longer than the guard's own
+constexpr int kLookAgainMs = 5;                             // where the kernel has no pidfds
 
 struct Ends {
   os::Fd ours;
@@ -74,17 +78,33 @@ std::vector<char*> environment_of(const CommandWords& command) {
 
 // A client on a dead link would outlive a launcher that was killed.
 Result<PipedChild> PipedChild::start(const std::vector<std::string>& argv, bool one_socket) {
-  return start_as(argv, one_socket, std::nullopt);
+  const auto starter = [](const SpawnRequest& request, std::array<int, 2>) {
+    SpawnOutcome spawned = spawn(request);
+    return Guarded{spawned.pid, std::move(spawned.pidfd), {}, spawned.failed_stage, spawned.errnum};
+  };
+  return start_by(starter, argv, one_socket);
 }
 
 Result<PipedChild> PipedChild::start_guarded(const std::vector<std::string>& argv,
                                              std::chrono::milliseconds patience) {
-  return start_as(argv, /*one_socket=*/false, patience);
+  const auto starter = [patience](const SpawnRequest& request, std::array<int, 2> our_ends) {
+    return guard_program(request, our_ends, patience);
+  };
+  return start_by(starter, argv);
+}
+
+Result<PipedChild> PipedChild::start_confined(const std::vector<std::string>& argv) {
+  const auto starter = [](const SpawnRequest& request, std::array<int, 2>) {
+    return confine_program(request);
+  };
+  auto child = start_by(starter, argv);
+  if (child) child->is_confined_ = true;
+  return child;
 }
 
 // Resolving the program here, in the parent, gives an error that names the search path.
-Result<PipedChild> PipedChild::start_as(const std::vector<std::string>& argv, bool one_socket,
-                                        Patience guarded) {
+Result<PipedChild> PipedChild::start_by(const Starter& starter,
+                                        const std::vector<std::string>& argv, bool one_socket) {
   const CommandWords command = without_env(argv);
   const char* path = ::getenv("PATH");
   auto program =
@@ -117,13 +137,7 @@ Result<PipedChild> PipedChild::start_as(const std::vector<std::string>& argv, bo
   request.stderr_fd = err->theirs.get();
   request.die_with_parent = true;
   request.want_pidfd = true;
-  Guarded outcome;
-  if (guarded) {
-    outcome = guard_program(request, {out.ours.get(), err->ours.get()}, *guarded);
-  } else {
-    SpawnOutcome spawned = spawn(request);
-    outcome = {spawned.pid, std::move(spawned.pidfd), {}, spawned.failed_stage, spawned.errnum};
-  }
+  Guarded outcome = starter(request, {out.ours.get(), err->ours.get()});
   if (outcome.failed_stage != SpawnStage::kNone) {
     return errno_error(outcome.errnum,
                        std::string(spawn_stage_name(outcome.failed_stage)) + " " + *program);
@@ -151,6 +165,7 @@ PipedChild& PipedChild::operator=(PipedChild&& other) noexcept {
   // Moved-from objects keep no pid, so their destructor signals no process.
   status_ = std::exchange(other.status_, std::nullopt);
   pid_ = std::exchange(other.pid_, -1);
+  is_confined_ = other.is_confined_;
   return *this;
 }
 
@@ -194,12 +209,22 @@ void PipedChild::leave() {
   end();
 }
 
+// The guard is done within milliseconds, unless something is stuck in the kernel or has stopped it.
+void PipedChild::await_sweep() const {
+  const auto deadline = Clock::now() + kSweepPatience;
+  while (!ended() && Clock::now() < deadline) {
+    pollfd watched{pidfd_.get(), POLLIN, 0};  // a negative one is skipped
+    ::poll(&watched, 1, pidfd_.valid() ? os::milliseconds_until(deadline) : kLookAgainMs);
+  }
+}
+
 void PipedChild::end() {
+  lifeline_.reset();
+  if (pid_ > 0 && !status_ && is_confined_) await_sweep();
   stdin_fd.reset();
   stdout_fd.reset();
   stderr_fd.reset();
   pidfd_.reset();
-  lifeline_.reset();
   if (pid_ < 0) return;
   if (!status_) {
     // The pid and its group stay reserved until the child is reaped, so this signal cannot hit

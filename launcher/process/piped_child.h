@@ -6,11 +6,15 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/process/guard.h"
+#include "launcher/process/spawn.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 
@@ -24,6 +28,9 @@ class PipedChild {
   // then a guard ends it (launcher/process/guard.h).
   static Result<PipedChild> start_guarded(const std::vector<std::string>& argv,
                                           std::chrono::milliseconds patience);
+  // One of which nothing is left: with it, and with a launcher that is killed by force, all ends
+  // that it has started (confine_program()).
+  static Result<PipedChild> start_confined(const std::vector<std::string>& argv);
   PipedChild() = default;
   PipedChild(PipedChild&& other) noexcept;
   PipedChild& operator=(PipedChild&& other) noexcept;
@@ -45,14 +52,16 @@ class PipedChild {
   void leave();
 
  private:
-  using Patience = std::optional<std::chrono::milliseconds>;
-  static Result<PipedChild> start_as(const std::vector<std::string>& argv, bool one_socket,
-                                     Patience guarded);
+  using Starter = std::function<Guarded(const SpawnRequest&, std::array<int, 2> our_ends)>;
+  static Result<PipedChild> start_by(const Starter& starter, const std::vector<std::string>& argv,
+                                     bool one_socket = false);
   void end();
+  void await_sweep() const;
   pid_t pid_ = -1;
   std::optional<int> status_;
   os::Fd pidfd_;
   os::Fd lifeline_;  // of the guard, whose pid is pid_ then
+  bool is_confined_ = false;
 };
 
 }  // namespace hora::launcher

@@ -154,16 +154,16 @@ def test_what_a_discovery_script_leaves_in_the_background_ends_with_it(horarun, 
         "-np",
         1,
         "--host-discovery-script",
-        f"sleep 1000 & echo $! >> {runs}; echo localhost",
+        f"sleep 1000 & echo $! >> {runs}; setsid sleep 1000 & echo $! >> {runs}; echo localhost slots=1",
         "cat",
         stdin=subprocess.PIPE,
     )
     jobs.wait_until(
-        lambda: os.path.exists(runs) and len(open(runs, encoding="utf-8").readlines()) >= 3,
+        lambda: os.path.exists(runs) and len(open(runs, encoding="utf-8").readlines()) >= 6,
         "the script to run three times",
     )
     with open(runs, encoding="utf-8") as file:
-        earlier = [int(line) for line in file][:2]
+        earlier = [int(line) for line in file][:4]
     assert not {process.pid for process in job.survivors()} & set(earlier)
     job.finish(b"").expect(0)
     jobs.expect_nothing_left(job)
@@ -195,7 +195,8 @@ def test_agents_of_hosts_that_come_and_go_are_not_kept(horarun, shared):
 
 def test_what_a_discovery_script_started_ends_with_a_killed_launcher(horarun, shared):
     started = f"{shared}/started.{uuid.uuid4().hex[:8]}"
-    job = horarun.start("-np", 1, "--host-discovery-script", f"sleep 1000 & sleep 1000 & touch {started}; wait", "true")
+    script = f"sleep 1000 & setsid sleep 1000 & touch {started}; wait"
+    job = horarun.start("-np", 1, "--host-discovery-script", script, "true")
     jobs.wait_until(lambda: os.path.exists(started), "the script to start two programs")
     job.send_signal(signal.SIGKILL)
     job.finish()

@@ -30,6 +30,17 @@ TEST_CASE("a discovery script's lines are hosts in their order") {
   CHECK(listed("me@b:2\n[fe80::1]:3\n") == "me@b:2,[fe80::1]:3");
 }
 
+TEST_CASE("what a hostfile accepts is accepted from a discovery script") {
+  CHECK(listed("a slots=4\nb slots = 2 max_slots=8 # rack 3\nn[1-2] slots=3\n") ==
+        "a:4,b:2,n1:3,n2:3");
+  CHECK(listed("\xEF\xBB\xBF"
+               "a slots=4\r\n\tb\r\n\r\n",
+               2) == "a:4,b:2");
+  CHECK(listed("a 4 all.q@a <NULL>\n") == "a:4");
+  CHECK(listed("a:1, b:2,n[1,3]:4\n") == "a:1,b:2,n1:4,n3:4");
+  CHECK(listed("a slots=4\na:4\n") == "a:4");
+}
+
 TEST_CASE("no line is no host, and no error") {
   CHECK(listed("").empty());
   CHECK(listed("\n \n# nobody\n").empty());
@@ -54,5 +65,10 @@ TEST_CASE("hosts without end are an error, not a launcher without time") {
 TEST_CASE("what is no host is told with its line") {
   CHECK(complaint("a:2\nb:x\n").find("line 2") == 0);
   CHECK(complaint("a:2\nbad host\n").find("line 2") == 0);
+  CHECK(complaint("a:2\n\nb slots=x\n").find("line 3: column 9: expected the number of slots") ==
+        0);
+  CHECK(complaint("a slots=2 slots=3\n").find("line 1: column 11: the slots of this host appear") ==
+        0);
+  CHECK(complaint("a:2,b:x\n").find("line 1: column 7: expected the number of slots") == 0);
   CHECK(complaint("Traceback (most recent call last):\n").find("line 1") == 0);
 }

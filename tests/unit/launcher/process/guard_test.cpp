@@ -5,7 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <thread>
+
 #include "launcher/process/piped_child.h"
+#include "launcher/process/process_table.h"
 #include "launcher/protocol/exit_code.h"
 #include "tests/support/catch.h"
 
@@ -91,4 +98,66 @@ TEST_CASE("a program that was left and goes on is ended") {
   const pid_t guard = child.pid();
   child.leave();
   CHECK(wait_for(guard) == kExitSignalBase + SIGTERM);
+}
+
+namespace {
+
+// A program that leaves a process of another session behind, says its number, and goes on as told.
+PipedChild start_that_leaves(const std::string& then) {
+  auto child = PipedChild::start_confined(
+      {"/bin/sh", "-c", "setsid sh -c 'echo $$; exec sleep 1000' & read -r never; " + then});
+  REQUIRE(child);
+  return *std::move(child);
+}
+
+pid_t read_number(int fd) {
+  std::string line;
+  char next = 0;
+  pollfd readable{fd, POLLIN, 0};
+  while (::poll(&readable, 1, static_cast<int>(kLong.count())) == 1 && ::read(fd, &next, 1) == 1 &&
+         next != '\n') {
+    line.push_back(next);
+  }
+  return std::stoi(line);
+}
+
+bool is_gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
+
+// It has been killed; on a machine without time, its end may come after the guard's. A zombie has
+// ended, too: whoever adopts it then may be slow to reap it.
+bool ends(pid_t pid) {
+  for (int look = 0; look < 20'000; ++look) {
+    const auto process = read_process(pid);
+    if (!process || process->is_zombie()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a confined program ends with all that it has started") {
+  PipedChild child = start_that_leaves("exit 5");
+  const pid_t left = read_number(child.stdout_fd.get());
+  CHECK_FALSE(is_gone(left));
+  child.stdin_fd.reset();
+  CHECK(wait_for(child) == 5);
+  CHECK(ends(left));
+}
+
+TEST_CASE("a confined program that is dropped ends with all that it has started") {
+  PipedChild child = start_that_leaves("exec sleep 1000");
+  const pid_t left = read_number(child.stdout_fd.get());
+  const pid_t guard = child.pid();
+  child = PipedChild();
+  CHECK(is_gone(guard));
+  CHECK(ends(left));
+}
+
+TEST_CASE("a confined program that leaves nothing ends as it does") {
+  auto child = PipedChild::start_confined({"/bin/sh", "-c", "echo word; exit 3"});
+  REQUIRE(child);
+  CHECK(read_all(child->stdout_fd.get()) == "word\n");
+  CHECK(wait_for(*child) == 3);
+  CHECK_FALSE(PipedChild::start_confined({"/proc/self/mem"}));
 }
