@@ -61,8 +61,8 @@ int complain(const Error& error) {
   return error.code == ErrorCode::kUsage ? kExitUsage : kExitLauncher;
 }
 
-int print(const std::string& text) {
-  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+int print(const std::string& text, FILE* to = stdout) {
+  if (std::fputs(text.c_str(), to) < 0 || std::fflush(to) != 0)
     return complain(errno_error(errno, "writing to stdout"));
   return kExitOk;
 }
@@ -359,7 +359,8 @@ int execute(const RunDoctor& command) {
 
 int execute(const MergeTimelines& command) {
   const auto told = merge_timelines(command.files, command.output);
-  return told ? print(*told) : complain(told.error());
+  if (!told) return complain(told.error());
+  return print(*told, os::is_standard_output(command.output) ? stderr : stdout);
 }
 
 int execute(const BundleReport& command) {

@@ -115,19 +115,22 @@ Status add(const Input& input, std::int64_t zero_ns, os::AtomicFile& out, std::u
 
 Result<std::string> merge_timelines(const std::vector<std::string>& paths,
                                     const std::string& output) {
-  auto inputs = look_at_all(paths, output);
+  const bool to_standard_output = os::is_standard_output(output);
+  auto inputs = look_at_all(paths, to_standard_output ? "/dev/stdout" : output);
   if (!inputs) return std::move(inputs).error();
   std::int64_t zero_ns = INT64_MAX;
   // The earliest start becomes the zero of the common clock.
   for (const Input& input : *inputs) zero_ns = std::min(zero_ns, input.source.start_ns);
-  auto out = os::AtomicFile::make(output, 0666);
+  auto out =
+      to_standard_output ? os::AtomicFile::standard_output() : os::AtomicFile::make(output, 0666);
   if (!out) return std::move(out).error();
   HORA_TRY(out->write("[\n"));
   std::uint64_t events = 0;
   for (const Input& input : *inputs) HORA_TRY(add(input, zero_ns, *out, events));
   HORA_TRY(out->write("\n]\n"));
   HORA_TRY(out->finish());
-  return output + ": " + counted(events, "event") + " of " + counted(inputs->size(), "rank") + "\n";
+  return (to_standard_output ? "standard output" : output) + ": " + counted(events, "event") +
+         " of " + counted(inputs->size(), "rank") + "\n";
 }
 
 }  // namespace hora::launcher

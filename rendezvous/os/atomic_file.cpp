@@ -34,6 +34,13 @@ std::string behind_links(const std::string& path) {
 
 }  // namespace
 
+bool is_standard_output(const std::string& path) {
+  struct stat named {};
+  struct stat ours {};
+  return path == "-" || (::stat(path.c_str(), &named) == 0 && ::fstat(STDOUT_FILENO, &ours) == 0 &&
+                         named.st_dev == ours.st_dev && named.st_ino == ours.st_ino);
+}
+
 Status check_writable(const std::string& path) {
   if (is_device(path)) {
     return ::access(path.c_str(), W_OK) == 0 ? Status(Ok{}) : errno_error(errno, path);
@@ -67,6 +74,14 @@ Result<AtomicFile> AtomicFile::make(const std::string& path, mode_t mode,
       Fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!made.file_.valid()) return errno_error(errno, "making " + made.path_);
   made.beside_ = beside;
+  return made;
+}
+
+Result<AtomicFile> AtomicFile::standard_output() {
+  AtomicFile made;
+  made.name_ = "standard output";
+  made.file_ = Fd(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
+  if (!made.file_.valid()) return errno_error(errno, "writing to standard output");
   return made;
 }
 

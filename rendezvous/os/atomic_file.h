@@ -20,11 +20,17 @@ namespace hora::os {
 // Whether a file of that name could be written: asked before the work begins.
 Status check_writable(const std::string& path);
 
+// Whether it is what this process has as its standard output: "-", /dev/stdout, or the file or the
+// device behind it by any other name.
+bool is_standard_output(const std::string& path);
+
 class AtomicFile {
  public:
   // `patience`: with a pipe that nobody reads from; for ever without.
   static Result<AtomicFile> make(const std::string& path, mode_t mode,
                                  std::optional<std::chrono::milliseconds> patience = {});
+  // As it stands, without a name to take.
+  static Result<AtomicFile> standard_output();
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();  // what did not get its name is removed

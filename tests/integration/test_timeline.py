@@ -109,8 +109,22 @@ def test_a_malformed_file_leaves_what_was_there(horarun, tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["all.json", "bad.json", "good.json"]
     horarun.run("timeline", "merge", tmp_path / "good.json", "-o", tmp_path / "all.json").expect(0)
     assert len(json.loads((tmp_path / "all.json").read_text())) == 2
-    printed = horarun.run("timeline", "merge", tmp_path / "good.json", "-o", "/dev/stdout").expect(0)
-    assert len(json.loads(printed.text.rpartition("]")[0] + "]")) == 2
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_standard_output_has_the_timeline_and_nothing_else(horarun, tmp_path, name):
+    (tmp_path / "good.json").write_text("[\n" + head(0) + ',\n{"name":"y","ph":"X","ts":2,"pid":0}\n]\n')
+    printed = horarun.run("timeline", "merge", tmp_path / "good.json", "-o", name, cwd=tmp_path).expect(0)
+    assert len(json.loads(printed.text)) == 2
+    assert "standard output: 2 events of 1 rank" in printed.messages, printed
+    # A file that a shell has opened is written to, and not replaced: it may be appended to.
+    with open(tmp_path / "all.json", "wb") as file:
+        file.write(b"before\n")
+        file.flush()
+        horarun.run("timeline", "merge", tmp_path / "good.json", "-o", name, cwd=tmp_path, stdout=file).expect(0)
+    before, merged = (tmp_path / "all.json").read_text().split("\n", 1)
+    assert before == "before" and len(json.loads(merged)) == 2
+    assert not (tmp_path / "-").exists()
 
 
 @pytest.mark.parametrize(
