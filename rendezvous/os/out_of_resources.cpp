@@ -10,6 +10,8 @@
 #include <new>
 #include <system_error>
 
+#include "rendezvous/os/thread_stacks.h"
+
 namespace hora::os {
 
 namespace {
@@ -32,6 +34,7 @@ void say(const char* text) {
     try {
       std::rethrow_exception(problem);
     } catch (const std::system_error&) {
+      if (!has_room_for_stack()) exit_without_resources(kNoRoomForStack);
       exit_without_resources(
           "no thread can be started (the machine's limit, or that of ulimit -u)");
     } catch (...) {

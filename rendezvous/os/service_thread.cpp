@@ -16,6 +16,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/retry.h"
 #include "rendezvous/os/stack_signal.h"
+#include "rendezvous/os/thread_stacks.h"
 
 namespace hora::os {
 
@@ -39,14 +40,15 @@ class QuietMask {
   sigset_t before_;
 };
 
-// 0, or the error.
+// 0, or the error: EAGAIN where it may go better in a while.
 int try_start(std::thread& thread, const std::function<void()>& function) {
   const QuietMask mask;
   try {
     thread = std::thread(function);
     return 0;
   } catch (const std::system_error& refused) {
-    return refused.code().value();
+    const int errnum = refused.code().value();
+    return errnum == EAGAIN && !has_room_for_stack() ? ENOMEM : errnum;
   }
 }
 
@@ -57,7 +59,11 @@ Result<std::thread> start_service_thread(const char* name, std::function<void()>
   std::thread thread;
   const int refused =
       retry_while_refused([&] { return try_start(thread, function); }, Clock::now() + patience);
-  if (refused != 0) return errno_error(refused, std::string("starting the thread ") + name);
+  if (refused != 0) {
+    Error error = errno_error(refused, std::string("starting the thread ") + name);
+    if (refused == ENOMEM) error.message += std::string(": ") + kNoRoomForStack;
+    return error;
+  }
   // Shown by ps, gdb and the hang report; the kernel keeps 15 characters.
   ::pthread_setname_np(thread.native_handle(), name);
   return thread;

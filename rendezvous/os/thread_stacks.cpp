@@ -4,6 +4,9 @@
 #include "rendezvous/os/thread_stacks.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
+
+#include <cerrno>
 
 namespace hora::os {
 
@@ -17,6 +20,20 @@ void give_threads_stacks() {
     (void)::pthread_setattr_default_np(&attributes);
   }
   ::pthread_attr_destroy(&attributes);
+}
+
+bool has_room_for_stack() {
+  pthread_attr_t attributes;
+  if (::pthread_getattr_default_np(&attributes) != 0) return true;
+  unsigned long size = 0;
+  ::pthread_attr_getstacksize(&attributes, &size);
+  ::pthread_attr_destroy(&attributes);
+  // As the C library asks for one.
+  void* const stack = ::mmap(nullptr, size, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
+  if (stack == MAP_FAILED) return errno != ENOMEM;
+  ::munmap(stack, size);
+  return true;
 }
 
 }  // namespace hora::os

@@ -9,4 +9,11 @@ namespace hora::os {
 inline constexpr unsigned long kThreadStack = 1ul << 20;
 void give_threads_stacks();
 
+// Whether the address space (ulimit -v) has room for the stack of one more thread. The C library
+// says EAGAIN when it has none, as it does where there are too many threads; but that may pass, and
+// this does not. Needs no memory.
+bool has_room_for_stack();
+inline constexpr const char* kNoRoomForStack =
+    "no memory for the stack of a thread is left (ulimit -v)";
+
 }  // namespace hora::os

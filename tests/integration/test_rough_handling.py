@@ -69,6 +69,19 @@ def test_limits_of_file_size_and_time(horarun, tmp_path):
     assert "(ulimit -t)" in done.messages, done
 
 
+@pytest.mark.parametrize("kilobytes", [20_000, 30_000])
+def test_a_small_address_space(horarun, kilobytes):
+    """There will never be room for the stacks of threads: it is told at once what is lacking."""
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -s 8192; ulimit -v {kilobytes}; exec "$0" "$@"', horarun.path, "-np", "2", "--smoke"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (1, 125), done
+    assert b"no memory for the stack of a thread is left (ulimit -v)" in done.stderr, done
+
+
 def test_a_small_stack(horarun, hosts):
     """Threads take the limit for the size of their own stacks."""
     up = hosts(2)

@@ -5,12 +5,17 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <string>
 
+#include "rendezvous/os/read_file.h"
 #include "rendezvous/os/stack_signal.h"
+#include "rendezvous/os/thread_stacks.h"
 #include "tests/support/catch.h"
 
 using namespace hora;
@@ -70,4 +75,33 @@ TEST_CASE("a thread that cannot be had is an error that names it; signals come i
   CHECK(thread.error().message ==
         "starting the thread hora-test: Resource temporarily unavailable");
   CHECK_FALSE(blocks(SIGTERM));
+}
+
+TEST_CASE("no address space for a stack is an error at once: waiting would not help") {
+  // In a process of its own, whose limit nobody has to raise again.
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    // Larger than any that the C library keeps of threads that have ended.
+    pthread_attr_t large;
+    ::pthread_attr_init(&large);
+    ::pthread_attr_setstacksize(&large, std::size_t{256} << 20);
+    ::pthread_setattr_default_np(&large);
+    // Room for small objects, and for no stack.
+    const std::string pages = os::read_file("/proc/self/statm").value();
+    const rlim_t most =
+        std::stoul(pages) * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (512u << 10);
+    const rlimit limit{most, most};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0 || os::has_room_for_stack()) ::_exit(1);
+    const auto thread = os::start_service_thread(
+        "hora-test", [] {}, std::chrono::hours(1));
+    const bool told = !thread && thread.error().errnum == ENOMEM &&
+                      thread.error().message.find(os::kNoRoomForStack) != std::string::npos;
+    ::_exit(told ? 0 : 2);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(os::has_room_for_stack());
 }
