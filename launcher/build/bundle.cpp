@@ -5,6 +5,7 @@
 #include "launcher/build/bundle.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/machine.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -315,7 +317,7 @@ Result<std::shared_ptr<const std::string>> part_frames(const Build& build,
   return std::make_shared<const std::string>(std::move(frames));
 }
 
-Result<std::string> ship_file_frames(const std::string& path) {
+Result<ShippedFile> ship_file_frames(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno_error(errno, "--ship: opening " + path);
   // Reading a pipe could block forever, and a device may have no end.
@@ -330,25 +332,27 @@ Result<std::string> ship_file_frames(const std::string& path) {
                                              std::to_string(kLargestShipped >> 20) +
                                              " MiB travel, larger files want a shared folder");
   }
-  auto bytes = os::read_file(path);
-  if (!bytes) return std::move(bytes).error().with_context("--ship");
+  const os::Fd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened.valid()) return errno_error(errno, "--ship: opening " + path);
   ShipFile file;
   file.name = path.substr(path.rfind('/') + 1);
-  file.size_bytes = bytes->size();
   file.mode = static_cast<int>(info.st_mode & 0777);
   FramePacker packer(kShippedLevel);
-  for (std::string_view rest = *bytes; !rest.empty();
-       rest.remove_prefix(std::min(rest.size(), kPiece))) {
+  std::string piece(kPiece, '\0');
+  for (;;) {
     HORA_TRY(check_interrupted());
-    HORA_TRY(packer.add(rest.substr(0, kPiece)));
+    const ssize_t got = ::read(opened.get(), piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error(errno, "--ship: reading " + path);
+    if (got == 0) break;
+    file.size_bytes += static_cast<std::uint64_t>(got);
+    HORA_TRY(packer.add({piece.data(), static_cast<std::size_t>(got)}));
   }
-  bytes->clear();
-  bytes->shrink_to_fit();
   auto packed = packer.finish();
   if (!packed) return std::move(packed).error();
   // The agent compares: a file that arrived damaged is refused, not executed.
   file.packed_sha256 = std::move(packed->sha256);
-  return std::move(packed->frames.insert(0, encode_frame(FrameType::kShipFile, encode(file))));
+  return ShippedFile{encode_frame(FrameType::kShipFile, encode(file)), std::move(packed->frames)};
 }
 
 }  // namespace hora::launcher

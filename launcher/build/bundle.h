@@ -68,7 +68,12 @@ Installation with_parts_for_doctor(Installation installation, bool with_runtime)
 // ms.
 Result<std::shared_ptr<const std::string>> part_frames(const Build& build, const std::string& hash);
 
-// One of the user's own files as kShipFile, kData..., kDataEnd. Errors name the file.
-Result<std::string> ship_file_frames(const std::string& path);
+// One of the user's own files, read piece by piece: kInterrupted as check_interrupted() says. Other
+// errors name the file.
+struct ShippedFile {
+  std::string head;  // kShipFile
+  std::string data;  // kData..., kDataEnd; as large as the file, so that it is not copied
+};
+Result<ShippedFile> ship_file_frames(const std::string& path);
 
 }  // namespace hora::launcher

@@ -25,6 +25,7 @@ constexpr std::string_view kComponent = "horarun";
 constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
 // Between heartbeats: agents without an order know no lease.
 constexpr Milliseconds kLongestPause{2'500};
+constexpr std::size_t kMuchToSend = 1u << 20;  // when nobody needs it any more
 
 std::string seconds_text(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
@@ -239,11 +240,18 @@ void Fleet::ship(int host, const ShipFiles& files) {
   }
 }
 
-// A job that ends before it has begun to connect has no members.
-void Fleet::close(int host) {
-  if (host >= size() || !member(host).link) return;
-  member(host).link->close();
+// A job that ends before it has begun to connect has no members. To send what is shipped may take
+// minutes, for which nobody waits who has asked for the end.
+bool Fleet::close(int host, std::optional<std::chrono::milliseconds> grace) {
+  if (host >= size() || !member(host).link) return true;
+  const Member& each = member(host);
+  if (grace && (each.link->has_sent_order() || each.link->queued_bytes() < kMuchToSend)) {
+    send(host, FrameType::kTerminate, u32_payload(static_cast<std::uint32_t>(grace->count())));
+    return false;
+  }
+  each.link->close();
   forget(host);
+  return true;
 }
 
 // It neither gets nor gives anything any more.

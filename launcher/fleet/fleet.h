@@ -129,7 +129,9 @@ class Fleet {
   void send_start(int host);  // after its order, at once
   void send_all(FrameType type, std::string_view payload = {});
   void ship(int host, const ShipFiles& files);
-  void close(int host);
+  // With `grace`, what may run there is asked to end, and the link stays for its goodbye: false.
+  // Nothing can run where the order is still behind much that is sent.
+  bool close(int host, std::optional<std::chrono::milliseconds> grace = {});
 
   // --- signs of life ---
   void begin_heartbeats();

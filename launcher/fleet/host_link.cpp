@@ -85,6 +85,7 @@ void HostLink::send(const FetchDelivery& fetch) {
 
 void HostLink::send(const HostOrder& order) {
   conversation_.sent(order);
+  if (!order_at_) order_at_ = written_bytes_ + queued_bytes_;
   queue(FrameType::kOrder, encode(order));
 }
 

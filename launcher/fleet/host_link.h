@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -51,6 +52,8 @@ class HostLink {
   void write_now();  // what is queued, as far as there is room
   std::size_t queued_bytes() const { return queued_bytes_; }
   std::uint64_t written_bytes() const { return written_bytes_; }
+  // Some of it has been written; the agent may have it.
+  bool has_sent_order() const { return order_at_ && written_bytes_ > *order_at_; }
 
   Silence& silence() { return silence_; }
   bool is_open() const { return fd_.valid(); }
@@ -78,6 +81,7 @@ class HostLink {
   std::size_t out_position_ = 0;
   std::size_t queued_bytes_ = 0;
   std::uint64_t written_bytes_ = 0;
+  std::optional<std::uint64_t> order_at_;  // where the first one begins in all that is written
   bool wants_write_ = false;
   bool write_deferred_ = false;
   Silence silence_;

@@ -119,7 +119,8 @@ Status ShipFiles::pack(const JobSpec& spec, const std::string& memory_folder) {
     }
     auto frames = ship_file_frames(path);
     if (!frames) return std::move(frames).error();
-    frames_.push_back(std::make_shared<const std::string>(std::move(*frames)));
+    frames_.push_back(std::make_shared<const std::string>(std::move(frames->head)));
+    frames_.push_back(std::make_shared<const std::string>(std::move(frames->data)));
   }
   if (roots.empty()) return Ok{};
   memories_.emplace_back(memory_folder, about);

@@ -381,8 +381,10 @@ void Supervisor::perform(const Action& action) {
   } else if (std::holds_alternative<StartAll>(action)) {
     run_->start_all();
   } else if (const auto* terminate = std::get_if<TerminateHost>(&action)) {
-    fleet_->send(terminate->host, FrameType::kTerminate,
-                 u32_payload(static_cast<std::uint32_t>(terminate->grace.count())));
+    // Not within the step that has decided this.
+    if (fleet_->close(terminate->host, terminate->grace)) {
+      loop_->post([this, host = terminate->host] { feed(HostFinished{host, {}}); });
+    }
   } else if (const auto* drop = std::get_if<DropHost>(&action)) {
     fleet_->close(drop->host);
   } else if (std::holds_alternative<Finish>(action)) {

@@ -386,6 +386,25 @@ def test_signals_that_end_a_job_end_it_before_there_are_ranks(horarun, tmp_path,
     assert done.code in (-number, 128 + number) and done.text == "", done  # a shell takes both for the latter
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_a_job_while_its_files_are_on_their_way(horarun, tmp_path, number):
+    """The host has stopped taking them, as behind a slow link: nobody waits for what nobody needs any more."""
+    (tmp_path / "large").write_bytes(os.urandom(32 << 20))
+    taken = tmp_path / "taken"
+    takes_some = f'shift; {{ head -c 4000000; : >{taken}; exec sleep 1000; }} | sh -c "$*"'
+    rsh = tmp_path / "rsh"
+    rsh.write_text(f"#!/bin/sh\n{takes_some}\n")
+    rsh.chmod(0o755)
+    job = horarun.start(
+        *("--rsh", rsh, "-H", "far:1", "--runtime", "host", "--grace", 300, "--ship", tmp_path / "large", "echo", "ran")
+    )
+    jobs.wait_until(taken.exists, "the host to take no more")
+    job.send_signal(number)
+    # With the job's 300 s of grace, in which the end cannot be confirmed, this would not end in time.
+    done = job.finish(timeout=60).expect(128 + number)
+    assert not done.text and "did not confirm" not in done.messages, done
+
+
 def test_signal_storm(horarun):
     script = "trap 'n=$((n+1))' USR1; trap 'exit 0' USR2; echo ready; while :; do sleep 0.05; done"
     job = horarun.start("-np", 2, "bash", "-c", script)
