@@ -90,10 +90,32 @@ void choose_transport(Supervisor& supervisor, const JobSpec& spec, const Install
   });
 }
 
+// The supervisor says what is wrong with the host, and nothing has been printed of the others yet.
+Result<int> run_on_reachable(JobSpec spec, const Installation& installation,
+                             const EnvironmentList& environment, const HostOwner& owner) {
+  int first_failure = 0;
+  for (;;) {
+    std::string unreached;
+    {
+      Supervisor supervisor(spec, installation, environment);
+      choose_transport(supervisor, spec, installation, owner);
+      const auto exit_code = supervisor.run();
+      if (!exit_code) return exit_code;
+      if (first_failure == 0) first_failure = *exit_code;
+      unreached = supervisor.unreached_host();
+    }
+    const auto gone = std::erase_if(
+        spec.hosts, [&unreached](const Host& host) { return host.name == unreached; });
+    if (gone == 0 || spec.hosts.empty()) return first_failure;
+  }
+}
+
 }  // namespace
 
 Result<int> run_attempts(JobSpec spec, const Installation& installation,
                          const EnvironmentList& environment, const HostOwner& owner) {
+  if (spec.manages_cache)
+    return run_on_reachable(std::move(spec), installation, environment, owner);
   if (!spec.restart) {
     Supervisor supervisor(spec, installation, environment);
     choose_transport(supervisor, spec, installation, owner);

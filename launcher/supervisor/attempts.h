@@ -22,7 +22,9 @@ struct HostOwner {
 };
 
 // Blocks until the job is over. SIGINT, SIGTERM and SIGHUP must be blocked: between two attempts
-// they are taken here. Returns the exit code; the Error is as of Supervisor::run().
+// they are taken here. Returns the exit code; the Error is as of Supervisor::run(). Where the
+// caches of hosts are looked at, which need nothing of each other, one that cannot be reached is
+// told and left out, and the exit code is that of the first failure.
 Result<int> run_attempts(JobSpec spec, const Installation& installation,
                          const EnvironmentList& environment, const HostOwner& owner = {});
 

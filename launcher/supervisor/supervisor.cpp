@@ -454,6 +454,13 @@ void Supervisor::explain_end() {
   if (auto failure = owner_.explain(*cause, patience)) state_->blame(std::move(*failure));
 }
 
+std::string Supervisor::unreached_host() const {
+  if (!state_ || running_since_ || !state_->outcome().exits.empty()) return {};
+  const auto& cause = state_->outcome().cause;
+  const bool is_of_host = cause && cause->kind == Cause::Kind::kHost;
+  return is_of_host ? fleet_->name(cause->host) : std::string();
+}
+
 void Supervisor::decide_restart(EndedJob& ended) {
   const auto ran = running_since_
                        ? std::chrono::duration_cast<Milliseconds>(Clock::now() - *running_since_)

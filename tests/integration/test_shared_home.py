@@ -145,6 +145,18 @@ def test_cleaning_keeps_what_a_job_on_another_host_uses(horarun, apart, shared_c
     )
 
 
+@pytest.mark.parametrize("dead", [("nowhere.invalid",), ("nowhere.invalid", "nobody.invalid")])
+def test_hosts_beside_one_that_is_not_there(horarun, hosts, dead):
+    hosts(2)
+    listed = horarun.run("cache", "ls", "-H", ",".join(("node1", *dead, "node2"))).expect(125)
+    named = {line.split(":")[0] for line in listed.text.splitlines()}
+    assert named == {"node1", "node2"}, listed
+    assert all(f"host {name} (" in listed.messages for name in dead), listed
+    assert listed.messages.count("E_RESOLVE") == len(dead), listed
+    alone = horarun.run("cache", "ls", "-H", dead[0]).expect(125)
+    assert not alone.text and "E_RESOLVE" in alone.messages, alone
+
+
 def test_cleaning_takes_all_there_is(horarun, hosts):
     two = hosts(2)
     for k in (1, 2):
