@@ -12,7 +12,7 @@ from support import job
 
 sys.path.insert(0, str(job.PACKAGES))
 
-from hora import _native, dtypes, exceptions
+from hora import _calls, _native, _requests, dtypes, exceptions
 
 FIELDS = [
     "struct_size",
@@ -117,7 +117,7 @@ def test_constants(facts):
 def test_sizes(facts):
     import ctypes
 
-    assert struct.calcsize(_native._REQUEST.format) == facts["sizeof.hora_request"]
+    assert struct.calcsize(_requests._REQUEST.format) == facts["sizeof.hora_request"]
     assert ctypes.sizeof(_native.Tensor) == facts["sizeof.hora_tensor"]
     assert ctypes.sizeof(_native.Options) == facts["sizeof.hora_options"]
 
@@ -137,8 +137,8 @@ def packed(request, monkeypatch):
 
         @staticmethod
         def submit(address, count, handles):
-            seen["bytes"] = ctypes.string_at(address, _native._REQUEST_SIZE * count)
-            fields = _native._REQUEST.unpack(seen["bytes"][: _native._REQUEST_SIZE])
+            seen["bytes"] = ctypes.string_at(address, _requests._REQUEST_SIZE * count)
+            fields = _requests._REQUEST.unpack(seen["bytes"][: _requests._REQUEST_SIZE])
             seen["name"] = ctypes.string_at(fields[2])
             shape = (ctypes.c_int64 * fields[5]).from_address(fields[4]) if fields[5] else []
             seen["shape"] = list(shape)
@@ -155,9 +155,9 @@ def test_both_ways_to_submit_pack_alike(facts, monkeypatch, ndim, name):
     shape = tuple(range(1, ndim + 1))
     seen = packed(None, monkeypatch)
     arguments = (_native.BROADCAST, name, 111, shape, dtypes.INT16, 3, 222, 4, 5, 6, 0.5, 2.5)
-    assert _native.submit_one(*arguments, 999, 8, None) == 77
+    assert _calls.submit_one(*arguments, 999, 8, None) == 77
     first = dict(seen)
-    assert _native.submit([_native.Request(*arguments, None, 999, 8)], None) == (77,)
+    assert _calls.submit([_requests.Request(*arguments, None, 999, 8)], None) == (77,)
     at = {field: facts["request." + field] for field in FIELDS}
     for field in ("struct_size", "operation", "process_set", "reduce_op", "root_rank", "priority"):
         values = [struct.unpack_from("i", each["bytes"], at[field])[0] for each in (first, seen)]
@@ -180,15 +180,17 @@ def test_blocking_calls_pack_alike_also_when_they_come_again(monkeypatch, ndim, 
     for call in range(4):  # from the third on, only what differs is written
         varying = {"address": 111 + call, "output": 222 + call, "prescale": 0.5 + call, "postscale": 2.5 + call}
         fixed = {"shape": shape, "dtype": dtypes.INT16, "process_set": 4, "reduce_op": 5, "root": 6}
-        _native.run_one(_native.BROADCAST, name, call == 3, kept=None, **fixed, **varying)
-        ours, ours_packed = dict(seen), _native._REQUEST.unpack(seen["bytes"])
-        _native.submit(
-            [_native.Request(_native.BROADCAST, name, **fixed, **varying)],
+        _calls.run_one(_native.BROADCAST, name, call == 3, kept=None, **fixed, **varying)
+        ours, ours_packed = dict(seen), _requests._REQUEST.unpack(seen["bytes"])
+        _calls.submit(
+            [_requests.Request(_native.BROADCAST, name, **fixed, **varying)],
             None,
         )
         places = {2, 4, 10, 23}  # the addresses of name, shapes and splits
         differing = [
-            at for at, pair in enumerate(zip(ours_packed, _native._REQUEST.unpack(seen["bytes"]))) if len(set(pair)) > 1
+            at
+            for at, pair in enumerate(zip(ours_packed, _requests._REQUEST.unpack(seen["bytes"])))
+            if len(set(pair)) > 1
         ]
         assert set(differing) <= places
         assert ours["shape"] == seen["shape"] == list(shape)
@@ -198,27 +200,27 @@ def test_blocking_calls_pack_alike_also_when_they_come_again(monkeypatch, ndim, 
 def test_blocking_calls_say_what_is_no_number(monkeypatch):
     packed(None, monkeypatch)
     for _ in range(3):
-        _native.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)
+        _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)
     with pytest.raises(TypeError, match="prescale_factor='a', expected a number"):
-        _native.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, "a", 1.0, None)
+        _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, "a", 1.0, None)
     for wrong in ("sum", ["sum"]):
         with pytest.raises(TypeError, match=r"op=.*sum.*, expected an integer"):
-            _native.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, wrong, 0, 1.0, 1.0, None)
+            _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, wrong, 0, 1.0, 1.0, None)
 
     class Root(list):
         def __index__(self):
             return 1
 
     for _ in range(3):
-        _native.run_one(_native.BROADCAST, "n", False, 1, (2,), 3, 4, 0, 0, Root(), 1.0, 1.0, None)
+        _calls.run_one(_native.BROADCAST, "n", False, 1, (2,), 3, 4, 0, 0, Root(), 1.0, 1.0, None)
 
 
 def test_requests_that_do_not_come_again_are_not_kept(monkeypatch):
     packed(None, monkeypatch)
-    for step in range(3 * _native._MOST_REPEATED):
-        _native.run_one(_native.ALLREDUCE, f"step {step}", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)
-        assert len(_native._repeated) <= _native._MOST_REPEATED
-    assert not any(_native._repeated.values())
+    for step in range(3 * _calls._MOST_REPEATED):
+        _calls.run_one(_native.ALLREDUCE, f"step {step}", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)
+        assert len(_calls._repeated) <= _calls._MOST_REPEATED
+    assert not any(_calls._repeated.values())
 
 
 def test_every_status_is_an_error_of_its_own():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 
-from hora import _native, exceptions
+from hora import _calls, _native, _requests, exceptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Pending:
         handler raises, the operation is still in flight and this can be called again."""
         if self.aborted is not None:
             raise exceptions.HorovodInternalError(self.aborted)
-        native_wait = _native.wait
+        native_wait = _calls.wait
         failed = 0
         for native in self.natives:
             status = native_wait(native)
@@ -143,14 +143,14 @@ def let_go(pending: Pending) -> None:
 
 def _adopt():
     """Takes over what was submitted while a signal's handler raised."""
-    while _native.interrupted:
-        natives, kept = _native.interrupted.pop()
+    while _calls.interrupted:
+        natives, kept = _calls.interrupted.pop()
         let_go(Pending(natives, kept, None, None, True, None))
 
 
 def sweep() -> None:
     """Frees what was let go and is done by now."""
-    if _native.interrupted:
+    if _calls.interrupted:
         _adopt()
     if not orphans:
         return
@@ -266,21 +266,21 @@ def set_id_of(process_set: ProcessSet) -> int:
     return set_id
 
 
-def _control(operation: int, name: str, process_set: ProcessSet) -> _native.Request:
+def _control(operation: int, name: str, process_set: ProcessSet) -> _requests.Request:
     """join or barrier: no tensor."""
     _native.check_initialized(name)
-    return _native.Request(operation, None, process_set=set_id_of(process_set))
+    return _requests.Request(operation, None, process_set=set_id_of(process_set))
 
 
 def barrier(process_set: ProcessSet) -> None:
     """Returns once every rank of the set has called it."""
-    _native.run(_control(_native.BARRIER, "barrier", process_set), None)
+    _calls.run(_control(_native.BARRIER, "barrier", process_set), None)
 
 
 def join(process_set: ProcessSet) -> int:
     """Declares that this rank has no more data: it contributes zeros to the reductions of the others until
     all have joined. Returns the rank that joined last."""
-    natives = _native.submit([_control(_native.JOIN, "join", process_set)], None)
+    natives = _calls.submit([_control(_native.JOIN, "join", process_set)], None)
     pending = Pending(natives, None, None, _native.library().last_joined, False, None)
     last = wait_now(pending)
     # The ranks that joined first have counted fewer operations without a name. All of them are done.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 
-from hora import _native, dtypes, operations
+from hora import _calls, _native, _requests, dtypes, operations
 from hora.operations import Pending, set_id_of
 
 TYPE_CHECKING = False
@@ -36,7 +36,7 @@ def native_received_splits(native: int) -> list[int]:
     return values[: count.value]
 
 
-_interrupted = _native.interrupted
+_interrupted = _calls.interrupted
 _orphans = operations.orphans
 
 
@@ -181,7 +181,7 @@ class TensorOps:
             output_address = framework.address(output)
         if _orphans or _interrupted:
             operations.sweep()
-        _native.run_one(
+        _calls.run_one(
             operation,
             operations.operation_name(kind, name, set_id),
             name is None,
@@ -215,7 +215,7 @@ class TensorOps:
             set_id = set_id_of(process_set)  # raises
         operations.sweep()
         return (
-            _native.submit_one(
+            _calls.submit_one(
                 operation,
                 operations.operation_name(kind, name, set_id),
                 address,
@@ -283,7 +283,7 @@ class TensorOps:
                 return pending
             except BaseException:
                 if pending is None:
-                    _native.interrupted.append(((native,), (source, output)))
+                    _calls.interrupted.append(((native,), (source, output)))
                 raise
         set_id = set_id_of(process_set)
         names = self._names(kind, name, set_id, len(tensors), True)
@@ -303,7 +303,7 @@ class TensorOps:
                 outputs.append(output)
             kept.append((source, output))
             requests.append(
-                _native.Request(
+                _requests.Request(
                     operation,
                     tensor_name,
                     address,
@@ -387,7 +387,7 @@ class TensorOps:
                 )
             kept.append(source)
             requests.append(
-                _native.Request(
+                _requests.Request(
                     operation,
                     tensor_name,
                     address,
@@ -435,7 +435,7 @@ class TensorOps:
                     else f"alltoall({tensor_name}): negative split in {list(splits)}"
                 )
             shape = (rows, *shape[1:])  # rows after the last split stay here
-        request = _native.Request(
+        request = _requests.Request(
             _native.ALLTOALL,
             tensor_name,
             address,
@@ -467,7 +467,7 @@ class TensorOps:
         for request in requests:
             if request.device != _native.CPU_DEVICE:
                 pending.settle = self.framework.settler(request.device)
-        pending.natives = _native.submit(requests, kept)
+        pending.natives = _calls.submit(requests, kept)
         return pending
 
     def _copying_back(self, copies):

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 
 import hora.numpy as hvd
-from hora import _native, basics, batches, cuda_driver, device_arrays, dlpack, operations
+from hora import _calls, basics, batches, cuda_driver, device_arrays, dlpack, operations
 from hora.aligned_arrays import ops
 from hora.device_arrays import DeviceArray
 from support import dlpack_capsules
@@ -157,7 +157,7 @@ def check_results_are_done_when_they_are_given_back():
     """For the runtime, work that is ordered on the stream is done. Here the stream is held up behind that point:
     nobody gets a result, and no input is freed, before it is let go."""
     gate, results, order = threading.Event(), [], []
-    wait = _native.wait
+    wait = _calls.wait
 
     def wait_and_hold(native):
         status = wait(native)
@@ -169,7 +169,7 @@ def check_results_are_done_when_they_are_given_back():
         order.append("result")
 
     thread = threading.Thread(target=call)
-    _native.wait = wait_and_hold
+    _calls.wait = wait_and_hold
     try:
         thread.start()
         thread.join(0.1)  # a moment in which it could do what it must not do
@@ -177,7 +177,7 @@ def check_results_are_done_when_they_are_given_back():
         gate.set()
         thread.join(60)
     finally:
-        _native.wait = wait
+        _calls.wait = wait
     assert order == [True, "result"], order
     assert np.array_equal(results[0], sum(everyone()))
 
