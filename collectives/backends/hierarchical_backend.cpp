@@ -23,11 +23,12 @@ constexpr std::int64_t kSmallBytes = 16 * 1024;
 
 class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
  public:
-  HierarchicalBackend(Hierarchy plan, Backend* local, PeerLinks& links, std::int32_t set)
+  HierarchicalBackend(Hierarchy plan, Backend* local, PeerLinks& links, std::int32_t set,
+                      PointToPoint::Options options)
       : plan_(std::move(plan)), local_(local), links_(links) {
     if (plan_.driving) {
       between_.emplace(links, plan_.peers, plan_.host_index,
-                       kHierarchyTag | static_cast<std::uint32_t>(set), PointToPoint::Options{});
+                       kHierarchyTag | static_cast<std::uint32_t>(set), options);
     }
   }
 
@@ -283,8 +284,8 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
 }  // namespace
 
 Backend* make_hierarchical_backend(Hierarchy plan, Backend* local, PeerLinks& links,
-                                   std::int32_t set) {
-  return new HierarchicalBackend(std::move(plan), local, links, set);
+                                   std::int32_t set, PointToPoint::Options options) {
+  return new HierarchicalBackend(std::move(plan), local, links, set, options);
 }
 
 }  // namespace hora::collectives

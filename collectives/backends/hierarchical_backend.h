@@ -21,6 +21,6 @@ inline constexpr std::uint32_t kHierarchyTag = 1u << 22;
 // `local` serves the members on this host, and is null when this rank is alone there; the result
 // owns it. `links` must outlive the result. `set` is the set's id. destroy() deletes the result.
 Backend* make_hierarchical_backend(Hierarchy plan, Backend* local, PeerLinks& links,
-                                   std::int32_t set);
+                                   std::int32_t set, PointToPoint::Options options);
 
 }  // namespace hora::collectives

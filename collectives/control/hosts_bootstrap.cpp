@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "collectives/negotiation/wire.h"
+#include "rendezvous/net/round_trip.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/pipe.h"
 
@@ -185,16 +186,36 @@ Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
   return Ok{};
 }
 
-// Tells all ranks this one's outcome and returns the first failure, which is the same everywhere.
-Status vote(const Allgather& all, const Status& mine) {
-  auto votes = all(mine ? std::string() : mine.error().message);
+// By the leaders' connections, which have greeted each other by now. 0 on other ranks.
+std::chrono::microseconds longest_round_trip(const Links& leaders) {
+  std::chrono::microseconds longest{0};
+  for (const auto& [host, channel] : leaders) {
+    for (const int fd : channel->liveness_fds()) {
+      longest = std::max(longest, net::least_round_trip(fd).value_or(longest));
+    }
+  }
+  return longest;
+}
+
+// Tells all ranks this one's outcome and returns the first failure, which is the same everywhere,
+// or else the longest round trip of all.
+Result<std::chrono::microseconds> vote(
+    const Allgather& all, const Status& mine,
+    std::chrono::microseconds round_trip = std::chrono::microseconds(0)) {
+  WireWriter out;
+  out.text(mine ? std::string() : mine.error().message);
+  out.integer(round_trip.count());
+  auto votes = all(out.take());
   if (!votes) return std::move(votes).error();
   for (std::size_t rank = 0; rank < votes->size(); ++rank) {
-    if ((*votes)[rank].empty()) continue;
-    return make_error(ErrorCode::kUnavailable,
-                      "rank " + std::to_string(rank) + ": " + (*votes)[rank]);
+    WireReader in((*votes)[rank]);
+    std::string objection = in.text();
+    round_trip = std::max(round_trip, std::chrono::microseconds(in.integer()));
+    if (!in.ok()) objection = "malformed vote";
+    if (objection.empty()) continue;
+    return make_error(ErrorCode::kUnavailable, "rank " + std::to_string(rank) + ": " + objection);
   }
-  return Ok{};
+  return round_trip;
 }
 
 }  // namespace
@@ -219,13 +240,15 @@ Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlC
   Status here = set_up_here(bootstrap, own, parts);
   // Any other code comes from the exchange itself, after which a vote cannot work either.
   if (!here && here.error().code != ErrorCode::kUnavailable) return here;
-  HORA_TRY(vote(bootstrap.all, here));
+  if (auto voted = vote(bootstrap.all, here); !voted) return std::move(voted).error();
   Links leaders;
   Status connected = Ok{};
   if (parts.plan.leads()) {
     connected = connect_leaders(bootstrap, parts.plan, cards, std::move(own.listener), leaders);
   }
-  HORA_TRY(vote(bootstrap.all, connected));
+  auto voted = vote(bootstrap.all, connected, longest_round_trip(leaders));
+  if (!voted) return std::move(voted).error();
+  parts.round_trip = *voted;
   // Only now, when all ranks have succeeded, does the star change.
   for (auto& [host, channel] : leaders) {
     HORA_TRY(links->sockets()->take_peer(*channel->sockets(), 0, HostsChannel::leader_peer(host)));

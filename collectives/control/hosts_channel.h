@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ struct HostsParts {
   std::vector<os::Fd>
       doorbells;      // by place: writing ends of the pipes of this host's ranks, this one included
   bool spin = false;  // the host has a core for each of its ranks
+  // The longest way from one leader to another one and back, the same on all ranks; 0: not known.
+  std::chrono::microseconds round_trip{0};
 };
 
 class HostsChannel final : public ControlChannel, public Waiters {

@@ -10,6 +10,7 @@
 #include <new>
 #include <span>
 
+#include "collectives/algorithms/ring_border.h"
 #include "collectives/backends/hierarchical_backend.h"
 #include "collectives/backends/peer_links_backend.h"
 #include "collectives/backends/registry.h"
@@ -404,7 +405,15 @@ Result<BackendPtr> BackendPool::create_composed(Entry& within, PeerLinks& betwee
     if (!created) return std::move(created).error();
     local = created->release();
   }
-  return BackendPtr(make_hierarchical_backend(plan, local, between, set.id));
+  return BackendPtr(
+      make_hierarchical_backend(plan, local, between, set.id, options_for(plan.hosts())));
+}
+
+PointToPoint::Options BackendPool::options_for(int ranks) const {
+  PointToPoint::Options options;
+  // In deterministic mode, the order of additions must not depend on measurements.
+  if (!world_.agreed().deterministic) options.ring_from_bytes = ring_from(ranks, round_trip_);
+  return options;
 }
 
 Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
@@ -464,7 +473,8 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
     if (aborted_) entry.links->abort();
   }
   if (set.index < 0) return BackendPtr();
-  return BackendPtr(make_peer_links_backend(*entry.links, set.ranks, set.index, set.id, {}));
+  return BackendPtr(
+      make_peer_links_backend(*entry.links, set.ranks, set.index, set.id, options_for(set.size())));
 }
 
 void BackendPool::drop(Entry& entry, std::string why) {

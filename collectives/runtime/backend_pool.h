@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "collectives/algorithms/point_to_point.h"
 #include "collectives/backends/hierarchy.h"
 #include "collectives/control/oob_allgather.h"
 #include "collectives/runtime/process_set.h"
@@ -28,6 +30,8 @@ class BackendPool {
   BackendPool(const BackendPool&) = delete;
   BackendPool& operator=(const BackendPool&) = delete;
 
+  // From host to host, as all ranks know it alike; 0: not known. Before the first set.
+  void set_round_trip(std::chrono::microseconds round_trip) { round_trip_ = round_trip; }
   // Collective over the world, also for ranks that are not members. A backend that cannot be made
   // on one rank is left out on all of them. An error when none is left for a set.
   Status create_backends(ProcessSet& set);
@@ -81,9 +85,11 @@ class BackendPool {
   bool wanted_for(const Entry& entry, const ProcessSet& set) const;
   void drop(Entry& entry, std::string why);
   void rebuild_table();
+  PointToPoint::Options options_for(int ranks) const;
 
   const World& world_;
   OobAllgather* oob_;
+  std::chrono::microseconds round_trip_{0};
   std::vector<Entry> entries_;
   SelectionTable table_;
   mutable std::mutex mutex_;    // guards what follows

@@ -14,7 +14,7 @@ namespace {
 // On several hosts, messages stay on the TCP connections; in addition, the leaders of the hosts get
 // links of their own for small operations.
 Status connect_hosts(const World& world, OobAllgather& oob,
-                     std::unique_ptr<ControlChannel>& channel, std::string& why_no_fast_path) {
+                     std::unique_ptr<ControlChannel>& channel, Met& met) {
   const Settings& settings = world.settings;
   // A world of one, or a channel of a test.
   if (channel->sockets() == nullptr) return Ok{};
@@ -37,15 +37,16 @@ Status connect_hosts(const World& world, OobAllgather& oob,
   };
   bootstrap.self = {settings.rank, settings.size, settings.job_id, settings.rendezvous_token, {}};
   bootstrap.address = world.address;
-  Status met = bootstrap_hosts(bootstrap, channel, parts);
+  Status extended = bootstrap_hosts(bootstrap, channel, parts);
   for (int host = 0; host < plan.hosts(); ++host) oob.forget_scope(scope(host));
-  if (!met) {
-    why_no_fast_path = met.error().message;
+  if (!extended) {
+    met.why_no_fast_path = extended.error().message;
     // All ranks have agreed on this: without the fast path, everything goes through rank 0. Any
     // other error means that they could not agree.
-    if (met.error().code == ErrorCode::kUnavailable) return Ok{};
-    return met;
+    if (extended.error().code == ErrorCode::kUnavailable) return Ok{};
+    return extended;
   }
+  met.round_trip = parts.round_trip;
   channel = std::make_unique<HostsChannel>(std::move(parts));
   return Ok{};
 }
@@ -55,11 +56,11 @@ Status connect_hosts(const World& world, OobAllgather& oob,
 // If all ranks are on one host, messages go through shared memory; if memory cannot be shared, they
 // stay on the TCP connections.
 Status extend_channel(const World& world, OobAllgather& oob,
-                      std::unique_ptr<ControlChannel>& channel, std::string& why_no_fast_path) {
+                      std::unique_ptr<ControlChannel>& channel, Met& met) {
   const Settings& settings = world.settings;
   const auto& hosts = world.hosts;
   if (std::any_of(hosts.begin(), hosts.end(), [&](auto host) { return host != hosts.front(); })) {
-    return connect_hosts(world, oob, channel, why_no_fast_path);
+    return connect_hosts(world, oob, channel, met);
   }
   const std::vector<std::int32_t> all = world.ranks();
   const std::size_t bytes = RingLayout{settings.size}.bytes();
@@ -69,7 +70,7 @@ Status extend_channel(const World& world, OobAllgather& oob,
   auto segment = settings.size == 1 ? Segment::open_private(bytes)
                                     : Segment::open(all, settings.rank, bytes, allgather);
   if (!segment) {
-    why_no_fast_path = segment.error().message;
+    met.why_no_fast_path = segment.error().message;
     if (segment.error().code == ErrorCode::kUnavailable) return Ok{};
     return std::move(segment).error();
   }

@@ -2,6 +2,7 @@
 // What the ranks share beside their connections: memory within a host, links between leaders.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -11,10 +12,15 @@
 
 namespace hora::collectives {
 
+// What came of it, the same on all ranks.
+struct Met {
+  std::string why_no_fast_path;             // empty: there is one
+  std::chrono::microseconds round_trip{0};  // from host to host, the longest; 0: not known
+};
+
 // Collective. Puts a channel with a fast path around `channel`, where the ranks can have one. Where
-// they cannot, `why_no_fast_path` says why, and they keep to their connections. An error when the
-// ranks cannot talk.
+// they cannot, they keep to their connections. An error when the ranks cannot talk.
 Status extend_channel(const World& world, OobAllgather& oob,
-                      std::unique_ptr<ControlChannel>& channel, std::string& why_no_fast_path);
+                      std::unique_ptr<ControlChannel>& channel, Met& met);
 
 }  // namespace hora::collectives

@@ -88,14 +88,14 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
 std::string describe_lane(const Engine& engine, int rank) {
   const FastPath* const fast_path = engine.fast_path();
   std::string text = ",\"fast_path\":" + boolean(fast_path != nullptr) +
-                     ",\"why_no_fast_path\":" + quoted(engine.why_no_fast_path());
+                     ",\"why_no_fast_path\":" + quoted(engine.met().why_no_fast_path);
   const LeaderPlan* const plan = engine.leaders();
   if (plan == nullptr) return text;
   text += ",\"leads_its_host\":" + boolean(plan->leader_of(plan->host) == rank) + ",\"leaders\":[";
   for (int host = 0; host < plan->hosts(); ++host) {
     text += (host == 0 ? "" : ",") + std::to_string(plan->leader_of(host));
   }
-  return text + "]";
+  return text + "],\"round_trip_us\":" + std::to_string(engine.met().round_trip.count());
 }
 
 }  // namespace

@@ -56,8 +56,9 @@ Status Engine::create_backends() {
   // may block in a library.
   mailbox_.oob().define_scope(0, world_.ranks());
   HORA_TRY(mailbox_.extend([this](std::unique_ptr<ControlChannel>& channel) {
-    return extend_channel(world_, mailbox_.oob(), channel, why_no_fast_path_);
+    return extend_channel(world_, mailbox_.oob(), channel, met_);
   }));
+  pool_.set_round_trip(met_.round_trip);
   HORA_TRY(stalls_.start(sets_.table()));
   HORA_TRY(make_set(0, world_.ranks()));
   for (const auto& ranks : world_.agreed().process_sets) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/runtime/backend_pool.h"
+#include "collectives/runtime/channel_bootstrap.h"
 #include "collectives/runtime/fast_path_driver.h"
 #include "collectives/runtime/mailbox.h"
 #include "collectives/runtime/negotiator.h"
@@ -70,7 +71,7 @@ class Engine {
   std::uint64_t fast_path_runs() const { return fast_path_.runs(); }
   // Null when there is no fast path; then why. Fixed by set_up().
   const FastPath* fast_path() const { return mailbox_.channel().fast_path(); }
-  const std::string& why_no_fast_path() const { return why_no_fast_path_; }
+  const Met& met() const { return met_; }
   // Null where the fast path is not between hosts.
   const LeaderPlan* leaders() const;
 
@@ -117,7 +118,7 @@ class Engine {
   StepRunner steps_;
   FastPathDriver fast_path_;
   RepeatedCalls repeated_calls_;
-  std::string why_no_fast_path_;
+  Met met_;
   std::atomic<Waiters*> waiters_{nullptr};
   bool unfinished_ = false;
   std::vector<OperationPtr> taken_;  // from the queue, last

@@ -10,6 +10,7 @@
 
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/resolve.h"
+#include "rendezvous/net/round_trip.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
 
@@ -95,6 +96,18 @@ TEST_CASE("bytes travel over a connection") {
   sender.join();
   CHECK(status);
   CHECK(received == sent);
+}
+
+TEST_CASE("the kernel knows how far the other end of a connection is, and of nothing else") {
+  const Listener listener = listen_on(loopback());
+  auto client = connect_tcp(listener.where, soon());
+  REQUIRE(client);
+  const auto away = least_round_trip(client->get());
+  REQUIRE(away);
+  CHECK(away->count() >= 0);
+  CHECK_FALSE(least_round_trip(-1));
+  const os::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  CHECK_FALSE(least_round_trip(null.get()));
 }
 
 TEST_CASE("a refused connection says so") {
