@@ -350,7 +350,7 @@ TEST_CASE("prepared: what cannot be, and the end of the world") {
   run_all(options, [](Communicator& communicator) {
     Tensor tensor(HORA_INT32, {4});
     Plan plan;
-    const auto refused = [&](std::vector<hora_request> requests, const std::string& why) {
+    const auto refused = [&](const std::vector<hora_request>& requests, const std::string& why) {
       const auto outcome = communicator.prepare(requests, plan);
       check(outcome.status == HORA_INVALID_ARGUMENT && contains(outcome.text, why), outcome.text);
     };

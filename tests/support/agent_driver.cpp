@@ -206,7 +206,7 @@ void AgentDriver::take_in(const Frame& frame) {
   switch (frame.type) {
     case FrameType::kOutput: {
       const int rank = static_cast<int>(*read_u32(payload));
-      const int which = payload.front();
+      const int which = static_cast<unsigned char>(payload.front());
       payload.remove_prefix(1);
       if (on_output) {
         on_output(rank, which, payload);

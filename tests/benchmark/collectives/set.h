@@ -8,6 +8,8 @@
 
 #define SET_CAPACITY 4096
 
+// NOLINTBEGIN(modernize-use-nullptr,modernize-use-using): it is C, too.
+
 typedef struct {
   int count;
   int elements[SET_CAPACITY];
@@ -41,5 +43,6 @@ static inline tensor_set* make_set(const char* text) {
   if (set == NULL || set->count == 0) exit(2);
   return set;
 }
+// NOLINTEND(modernize-use-nullptr,modernize-use-using)
 
 #endif
