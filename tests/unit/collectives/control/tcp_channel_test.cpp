@@ -34,8 +34,9 @@ struct Star {
   Star() {
     for (int rank : {1, 2}) {
       auto [near, far] = connection();
-      REQUIRE(centre.add_peer(rank, std::move(near), {}));
-      REQUIRE(peers[rank].add_peer(0, std::move(far), {}));
+      const Status here = centre.add_peer(rank, std::move(near), {});
+      const Status there = peers[rank].add_peer(0, std::move(far), {});
+      REQUIRE((here && there));
     }
   }
   std::vector<std::string> heard_by(int rank, std::size_t count) {
@@ -98,7 +99,8 @@ TEST_CASE("what came with the handshake is delivered once, and by its sender's n
   std::string frame;
   append_frame(frame, "early");
   early.append(frame);
-  REQUIRE(channel.add_peer(12'345, std::move(near), std::move(early)));
+  const Status added = channel.add_peer(12'345, std::move(near), std::move(early));
+  REQUIRE(added);
   auto messages = channel.poll(soon());
   REQUIRE(messages.size() == 1);
   CHECK((messages[0].rank == 12'345 && messages[0].bytes == "early"));

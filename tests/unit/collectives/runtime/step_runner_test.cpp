@@ -74,7 +74,7 @@ struct Runner : test::BaseWithEnd {
   OperationPtr ask(const std::string& name, Action action = Action::kAllreduce) {
     Request request = allreduce(name);
     request.action = action;
-    const OperationPtr operation = submit(std::move(request));
+    OperationPtr operation = submit(std::move(request));
     sets.world().pending.add(operation);
     return operation;
   }

@@ -38,8 +38,9 @@ Response reduce(std::int64_t count, hora_dtype dtype = HORA_FLOAT32) {
   return response;
 }
 
-hora::Result<Settings> settings_of(std::map<std::string, std::string, std::less<>> variables) {
-  return parse_settings([variables](std::string_view name) -> std::optional<std::string> {
+hora::Result<Settings> settings_of(
+    const std::map<std::string, std::string, std::less<>>& variables) {
+  return parse_settings([&variables](std::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
     return found->second;

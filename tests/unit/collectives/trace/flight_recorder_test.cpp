@@ -195,7 +195,7 @@ TEST_CASE("flight recorder: what cannot be the agent's file is not touched") {
 TEST_CASE("flight recorder: survives the SIGKILL of its writer") {
   Pages pages(1);
   int ready[2];
-  REQUIRE(::pipe(ready) == 0);
+  REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {

@@ -54,7 +54,7 @@ std::string record(TraceRecord head, std::string_view payload = {}) {
   return bytes.append(payload);
 }
 
-std::string numbers(std::vector<std::uint32_t> values) {
+std::string numbers(const std::vector<std::uint32_t>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof values[0]};
 }
 
