@@ -139,5 +139,5 @@ def test_a_delay_ends_with_its_cable(far, hosts):
     far(2)
     for k in (1, 2):
         subprocess.run(["ip", "link", "del", f"hh-{k}-0"], check=True)
-    jobs.wait_until(lambda: not delay_lines() and not far_ends(), "the delay lines to end")
+    jobs.wait_until(lambda: not delay_lines() and not far_ends(), "the delay lines to end", seconds=120)
     hosts.down()
