@@ -21,17 +21,17 @@ inline Offsets offsets_of(const std::int64_t* sizes, int count, std::int64_t uni
 }
 
 // A stretch of bytes that travels as one message.
-struct Segment {
+struct RingSegment {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
 };
 
 // A part in segments. `part` counts on: that of rank 0 follows the last one, and the other way
 // round.
-inline std::vector<Segment> segments_of(const Offsets& offsets, int part, std::int64_t most) {
+inline std::vector<RingSegment> segments_of(const Offsets& offsets, int part, std::int64_t most) {
   const int count = static_cast<int>(offsets.size()) - 1;
   const auto at = static_cast<std::size_t>((part % count + count) % count);
-  std::vector<Segment> segments;
+  std::vector<RingSegment> segments;
   for (std::int64_t begin = offsets[at]; begin < offsets[at + 1]; begin += most) {
     segments.push_back({begin, std::min(most, offsets[at + 1] - begin)});
   }

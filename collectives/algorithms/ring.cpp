@@ -29,7 +29,7 @@ void add_hops(std::vector<Hop>& hops, int first, int size, bool are_operands) {
 }
 
 struct Arrival {
-  Segment segment;
+  RingSegment segment;
   bool is_operand = false;
   bool passed_on = false;
 };
@@ -45,7 +45,7 @@ bool pass_around(Messages& messages, char* data, const Offsets& offsets, int fir
   std::size_t operands = 0;
   std::int64_t longest = 64;
   for (const Hop& hop : hops) {
-    for (const Segment& segment : segments_of(offsets, hop.part, segment_bytes)) {
+    for (const RingSegment& segment : segments_of(offsets, hop.part, segment_bytes)) {
       arrivals.push_back({segment, hop.is_operand, &hop != &hops.back()});
       operands += hop.is_operand ? 1 : 0;
       longest = std::max(longest, (segment.bytes + 63) / 64 * 64);
@@ -66,13 +66,13 @@ bool pass_around(Messages& messages, char* data, const Offsets& offsets, int fir
     receives.push_back(messages.post_receive(left, place, next.segment.bytes));
   };
   std::vector<Transfer> sends;
-  const auto send = [&](const Segment& segment) {
+  const auto send = [&](const RingSegment& segment) {
     sends.push_back(messages.post_send(right, data + segment.offset, segment.bytes));
   };
   // Before anything is sent: the left neighbour has the word of as many receives as the link can
   // carry at a time, and never waits for the next.
   for (std::size_t i = 0; i < ahead && i < arrivals.size(); ++i) post_next();
-  for (const Segment& segment : segments_of(offsets, first, segment_bytes)) send(segment);
+  for (const RingSegment& segment : segments_of(offsets, first, segment_bytes)) send(segment);
   for (std::size_t i = 0; i < arrivals.size(); ++i) {
     const Arrival& arrival = arrivals[i];
     if (!messages.wait(receives[i], error)) return false;

@@ -99,7 +99,7 @@ Result<int> run_on_reachable(JobSpec spec, const Installation& installation,
     {
       Supervisor supervisor(spec, installation, environment);
       choose_transport(supervisor, spec, installation, owner);
-      const auto exit_code = supervisor.run();
+      auto exit_code = supervisor.run();
       if (!exit_code) return exit_code;
       if (first_failure == 0) first_failure = *exit_code;
       unreached = supervisor.unreached_host();

@@ -256,7 +256,8 @@ ncclResult_t start(Call call) {
   ncclComm& self = *call.communicator;
   ++started_calls;
   ++self.running;
-  hora::gpu_double::enqueue(call.stream, [&self, call = std::move(call)] {
+  const auto stream = call.stream;
+  hora::gpu_double::enqueue(stream, [&self, call = std::move(call)] {
     if (call.work) {
       call.work(self);
     } else {

@@ -55,12 +55,9 @@ TEST_CASE("somebody dies at a random moment") {
         std::this_thread::sleep_for(delay);  // the moment is the test's input, not a wait
         if (victim == 0) {
           ::shutdown(agent.stream(), SHUT_RDWR);
-        } else if (victim == 1) {
-          ::kill(shim, SIGKILL);
-        } else if (const pid_t pid = agent_of(shim); pid != 0) {
-          ::kill(pid, SIGKILL);
         } else {
-          ::kill(shim, SIGKILL);
+          const pid_t pid = victim == 1 ? 0 : agent_of(shim);
+          ::kill(pid != 0 ? pid : shim, SIGKILL);
         }
       });
       try {
