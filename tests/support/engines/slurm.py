@@ -48,6 +48,7 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=5
 SchedulerParameters=permit_job_expansion
+FirstJobId={first_job}
 SrunPortRange={srun_ports}
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
@@ -86,7 +87,11 @@ class Cluster:
             for k, name in enumerate(hosts.names, 1)
         )
         ports = "{}-{}".format(*self.srun_ports)
+        # Never the same number as a cluster before on these hosts: their slurmd remember for which job they were told
+        # that its credentials are revoked.
+        first_job = 1 + int(time.time() * 10) % 10_000_000
         text = CONFIGURATION.format(
+            first_job=first_job,
             head=socket.gethostname(),
             address=self.address,
             folder=self.folder,
