@@ -222,7 +222,11 @@ void Agent::greet() {
 // --- what the launcher says ----------------------------------------------------------------------
 
 void Agent::on_frame(Frame frame) {
-  if (leaving_) return;
+  if (leaving_) {
+    // What else comes crossed the goodbye on its way.
+    if (frame.type == FrameType::kLeave) leave();
+    return;
+  }
   auto message = read_launcher_frame(std::move(frame));
   if (!message) return fail_protocol(message.error().message);
   if (auto wrong = out_of_turn(*message, progress())) return fail_protocol(*wrong);
@@ -431,6 +435,7 @@ void Agent::renew_marks() {
 
 // Nobody can be told why; the launcher, if it lives, sees the end of the stream.
 void Agent::on_launcher_lost() {
+  if (leaving_) return leave();
   if (job_) job_->launcher_gone();
   end_job(grace());
 }
@@ -474,10 +479,11 @@ void Agent::say_goodbye(Goodbye goodbye) {
   image_server_.reset();
   intake_->end();
   staging_->clean_up();
+  goodbye.stays = options_.stay;
   link_->send(FrameType::kGoodbye, encode(fit(std::move(goodbye))));
   link_->flush_later();
   if (link_->ended() || link_->all_sent()) return leave();
-  link_->set_on_all_sent([this] { leave(); });
+  if (!options_.stay) link_->set_on_all_sent([this] { leave(); });
   loop_->call_after(kFarewellPatience, [this] { leave(); });
 }
 

@@ -28,6 +28,9 @@ struct AgentOptions {
   // The launcher, on this machine, knows it, and its order is in the stream already: Hello is
   // short.
   bool ordered = false;
+  // After its goodbye, until the launcher answers: a program between the two may lose what is under
+  // way when the agent ends.
+  bool stay = false;
   // What the job leaves there when it ends (plan/cache_limits.h); 0: no limit.
   std::uint64_t cache_max_age_s = 0;
   std::uint64_t cache_max_bytes = 0;

@@ -277,6 +277,7 @@ void Fleet::on_message(int host, AgentMessage message) {
         } else if constexpr (std::is_same_v<Message, Goodbye>) {
           // The agent itself is gone when its stream ends, and not before that is the host left as
           // it was found.
+          if (each.stays) member(host).link->send_last(FrameType::kLeave);
           member(host).goodbye = std::move(each);
           loop_.call_after(kLeavePatience, [this, host] {
             if (host < size() && is_open(host)) on_link_end(host, {});

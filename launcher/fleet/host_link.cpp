@@ -89,8 +89,13 @@ void HostLink::send(const HostOrder& order) {
   queue(FrameType::kOrder, encode(order));
 }
 
+void HostLink::send_last(FrameType type) {
+  queue(type, {});
+  last_queued_ = true;
+}
+
 void HostLink::queue(FrameType type, std::string_view payload) {
-  if (!fd_.valid()) return;
+  if (!fd_.valid() || last_queued_) return;
   append_frame(tail_, type, payload);
   queued_bytes_ += kFrameHeaderSize + payload.size();
   write_later();
@@ -112,7 +117,7 @@ void HostLink::write_now() {
 }
 
 void HostLink::send_shared(std::shared_ptr<const std::string> frames) {
-  if (!fd_.valid() || frames->empty()) return;
+  if (!fd_.valid() || last_queued_ || frames->empty()) return;
   if (!tail_.empty()) {
     out_.push_back(std::make_shared<const std::string>(std::move(tail_)));
     tail_.clear();

@@ -47,6 +47,8 @@ class HostLink {
   void send(const KeepDelivery& keep);
   void send(const FetchDelivery& fetch);
   void send(const HostOrder& order);
+  // The last one: what is sent behind it is ignored.
+  void send_last(FrameType type);
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);
   void write_now();  // what is queued, as far as there is room
@@ -82,6 +84,7 @@ class HostLink {
   std::size_t queued_bytes_ = 0;
   std::uint64_t written_bytes_ = 0;
   std::optional<std::uint64_t> order_at_;  // where the first one begins in all that is written
+  bool last_queued_ = false;
   bool wants_write_ = false;
   bool write_deferred_ = false;
   Silence silence_;

@@ -67,6 +67,7 @@ enum class FrameType : std::uint8_t {
   kTree = 52,        // OfferTree: a folder of the user's, in parts; which of them are missing?
   kRelay = 53,       // address: take connections to the rendezvous there, for all hosts
   kServeImage = 54,  // token: serve the agent's program to hosts that lack it; empty: to nobody
+  kLeave = 55,       // empty: the goodbye has come; the launcher's last frame
   // both
   kHeartbeat = 64,   // empty
   kRelayData = 65,   // connection:u32le bytes             (no bytes: it has ended)

@@ -415,6 +415,7 @@ void fields(auto& archive, Either<Goodbye> auto& m) {
   archive("survivor_pids", m.survivor_pids);
   archive("killed", m.killed);
   archive("forking", m.forking);
+  archive("stays", m.stays);
 }
 
 void fields(auto& archive, Either<GpuFault> auto& m) {

@@ -286,6 +286,7 @@ struct Goodbye {
   std::vector<std::int64_t> survivor_pids;
   int killed = 0;        // stray processes that had to be killed
   bool forking = false;  // the survivors fork and end: these are the ones that were seen last
+  bool stays = false;    // the agent ends when kLeave comes
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
 

@@ -43,6 +43,8 @@ Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host,
   options.host = "host " + host.name;
   options.host_index = host_index;
   options.image = image;
+  // srun drops what is under way when the agent ends and input for it comes.
+  options.image.arguments.push_back("--stay");
   options.payloads = payloads_.of(image);
   options.observer = observer_;
   options.lost_class = failure::kRsh;

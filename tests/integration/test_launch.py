@@ -254,6 +254,27 @@ def test_command_transport(horarun, hosts):
     assert horarun.run("-H", "node1:1", "--transport", "command", "--rsh", wrapper, "hostname").code in (0, 125)
 
 
+FORGETFUL = """
+import os, subprocess, sys, threading, time
+child = subprocess.Popen(["sh", "-c", " ".join(sys.argv[2:])], stdout=subprocess.PIPE)
+def pass_on():
+    while text := os.read(child.stdout.fileno(), 65536):
+        time.sleep(0.05)  # on its way
+        os.write(1, text)
+threading.Thread(target=pass_on, daemon=True).start()
+os._exit(child.wait())
+"""
+
+
+def test_a_command_that_drops_what_is_under_way_when_the_agent_ends(horarun, tmp_path):
+    """As srun does where input comes at that moment."""
+    relay = tmp_path / "relay.py"
+    relay.write_text(FORGETFUL)
+    options = ("-H", "far:1", "--rsh", f"/usr/bin/python3 {relay}", "--runtime", "host")
+    done = horarun.run(*options, "sh", "-c", "echo first; head -c 300000 /dev/zero; echo last; exit 3").expect(3)
+    assert done.ranks()[0][-1].endswith("last") and "[E_" not in done.messages, done.messages
+
+
 def test_secrets_are_not_on_command_lines(horarun, hosts):
     two = hosts(2)
     job = horarun.start("-H", two.spec(1), "sleep", "30", env={"MY_SECRET": "hunter2hunter2"})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for the agent in tests of the transports: says Hello, then does as it is told.
-//   double_agent agent --cache DIR [--report-sha] [--parts H] MODE...
+//   double_agent agent --cache DIR [--report-sha] [--parts H] [--stay] MODE...
 //     --echo          sends back every frame it gets, until its input ends
 //     --flood BYTES   sends that many bytes in kData frames, then kGoodbye
 //     --no-hello      the magic, and then nothing
@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
       if (::SHA256File("/proc/self/exe", hex) != nullptr) hello.agent_sha256 = hex;
     } else if (argument == "--lie") {
       hello.agent_sha256 = std::string(64, '0');
-    } else if (argument.substr(0, 2) == "--") {
+    } else if (argument != "--stay" && argument.substr(0, 2) == "--") {  // its input's end ends it
       mode = argument;
       if ((mode == "--flood" || mode == "--die" || mode == "--exit") && has_value) {
         number = std::strtoull(argv[++i], nullptr, 10);

@@ -407,6 +407,25 @@ TEST_CASE("one rank is sent a signal, and its end is its own") {
   CHECK(agent.exits.count(0) == 1);
 }
 
+TEST_CASE("an agent stays after its goodbye until the launcher answers") {
+  for (const bool answers : {true, false}) {
+    AgentDriver agent({"--stay"});
+    agent.run(shell_order("exit 3"));
+    CHECK(agent.goodbye->stays);
+    // What was under way when the goodbye came is no answer.
+    agent.send_number(FrameType::kOutputAck, 1);
+    agent.send(FrameType::kHeartbeat);
+    CHECK(!agent.reap_shim(milliseconds(200)));
+    if (answers) {
+      agent.send(FrameType::kLeave);
+      CHECK(agent.wait_for_end());
+    } else {
+      agent.close();
+    }
+    CHECK(agent.reap_shim(milliseconds(5'000)));  // before its patience is over
+  }
+}
+
 TEST_CASE("a job that is ended before its start") {
   AgentDriver agent;
   agent.hello();
