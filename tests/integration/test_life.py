@@ -391,7 +391,7 @@ def test_signals_end_a_job_while_its_files_are_on_their_way(horarun, tmp_path, n
     """The host has stopped taking them, as behind a slow link: nobody waits for what nobody needs any more."""
     (tmp_path / "large").write_bytes(os.urandom(32 << 20))
     taken = tmp_path / "taken"
-    takes_some = f'shift; {{ head -c 4000000; : >{taken}; exec sleep 1000; }} | sh -c "$*"'
+    takes_some = f'shift; {{ stdbuf -o0 head -c 4000000; : >{taken}; exec sleep 1000; }} | sh -c "$*"'
     rsh = tmp_path / "rsh"
     rsh.write_text(f"#!/bin/sh\n{takes_some}\n")
     rsh.chmod(0o755)
