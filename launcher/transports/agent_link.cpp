@@ -19,6 +19,7 @@
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/transports/agent_sharing.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::launcher {
@@ -410,12 +411,17 @@ void AgentLink::on_remote_end(const RemoteEnd& end) {
     if (may_be_the_copy) return restart(describe(end));
     return fail_before_start(end);
   }
-  // A frame of ours can only follow a whole one; behind half of one the supervisor reports a broken
-  // stream.
-  if (!frames_.has_last_frame() && frames_.between_frames() && !supervisor_.gone()) {
+  const bool is_cut = !frames_.between_frames();
+  if ((is_cut || !frames_.has_last_frame()) && !supervisor_.gone()) {
     std::string message = "the agent is gone: " + describe(end);
     if (!trim(attempt_.errors).empty()) message += "; it said: " + last_words(attempt_.errors);
-    append_failure({std::string(failure::kHostLost), std::move(message), ""});
+    if (is_cut) {
+      // A frame of ours can only follow a whole one: the supervisor knows no more than that the
+      // stream ended.
+      os::log_warn("horarun", options_.host + ": " + message);
+    } else {
+      append_failure({std::string(failure::kHostLost), std::move(message), ""});
+    }
   }
   state_ = State::kEnding;
   write_to_supervisor();

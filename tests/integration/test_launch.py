@@ -275,6 +275,16 @@ def test_a_command_that_drops_what_is_under_way_when_the_agent_ends(horarun, tmp
     assert done.ranks()[0][-1].endswith("last") and "[E_" not in done.messages, done.messages
 
 
+def test_a_command_that_ends_in_the_middle_of_a_message_is_quoted(horarun, tmp_path):
+    rsh = tmp_path / "rsh"
+    rsh.write_text('#!/bin/sh\nshift; sh -c "$*" | stdbuf -o0 head -c 200000\necho the line is cut >&2; exit 5\n')
+    rsh.chmod(0o755)
+    options = ("-H", "far:1", "--rsh", rsh, "--runtime", "host")
+    done = horarun.run(*options, "head", "-c", 3_000_000, "/dev/zero").expect(125)
+    gone = "host far: the agent is gone: it exited with status 5; it said: 'the line is cut'"
+    assert gone in done.messages and "closed without a goodbye [E_HOST_LOST]" in done.messages, done.messages
+
+
 def test_secrets_are_not_on_command_lines(horarun, hosts):
     two = hosts(2)
     job = horarun.start("-H", two.spec(1), "sleep", "30", env={"MY_SECRET": "hunter2hunter2"})
