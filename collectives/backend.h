@@ -23,7 +23,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 7;
+inline constexpr std::uint32_t kBorderVersion = 8;
 
 // The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
@@ -226,9 +226,6 @@ struct BackendDescriptor {
   // them.
   void* (*allocate)(std::int32_t device, std::size_t bytes, const void* content) noexcept = nullptr;
   void (*release)(std::int32_t device, void* memory) noexcept = nullptr;
-  // Describes which parts work on this host, for people who ask before there is a job; null: all of
-  // it works or none.
-  void (*host_note)(ErrorText& note) noexcept = nullptr;
   std::uint32_t traits = 0;
   // Copy between the device and host memory, for operations on its tensors that only backends of
   // host memory can do; null where allocate() is. to_host() waits for what the stream `producer`

@@ -475,14 +475,21 @@ bool probe(const ProbeContext&, ErrorText& why_not) noexcept {
   return library != nullptr;
 }
 
-constexpr BackendDescriptor kDescriptor = {kBorderVersion, sizeof(BackendDescriptor),
-                                           "nccl",         "NCCL",
-                                           version,        probe,
-                                           rows,           sizeof rows / sizeof rows[0],
-                                           create,         nullptr,
-                                           nccl::allocate, nccl::release,
-                                           nullptr,        0,
-                                           nccl::to_host,  nccl::to_device};
+constexpr BackendDescriptor kDescriptor = {kBorderVersion,
+                                           sizeof(BackendDescriptor),
+                                           "nccl",
+                                           "NCCL",
+                                           version,
+                                           probe,
+                                           rows,
+                                           sizeof rows / sizeof rows[0],
+                                           create,
+                                           nullptr,
+                                           nccl::allocate,
+                                           nccl::release,
+                                           0,
+                                           nccl::to_host,
+                                           nccl::to_device};
 
 }  // namespace
 }  // namespace hora::collectives

@@ -3,8 +3,7 @@
 //
 // Each rank has a ring of chunks for what it gives the others, and a ring of parts for what it has
 // reduced. The rings are small enough to stay in the caches, so memory sees each input once and
-// each output once. While the ranks reduce one chunk they copy in the next. Tensors of medium size
-// are read in place, when the kernel allows it.
+// each output once. While the ranks reduce one chunk they copy in the next.
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -16,7 +15,6 @@
 #include "collectives/backends/shm/nodes.h"
 #include "collectives/backends/shm/reductions.h"
 #include "collectives/backends/shm/rings.h"
-#include "collectives/backends/shm/single_copy.h"
 
 namespace hora::collectives {
 namespace {
@@ -26,10 +24,8 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   // Collective. On null `error` says why.
   static Backend* open(const GroupContext& group, ErrorText& error) {
     auto self = std::make_unique<ShmBackend>();
-    if (!self->rings_.open(group, shm::SingleCopy::desk_bytes(), error)) return nullptr;
-    self->rings_.tell_node(shm::own_node());
-    if (!self->single_copy_.try_out(group, error)) return nullptr;  // the ranks meet in try_out()
-    self->rings_.look_at_nodes(group);
+    if (!self->rings_.open(group, error)) return nullptr;
+    if (!self->rings_.look_at_nodes(group, shm::own_node(), error)) return nullptr;
     return self.release();
   }
 
@@ -43,17 +39,10 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
     return run_operation(*this, step, error);
   }
 
-  bool allreduce(const Step& step, ErrorText& error) {
-    // By size: one hand-over for small tensors, single copy for medium ones, the rings for the
-    // rest.
+  bool allreduce(const Step& step, ErrorText&) {
+    // One hand-over for small tensors, the rings for the rest.
     if (work_.count() * work_.width() <= small_bytes(step)) {
       return reductions_.allreduce_small(work_);
-    }
-    if (single_copy_.suits(work_)) {
-      const auto outcome = single_copy_.allreduce(work_, error);
-      if (outcome != shm::SingleCopy::Outcome::kElsewhere) {
-        return outcome == shm::SingleCopy::Outcome::kDone;
-      }
     }
     return reductions_.allreduce_in_turns(work_, part_bytes(step));
   }
@@ -77,7 +66,6 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
 
   shm::Rings rings_;
   shm::Reductions reductions_{rings_};
-  shm::SingleCopy single_copy_{rings_};
   shm::Work work_;  // the running operation
 };
 
@@ -93,7 +81,6 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
 constexpr auto kRows = rows_for_all_operations({.across_hosts = 0, .score = 200});
 constexpr BackendDescriptor kDescriptor = [] {
   BackendDescriptor descriptor = backend_descriptor("shm", "Shared memory", kRows, create);
-  descriptor.host_note = shm::SingleCopy::host_note;
   descriptor.traits = kAnyThread | kFixedOrder | kHeedsSizes;
   return descriptor;
 }();

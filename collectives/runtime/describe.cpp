@@ -59,11 +59,6 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
     ErrorText reason;
     usable = (*descriptor)->probe(context, reason);
     why = reason.text;
-    // In a job the backend's own notes say more.
-    if (communicator == nullptr && (*descriptor)->host_note != nullptr) {
-      (*descriptor)->host_note(reason);
-      notes.emplace_back(reason.text);
-    }
   } else {
     why = descriptor.error().message;
   }

@@ -107,7 +107,6 @@ std::string verbose_text(const BuildFacts& facts) {
     out += backend.usable ? "usable here" : "not usable here";
     if (!backend.why_not.empty()) out += ": " + backend.why_not;
     out += "\n";
-    for (const std::string& note : backend.notes) out += "        " + note + "\n";
   }
   return out;
 }
@@ -176,8 +175,7 @@ std::string format_build_facts_json(const BuildFacts& facts) {
                                {"loads", backend.loads},
                                {"usable", backend.usable},
                                {"version", backend.version},
-                               {"why_not", backend.why_not},
-                               {"notes", backend.notes}});
+                               {"why_not", backend.why_not}});
   }
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

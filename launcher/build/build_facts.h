@@ -15,7 +15,6 @@ struct BackendFact {
   bool usable = false;  // on this machine, by one process alone
   std::string version;
   std::string why_not;
-  std::vector<std::string> notes{};  // what of it works here, one sentence each
 };
 
 struct FeatureFact {

@@ -123,8 +123,7 @@ void ask_runtime(BuildFacts& facts) {
   if (!description.contains("error")) {
     for (const json& row : description["backends"]) {
       BackendFact fact = {row.value("loads", false), row.value("usable", false),
-                          row.value("version", ""), row.value("why_not", ""),
-                          row.value("notes", std::vector<std::string>())};
+                          row.value("version", ""), row.value("why_not", "")};
       const std::string id = row.value("id", "");
       // This backend looks for its library by itself, so loading the backend proves little.
       if (id == "nccl" && fact.loads && fact.version.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What begins in one rank ends the job on all of them, soon, and all are told the same: that rank,
-// and what it says itself. Nothing that was read too late passes for a result.
+// and what it says itself.
 //
 // What fails, and when, is put in the place of allocations and of the system's calls.
 #include <arpa/inet.h>
@@ -11,7 +11,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,15 +61,6 @@ std::atomic<bool> refuses_to_listen{false};
 // Of this process: the signal that it gets when it makes shared memory.
 std::atomic<int> struck_by{0};
 
-// Of this process: what it does after it has read from another rank's memory, and before.
-struct Reading {
-  pid_t from = 0;
-  std::atomic<int> times{0};
-  void (*before)(int time) = nullptr;
-  void (*after)(int time) = nullptr;
-};
-Reading reading;
-
 // Of this process: how often its first thread has sent something, and when it dies instead. A tree
 // node's thread sends more or less often, by what it has to pass on at a time.
 std::atomic<int> sent{0};
@@ -81,16 +71,6 @@ std::atomic<int> dies_at{INT_MAX};
 extern "C" ssize_t send(int socket, const void* data, std::size_t bytes, int flags) {
   if (gettid() == getpid() && ++sent == dies_at) kill(getpid(), SIGKILL);
   return syscall(SYS_sendto, socket, data, bytes, flags, nullptr, 0);
-}
-
-extern "C" ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals,
-                                    const iovec* remote, unsigned long remotes,
-                                    unsigned long flags) noexcept {
-  const int time = pid == reading.from ? ++reading.times : 0;
-  if (time > 0 && reading.before != nullptr) reading.before(time);
-  const ssize_t count = syscall(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
-  if (time > 0 && reading.after != nullptr) reading.after(time);
-  return count;
 }
 
 extern "C" int memfd_create(const char* name, unsigned flags) noexcept {
@@ -261,75 +241,6 @@ TEST_CASE("first cause: a rank fails while rank 0, that has no part in it, shuts
     Call call(communicator, request);
     expect_end(call, {"rank 1 (", "allreduce 'work'", "memory"});
   });
-}
-
-// What the ranks of the next test tell each other.
-struct Stage {
-  std::atomic<pid_t> pids[3];
-  std::atomic<bool> reads{false};        // rank 1, of rank 0's results
-  std::atomic<bool> overwritten{false};  // rank 0's tensor
-
-  static Stage& get() {
-    static auto* const stage = new (mmap(nullptr, sizeof(Stage), PROT_READ | PROT_WRITE,
-                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Stage;
-    return *stage;
-  }
-};
-
-void wait_for(const std::atomic<bool>& flag) {
-  while (!flag) std::this_thread::sleep_for(milliseconds(1));
-}
-
-// Rank 1 is slow to read what rank 0 has reduced. Rank 2, which is through, dies; rank 0 is told
-// so, and its caller has its tensor back.
-TEST_CASE("first cause: a tensor that its rank has back is in no other rank's result") {
-  WorldOptions options;
-  options.size = 3;
-  options.backends = "shm";
-  Stage& stage = Stage::get();
-  setenv("HORA_SHM_SINGLE_COPY", "1", 1);
-  const auto results = run_processes(options, [&](Communicator& communicator) {
-    const int rank = rank_of(communicator);
-    // Too much for what everybody gives at once, and each share is read at once.
-    constexpr std::int64_t kCount = 30'000;
-    Tensor tensor(HORA_FLOAT32, {kCount});
-    fill(tensor, rank);
-    stage.pids[rank] = getpid();
-    Call(communicator, bare_request(HORA_BARRIER)).finish();
-    // The first time it reads its share of the input, the second time the other one's results.
-    if (rank == 1) {
-      reading.before = [](int time) {
-        if (time != 2) return;
-        Stage::get().reads = true;
-        wait_for(Stage::get().overwritten);
-      };
-      reading.from = stage.pids[0];
-    } else if (rank == 2) {
-      reading.after = [](int time) {
-        if (time != 2) return;
-        std::thread([] {
-          wait_for(Stage::get().reads);
-          std::this_thread::sleep_for(milliseconds(100));  // it tells that it is through
-          kill(getpid(), SIGKILL);
-        }).detach();
-      };
-      reading.from = stage.pids[1];
-    }
-    Call call(communicator, reduce_request("work", tensor, tensor));
-    const hora_status status = call.wait();
-    if (rank == 0) {
-      check(status == HORA_ABORTED, "rank 0 was not told");
-      for (std::int64_t k = 0; k < kCount; ++k) tensor.set(k, -1);
-      stage.overwritten = true;
-    }
-    for (std::int64_t k = 0; k < kCount && status == HORA_OK; ++k) {
-      check(tensor.get(k) == reduced(HORA_FLOAT32, HORA_SUM, {0, 1, 2}, k), "a wrong sum");
-    }
-  });
-  unsetenv("HORA_SHM_SINGLE_COPY");
-  CHECK(results[0].text == "");
-  CHECK(results[1].text == "");
-  CHECK(results[2].signal == SIGKILL);
 }
 
 // The last of what several hosts' ranks do to join is to compare their clocks, in six messages of

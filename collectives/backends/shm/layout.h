@@ -3,7 +3,6 @@
 // [pure]
 //
 //   lines   one BoardLine per rank
-//   desks   one Desk per rank (single_copy.h)
 //   areas   per rank: two small slots, a ring of kDepth chunks, a ring of kDepth parts
 #pragma once
 
@@ -20,28 +19,22 @@ inline std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// Sizes in bytes. `line_bytes` is for each rank's counters, `desk_bytes` for what each rank shows
-// the others besides (single_copy.h).
+// Sizes in bytes. `line_bytes` is for each rank's counters.
 struct Layout {
   int size = 1;
   std::int64_t line_bytes = 0;
-  std::int64_t desk_bytes = 0;
   std::int64_t small_bytes = 0;  // what every rank gives and reduces at once
   std::int64_t chunk_bytes = 0;  // what one rank gives at a time
   std::int64_t part_bytes = 0;   // what one rank reduces of it
 
   std::int64_t lines() const { return round_up(size * line_bytes, kPageBytes); }
-  std::int64_t desks() const { return round_up(size * desk_bytes, kPageBytes); }
   std::int64_t small() const { return round_up(2 * small_bytes, kPageBytes); }
   std::int64_t per_rank() const {
     return small() + static_cast<std::int64_t>(kDepth) * (chunk_bytes + part_bytes);
   }
-  std::int64_t total() const { return lines() + desks() + size * per_rank(); }
+  std::int64_t total() const { return lines() + size * per_rank(); }
 
-  char* desk(char* base, int rank) const { return base + lines() + rank * desk_bytes; }
-  char* rank_area(char* base, int rank) const {
-    return base + lines() + desks() + rank * per_rank();
-  }
+  char* rank_area(char* base, int rank) const { return base + lines() + rank * per_rank(); }
   char* small_slot(char* base, int rank, std::uint64_t turn) const {
     return rank_area(base, rank) + static_cast<std::int64_t>(turn % 2) * small_bytes;
   }

@@ -33,7 +33,7 @@ Result<std::vector<std::string>> meet_in(const GroupContext& group, const std::s
 
 }  // namespace
 
-bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& error) {
+bool Rings::open(const GroupContext& group, ErrorText& error) {
   // The budget for all rings together, at least 1 MiB. plan_layout() takes no more than it can use.
   std::int64_t budget = 64 << 20;
   if (const char* text = group.services->setting("HORA_SHM_BYTES")) {
@@ -41,7 +41,6 @@ bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& 
   }
   layout_ = plan_layout(group.size, budget);
   layout_.line_bytes = sizeof(BoardLine);
-  layout_.desk_bytes = desk_bytes;
   auto segment = Segment::open({group.ranks, static_cast<std::size_t>(group.size)}, group.index,
                                static_cast<std::size_t>(layout_.total()),
                                [&](const std::string& mine) { return meet_in(group, mine); });
@@ -56,20 +55,17 @@ bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& 
   return true;
 }
 
-// Uses the slot of the second meeting: no rank comes there before all have looked.
-void Rings::tell_node(int node) {
-  const std::int32_t told = node;
-  std::memcpy(layout_.small_slot(base_address_, index_, 0), &told, sizeof told);
-}
-
 // A rank writes its own area, and one other rank or all of them read each byte there. So the area
 // belongs on its owner's node.
-void Rings::look_at_nodes(const GroupContext& group) {
-  std::vector<int> nodes;
-  for (int rank = 0; rank < size(); ++rank) {
-    std::int32_t told = kAnyNode;
-    std::memcpy(&told, layout_.small_slot(base_address_, rank, 0), sizeof told);
-    nodes.push_back(told);
+bool Rings::look_at_nodes(const GroupContext& group, int node, ErrorText& error) {
+  const void* const* received = nullptr;
+  const std::size_t* lengths = nullptr;
+  if (!group.services->exchange(&node, sizeof node, false, &received, &lengths, error)) {
+    return false;
+  }
+  std::vector<int> nodes(static_cast<std::size_t>(size()), kAnyNode);
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    if (lengths[rank] == sizeof node) std::memcpy(&nodes[rank], received[rank], sizeof node);
   }
   order_ = turning_order(nodes, index_);
   std::string note = "memory: " + name_nodes(nodes, group.ranks);
@@ -83,6 +79,7 @@ void Rings::look_at_nodes(const GroupContext& group) {
                       std::strerror(errno) + ")";
   }
   group.services->note(note.c_str());
+  return true;
 }
 
 }  // namespace hora::collectives::shm

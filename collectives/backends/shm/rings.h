@@ -25,12 +25,10 @@ enum Counter { kGiven = 0, kReduced = 1, kTaken = 2, kMet = 3 };
 class Rings {
  public:
   // Collective. On false `error` says why.
-  bool open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& error);
-  // After open() and before the first operation, each rank tells its memory node (nodes.h); when
-  // all have, each looks. The caller has to make the ranks meet in between, which saves a round.
-  // Without these calls everything works, only slower on several nodes.
-  void tell_node(int node);
-  void look_at_nodes(const GroupContext& group);
+  bool open(const GroupContext& group, ErrorText& error);
+  // Collective, after open() and before the first operation: the ranks tell each other their memory
+  // nodes (nodes.h). Without this call everything works, only slower on several nodes.
+  bool look_at_nodes(const GroupContext& group, int node, ErrorText& error);
 
   int index() const { return index_; }
   int size() const { return layout_.size; }
@@ -47,7 +45,6 @@ class Rings {
   char* part(int rank, std::uint64_t turn) const {
     return layout_.part(base_address_, rank, base_ + turn);
   }
-  char* desk(int rank) const { return layout_.desk(base_address_, rank); }
 
   // Announces that this rank has done its share of a turn. The waits return false when the job is
   // ending.
