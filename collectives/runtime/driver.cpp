@@ -22,7 +22,9 @@ constexpr std::chrono::milliseconds kLookForSubmissions{1};
 constexpr std::chrono::seconds kLookAtLinks{1};
 // After this many looks without work, the thread sleeps until it is woken.
 constexpr int kIdleLooks = 50;
-// A thread that watches leaves the lock in less than a microsecond, unless it has lost its core.
+// A thread that watches leaves the lock in less than a microsecond, which is so many tries, unless
+// it has lost its core.
+constexpr int kQuickTries = 16;
 constexpr std::chrono::microseconds kTakeOverPatience{20};
 
 }  // namespace
@@ -105,7 +107,10 @@ std::unique_lock<std::mutex> Driver::take_over(const Operation& operation, Waite
   takers_.fetch_add(1, std::memory_order_seq_cst);
   engine_.wake();  // ends the watch
   const Deadline patience = Clock::now() + kTakeOverPatience;
-  while (!lock.try_lock() && !operation.done() && Clock::now() < patience) relax();
+  for (int tries = 0; !lock.try_lock() && !operation.done() && Clock::now() < patience; ++tries) {
+    // It may be this caller's core that the thread has lost, or yields.
+    tries < kQuickTries ? relax() : give_way();
+  }
   takers_.fetch_sub(1, std::memory_order_seq_cst);
   // The thread may have left the lock to this caller.
   if (!lock) waiters.ring(Waiter::kThread);

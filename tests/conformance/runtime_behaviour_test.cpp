@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the runtime promises beyond right sums: any order, any thread, clear errors, process sets,
 // groups, join, and an end from any state.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -48,20 +53,23 @@ void expect(Call& call, hora_status status, const std::vector<std::string>& part
   }
 }
 
-// How often the runtime's threads of this process have gone to sleep.
-long sleeps_of_threads() {
-  long sleeps = 0;
+// How often the runtime's threads of this process have left their cores: "voluntary", to sleep, or
+// "nonvoluntary", which counts yields, too.
+long switches_of_threads(const std::string& kind) {
+  long switches = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
     std::ifstream status(task.path() / "status");
-    const std::string key = "voluntary_ctxt_switches:";
+    const std::string key = kind + "_ctxt_switches:";
     for (std::string line; name == "hora-runtime" && std::getline(status, line);) {
-      if (line.starts_with(key)) sleeps += std::stol(line.substr(key.size()));
+      if (line.starts_with(key)) switches += std::stol(line.substr(key.size()));
     }
   }
-  return sleeps;
+  return switches;
 }
+
+long sleeps_of_threads() { return switches_of_threads("voluntary"); }
 
 }  // namespace
 
@@ -182,6 +190,47 @@ TEST_CASE("blocking calls: the runtime's threads sleep meanwhile") {
     }
     check(quiet.get(0) == 1, "they wake up again and again");
   });
+}
+
+TEST_CASE("blocking calls: a caller takes over from a thread that watches on the caller's core") {
+  constexpr int kCalls = 200;
+  cpu_set_t before;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  // More ranks than CPUs, so that they yield, and all on one.
+  const int size = std::max(4, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) + 1);
+  if (size > 9) return;  // the ranks take long in turns
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  // While a thread goes on, it switches several times for each call.
+  std::atomic<long> switches = LONG_MAX;
+  const long most = kCalls * size;
+  // Other work on the machine keeps them busy now and then, but not in each world.
+  for (int world = 0; switches >= most && world < 5; ++world) {
+    run_all(world_of(size), [&](Communicator& communicator) {
+      Tensor tensor(HORA_INT32, {1});
+      const auto so_far = [] {
+        return switches_of_threads("voluntary") + switches_of_threads("nonvoluntary");
+      };
+      {
+        // Nobody waits for it, so the thread has it to do, and watches for more.
+        Call left(communicator, reduce_request("left", tensor, tensor));
+        const Deadline deadline = Clock::now() + std::chrono::minutes(1);
+        while (!left.operation()->done() && Clock::now() < deadline) std::this_thread::yield();
+        left.finish();
+      }
+      const long begin = so_far();
+      for (int i = 0; i < kCalls; ++i) {
+        const auto outcome =
+            communicator.run(reduce_request("x", tensor, tensor), Deadline::max(), nullptr);
+        check(outcome.status == HORA_OK, outcome.text);
+      }
+      if (rank_of(communicator) == 0) switches = so_far() - begin;
+    });
+  }
+  CHECK(switches < most);
+  REQUIRE(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 
 TEST_CASE("a long wait in slices: the runtime's threads sleep meanwhile") {
