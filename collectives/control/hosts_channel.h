@@ -59,6 +59,7 @@ class HostsChannel final : public ControlChannel, public Waiters {
   std::uint32_t ticket_of(Waiter) const override {
     return 0;
   }  // a pipe that was rung stays readable
+  bool gives_way() const override { return spinner_.gives_way(); }
   bool watch() override;
   bool park(Waiter waiter) override;
   void unpark() override;

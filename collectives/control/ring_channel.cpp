@@ -247,7 +247,14 @@ std::uint32_t RingChannel::ticket_of(Waiter waiter) const {
 }
 
 bool RingChannel::watch() {
-  return spinner_.until([this] { return something_came(); });
+  const auto cpu_of = [this](int rank) -> CpuOfRank& { return doorbells_[rank].cpu; };
+  const auto awaited = [this](int rank) { return !fast_path_.has_posted(rank); };
+  const auto elsewhere = [&] {
+    return fast_path_.posted() && CoreSpread::are_elsewhere(cpu_of, size_, rank_, awaited);
+  };
+  const bool came = spinner_.until([this] { return something_came(); }, elsewhere);
+  spread_.waited(cpu_of, size_, rank_, spinner_.successes(), spinner_.losses());
+  return came;
 }
 
 bool RingChannel::park(Waiter waiter) {

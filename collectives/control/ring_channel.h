@@ -53,6 +53,7 @@ class RingChannel final : public ControlChannel, public Waiters {
   FastPath* fast_path() override { return &fast_path_; }
 
   std::uint32_t ticket_of(Waiter waiter) const override;
+  bool gives_way() const override { return spinner_.gives_way(); }
   bool watch() override;
   bool park(Waiter waiter) override;
   void unpark() override;

@@ -30,6 +30,8 @@ class Waiters {
   virtual ~Waiters() = default;
 
   virtual std::uint32_t ticket_of(Waiter waiter) const = 0;
+  // Whether watch() yields the core, because others of the host's ranks may need it.
+  virtual bool gives_way() const = 0;
   // Polls for a short while (memory/futex.h) instead of sleeping at once. True when something has
   // arrived.
   virtual bool watch() = 0;

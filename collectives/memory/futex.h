@@ -69,23 +69,36 @@ class PollBudget {
 // succeeds: it lasts until the other rank has woken up, and from then on both are awake.
 //
 // On a host with fewer cores than ranks, the awaited rank may need this core: the spinner yields it
-// between looks, and counts of a turn only its own part. If it gets the core back late, another
-// program had it, and not the awaited rank: the time that goes so is limited by the budget, too.
-// One thread at a time. `Core`: the clock and the core of this thread.
+// between looks, at once unless the rank is known to be elsewhere, and counts of a turn only its
+// own part. If it gets the core back late, another program had it, and not the awaited rank: the
+// time that goes so is limited by the budget, too. One thread at a time. `Core`: the clock and the
+// core of this thread.
 template <typename Core>
 class BasicSpinner {
  public:
   // `cores`: the host has a core for each rank.
   void enable(bool cores) { gives_way_ = !cores; }
+  bool gives_way() const { return gives_way_; }
 
   // Returns the last value of `condition`.
   template <typename Condition>
   bool until(const Condition& condition) {
-    return condition() || (gives_way_ ? give_turns(condition) : look_out(condition));
+    return until(condition, [] { return false; });
+  }
+  // `elsewhere`: whether all that is awaited is on other cores and can come without this one.
+  template <typename Condition, typename Elsewhere>
+  bool until(const Condition& condition, const Elsewhere& elsewhere) {
+    if (condition()) return true;
+    const std::uint32_t before = successes_;
+    const bool came = gives_way_ ? give_turns(condition, elsewhere) : look_out(condition);
+    if (successes_ == before) ++losses_;
+    return came;
   }
 
   // How many waits have succeeded without sleep, but not at once.
   std::uint32_t successes() const { return successes_; }
+  // How many have not, or have lost the core to another program for a while.
+  std::uint32_t losses() const { return losses_; }
 
  private:
   template <typename Condition>
@@ -112,14 +125,21 @@ class BasicSpinner {
     return false;
   }
 
-  template <typename Condition>
-  bool give_turns(const Condition& condition) {
+  template <typename Condition, typename Elsewhere>
+  bool give_turns(const Condition& condition, const Elsewhere& elsewhere) {
     const auto begin = Core::now();
     if (!budget_.covers_yields(begin)) return false;
     Clock::duration own{0};
     for (auto turn = begin; own < PollBudget::kLongPoll;) {
-      Core::give_way();
-      const bool came = condition();
+      bool came = false;
+      for (int looks = 0; !came && looks < kLooksElsewhere && elsewhere(); ++looks) {
+        relax();
+        came = condition();
+      }
+      if (!came) {
+        Core::give_way();
+        came = condition();
+      }
       const auto now = Core::now();
       if (now - turn > kLongTurn) {
         budget_.spend(now, now - turn);
@@ -136,6 +156,8 @@ class BasicSpinner {
     return false;
   }
 
+  // About as long as others take to have a turn.
+  static constexpr int kLooksElsewhere = 64;
   // Longer than it takes some tens of ranks to do what little they have to, shorter than the
   // kernel lets a program run that does not wait.
   static constexpr std::chrono::microseconds kLongTurn{200};
@@ -144,6 +166,7 @@ class BasicSpinner {
   bool gives_way_ = true;
   PollBudget budget_;
   std::uint32_t successes_ = 0;
+  std::uint32_t losses_ = 0;
 };
 
 using Spinner = BasicSpinner<ThisCore>;

@@ -32,7 +32,8 @@ constexpr int kLongestPause = 64;
 // The watchdog names a stopped rank earlier, unless the network blocks heartbeats. This much later
 // the fast path ends the world by itself.
 constexpr std::chrono::seconds kGuardFirst{3};
-// So long the first looks for the posts of the others have no pause between them.
+// So long the first looks for the posts of the others have no pause between them, if each rank has
+// a core.
 constexpr int kQuickLooks = 50;
 // A barrier is identified by its count, everything else by its number in the response cache; the
 // top bit keeps the two apart.
@@ -176,7 +177,8 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
 // Whether the turn in which this rank has posted that number is decided so within moments.
 bool FastPathDriver::came_at_once(Waiters& waiters, std::uint64_t number) {
   FastPath& fast_path = *this->fast_path();
-  for (int looks = 0; looks < kQuickLooks && !fast_path.decided(); ++looks) {
+  const int quick_looks = waiters.gives_way() ? 0 : kQuickLooks;
+  for (int looks = 0; looks < quick_looks && !fast_path.decided(); ++looks) {
   }
   return (fast_path.decided() || (waiters.watch() && fast_path.decided())) &&
          fast_path.common() == number;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/ring_channel.h"
 
+#include <sched.h>
+
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -247,4 +249,35 @@ TEST_CASE(
     coordinator.send(1, "answer");
     CHECK_FALSE(worker.park(Waiter::kCaller));
   }));
+}
+
+// All ranks are this thread's, on the CPU on which each of them would be.
+TEST_CASE("rings: with fewer cores than ranks, one leaves a core that has two more than another") {
+  cpu_set_t before;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  if (CPU_COUNT(&before) < 2) return;  // nowhere to go
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) cpus.push_back(cpu);
+  }
+  const auto go_to = [&](int cpu) {
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(cpu, &only);
+    REQUIRE(sched_setaffinity(0, sizeof only, &only) == 0);
+    REQUIRE(sched_setaffinity(0, sizeof before, &before) == 0);
+  };
+  constexpr int kRounds = 50;
+  int moved = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    Star star(4);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      go_to(rank == 0 ? cpus[1] : cpus[0]);
+      star.channels[rank]->wake();
+      for (int i = 0; i < 64; ++i) REQUIRE(star.channels[rank]->watch());
+    }
+    if (sched_getcpu() == cpus[1]) ++moved;
+  }
+  // The kernel, too, moves this thread at times.
+  CHECK(moved > kRounds / 2);
 }

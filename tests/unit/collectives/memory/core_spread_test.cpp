@@ -4,6 +4,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "tests/support/catch.h"
 
 using namespace hora::collectives;
@@ -71,11 +74,66 @@ TEST_CASE("core spread: a rank leaves the core of another one and may use it aga
   REQUIRE(moved > kRounds / 2);
 }
 
-TEST_CASE("core spread: with fewer cores than ranks, nobody moves or looks") {
+TEST_CASE("core spread: with fewer cores than ranks, a sleep is no reason to move") {
   CpuOfRank cpus[2] = {};
   const auto cpu_of = [&](int rank) -> CpuOfRank& { return cpus[rank]; };
   CoreSpread spread;
   spread.enable(false);
   spread.woken(cpu_of, 2, 0, 0);
   REQUIRE(cpus[0] == 0);
+}
+
+TEST_CASE("core spread: the CPUs with at least two ranks less") {
+  RanksOnCpus ranks;
+  for (const int cpu : {3, 3, 3, 3, 5, 5, 6, 6, 6, 7, -1, CPU_SETSIZE, 1 << 30}) ranks.add(cpu);
+  const cpu_set_t found = ranks.with_two_less_than(3);
+  REQUIRE(CPU_COUNT(&found) == 2);
+  REQUIRE(CPU_ISSET(5, &found));
+  REQUIRE(CPU_ISSET(7, &found));
+  for (const int cpu : {5, 7, 0, CPU_SETSIZE, 1 << 30}) {
+    const cpu_set_t none = ranks.with_two_less_than(cpu);
+    REQUIRE(CPU_COUNT(&none) == 0);
+  }
+}
+
+TEST_CASE("core spread: awaited ranks are elsewhere if that is known of all") {
+  CpuOfRank cpus[4] = {3, 3, 5, 6};
+  const auto cpu_of = [&](int rank) -> CpuOfRank& { return cpus[rank]; };
+  const auto elsewhere = [&](std::vector<int> awaited) {
+    return CoreSpread::are_elsewhere(cpu_of, 4, 0, [&](int rank) {
+      return std::find(awaited.begin(), awaited.end(), rank) != awaited.end();
+    });
+  };
+  CHECK(elsewhere({2, 3}));
+  CHECK(elsewhere({}));
+  CHECK_FALSE(elsewhere({1, 2, 3}));
+  cpus[2] = 0;
+  CHECK_FALSE(elsewhere({2, 3}));
+  CHECK(elsewhere({3}));
+  cpus[0] = 0;
+  CHECK_FALSE(elsewhere({3}));
+}
+
+TEST_CASE("core spread: a rank that loses its core to other programs attracts nobody") {
+  CpuOfRank own = 0;
+  const auto cpu_of = [&](int) -> CpuOfRank& { return own; };
+  constexpr int kLook = 64;
+  CoreSpread spread;
+  spread.enable(false);
+  const auto wait = [&](int count, std::uint32_t losses) {
+    for (int i = 0; i < count; ++i) spread.waited(cpu_of, 1, 0, 0, losses);
+  };
+  wait(kLook - 1, 0);
+  REQUIRE(own == 0);
+  wait(1, 0);
+  REQUIRE(own != 0);
+  wait(kLook, 1);
+  REQUIRE(own == 0);
+  wait(kLook, 1);
+  REQUIRE(own != 0);
+  // With a core for each rank, nobody looks while it does not sleep.
+  own = 0;
+  spread.enable(true);
+  wait(kLook, 1);
+  REQUIRE(own == 0);
 }

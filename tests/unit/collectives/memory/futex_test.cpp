@@ -68,6 +68,25 @@ TEST_CASE("spinner: gives its core away for as long as it would poll, by its own
   }
 }
 
+TEST_CASE("spinner: does not yield at once to what is on other cores") {
+  BasicSpinner<TestCore> spinner;
+  spinner.enable(false);
+  TestCore::a_turn = std::chrono::microseconds(2);
+  TestCore::time += std::chrono::seconds(1);
+  const auto turns_until = [&](int come, int leave) {
+    const int before = TestCore::turns;
+    int looks = 0;
+    REQUIRE(spinner.until([&] { return ++looks == come; }, [&] { return looks < leave; }));
+    return TestCore::turns - before;
+  };
+  CHECK(turns_until(60, 100) == 0);
+  // Now and then all the same: what is known may be old.
+  CHECK(turns_until(100, 200) == 1);
+  CHECK(turns_until(2, 1) == 1);
+  // What is awaited now is on this core.
+  CHECK(turns_until(20, 19) == 1);
+}
+
 TEST_CASE("spinner: does not give its core away while that has been in vain too often") {
   BasicSpinner<TestCore> spinner;
   spinner.enable(false);
@@ -78,14 +97,18 @@ TEST_CASE("spinner: does not give its core away while that has been in vain too 
   // One turn of another program is no reason to sleep; two at once are.
   TestCore::time += std::chrono::seconds(1);
   TestCore::a_turn = std::chrono::milliseconds(4);
+  const std::uint32_t losses = spinner.losses();
   REQUIRE(comes_at_look(spinner, 2));
   REQUIRE(comes_at_look(spinner, 2));
   REQUIRE_FALSE(comes_at_look(spinner, 2));
+  REQUIRE(spinner.losses() == losses + 3);
   TestCore::a_turn = std::chrono::microseconds(2);
   TestCore::time += std::chrono::milliseconds(65);
   REQUIRE(comes_at_look(spinner, 26));
   // What helps costs nothing.
   for (int i = 0; i < 1000; ++i) REQUIRE(comes_at_look(spinner, 26));
+  REQUIRE(comes_at_look(spinner, 1));
+  REQUIRE(spinner.losses() == losses + 3);
 }
 
 TEST_CASE("spinner: gives its core to other programs for a small part of the time") {

@@ -18,8 +18,10 @@ namespace {
 // Polls once, and the other rank may post by then.
 struct OneLook final : Waiters {
   std::function<void()> meanwhile;
+  bool yields = false;
 
   std::uint32_t ticket_of(Waiter) const override { return 0; }
+  bool gives_way() const override { return yields; }
   bool watch() override {
     if (meanwhile) meanwhile();
     return true;
@@ -43,6 +45,7 @@ class PlayedFastPath final : public FastPath {
   bool attentive = false;
   bool listening = false;
   int turns = 0;
+  int looks = 0;
   std::size_t two_turns_from = 1000;
   std::array<std::array<char, 256>, 2> places{};
   std::array<char, 256> share{};  // of this rank, in its second turn
@@ -60,7 +63,10 @@ class PlayedFastPath final : public FastPath {
     posted_ = true;
   }
   bool posted() const override { return posted_; }
-  bool decided() override { return posted_ && others_posted; }
+  bool decided() override {
+    ++looks;
+    return posted_ && others_posted;
+  }
   bool has_posted(int rank) const override { return rank == 1 ? posted_ : others_posted; }
   std::uint64_t common() const override { return mine == theirs ? mine : kNothing; }
   void next() override {
@@ -261,6 +267,18 @@ TEST_CASE("fast_path_driver: a caller gets at once what the other ranks post whi
   rank.sets.world().cache.learn(other, &other.agreed);
   CHECK(rank.driver.run_at_once(x, waiters) == AtOnce::kNotBegun);
   CHECK(rank.fast_path.turns == 2);
+}
+
+TEST_CASE("fast_path_driver: a caller whose core others need yields it after one look") {
+  Rank rank;
+  OneLook waiters;
+  waiters.yields = GENERATE(false, true);
+  rank.driver.poll();
+  int looks = 0;
+  waiters.meanwhile = [&] { looks = rank.fast_path.looks; };
+  rank.fast_path.looks = 0;
+  rank.driver.run_at_once(rank.prepare(allreduce("x")), waiters);
+  CHECK((looks == 1) == waiters.yields);
 }
 
 TEST_CASE("fast_path_driver: what a caller does not get at once is as any other") {
