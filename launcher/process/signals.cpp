@@ -6,10 +6,20 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 
 namespace hora::launcher {
 
 namespace {
+
+// Who asks a second time waits longer for what the first time brought. Whoever sends both at once
+// may lose the processor between them.
+constexpr std::chrono::milliseconds kSameRequest{500};
+
+bool ends(std::uint32_t signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
 
 bool is_ignored(int signal) {
   struct sigaction action {};
@@ -62,9 +72,19 @@ Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
   return signals;
 }
 
-void Signals::take() const {
+bool EndRequests::is_repeat(bool from_terminal, Clock::time_point now) {
+  if (last_ && now - last_->made < kSameRequest && !(from_terminal && last_->from_terminal)) {
+    return true;
+  }
+  last_ = {now, from_terminal};
+  return false;
+}
+
+void Signals::take() {
   signalfd_siginfo info;
   while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    const bool from_terminal = info.ssi_code == SI_KERNEL;
+    if (ends(info.ssi_signo) && requests_.is_repeat(from_terminal, Clock::now())) continue;
     handler_(static_cast<int>(info.ssi_signo));
   }
 }

@@ -7,8 +7,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
@@ -22,15 +24,33 @@ sigset_t ending_signals();
 // are blocked already.
 Status check_interrupted();
 
+// One request to end often arrives as several signals: timeout(1) signals its child and then the
+// child's whole group, a shell passes on the HUP of a closing terminal that its jobs had, too, a
+// wrapper the Ctrl-C that the terminal sent to both.
+class EndRequests {
+ public:
+  // Whether the request of an INT, TERM or HUP that arrives now has been made already. A key that
+  // is pressed once more (both are from_terminal) is a request of its own, however soon it comes.
+  bool is_repeat(bool from_terminal, Clock::time_point now);
+
+ private:
+  struct Request {
+    Clock::time_point made;
+    bool from_terminal;
+  };
+  std::optional<Request> last_;
+};
+
 class Signals {
  public:
-  // INT TERM HUP end the job; QUIT asks where it stands; TSTP CONT stop and resume it; USR1 USR2
-  // are passed on. PIPE is ignored: a closed reader is seen where it is written to.
+  // INT TERM HUP end the job, once for each of EndRequests; QUIT asks where it stands; TSTP CONT
+  // stop and resume it; USR1 USR2 are passed on. PIPE is ignored: a closed reader is seen where it
+  // is written to.
   static Result<std::unique_ptr<Signals>> watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler);
   ~Signals();
   // Hands those that wait to the handler now, and not when the loop runs.
-  void take() const;
+  void take();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
@@ -46,6 +66,7 @@ class Signals {
   os::EventLoop& loop_;
   std::function<void(int signal)> handler_;
   os::Fd fd_;
+  EndRequests requests_;
   sigset_t old_mask_;
   struct sigaction old_pipe_;  // what SIGPIPE did: a program that is executed inherits SIG_IGN
 };

@@ -153,7 +153,9 @@ Status Supervisor::watch_starter() {
   if (!job_.spec.end_with) return Ok{};
   auto starter = os::ProcessEnd::watch(*loop_, *job_.spec.end_with, [this] {
     narrator_.tell("process " + std::to_string(*job_.spec.end_with) + " has ended (--end-with)\n");
-    on_signal(SIGTERM);
+    // A signal to the whole group ended it and is here already, or on its way to be taken.
+    signals_->take();
+    if (interrupted_by_ == 0) on_signal(SIGTERM);
   });
   if (!starter) return std::move(starter).error().with_context("--end-with");
   starter_ = std::move(*starter);

@@ -325,15 +325,51 @@ def test_term_comes_before_kill(horarun):
     assert done.text.count("tidy") == 2 and done.seconds < 15, done
 
 
+def pending(pid, number):
+    with open(f"/proc/{pid}/status") as status:
+        masks = [int(line.split()[1], 16) for line in status if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def test_second_signal_kills_at_once(horarun):
     script = "trap 'echo no' TERM INT; echo ready; while :; do sleep 0.1; done"
     job = horarun.start("-np", 2, "--grace", "60s", "sh", "-c", script)
     job.read_until("ready", times=2)
     job.send_signal(signal.SIGINT)
     job.read_until("no", times=2)
+    time.sleep(0.6)  # sooner, it would be taken for another part of the first request
     job.send_signal(signal.SIGINT)
     job.finish(timeout=20).expect(130)
     expect_clean(job)
+
+
+def test_one_request_that_comes_as_two_signals_is_one(horarun):
+    """As timeout(1) sends them, and a batch system that signals a script and all that it has started."""
+    script = "trap 'sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    job = horarun.start("-np", 2, "--grace", "60s", "sh", "-c", script)
+    job.read_until("ready", times=2)
+    job.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + 10
+    # The second one is to come after the first was taken, not to be one with it in the kernel.
+    while pending(job.pid, signal.SIGTERM):
+        assert time.monotonic() < deadline, "horarun takes no signal"
+    job.send_signal(signal.SIGTERM)
+    done = job.finish(timeout=30).expect(143)
+    assert done.text.count("saved") == 2, done
+
+
+def test_one_request_that_ends_the_starter_too(horarun):
+    """As a batch system signals a script that says --end-with $$, and what it has started."""
+    starter = subprocess.Popen(["sleep", "1000"])
+    script = "trap 'echo told; sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    job = horarun.start("-np", 2, "--grace", "60s", "--end-with", starter.pid, "sh", "-c", script)
+    job.read_until("ready", times=2)
+    job.send_signal(signal.SIGTERM)
+    job.read_until("told", times=2)
+    starter.kill()
+    starter.wait()
+    done = job.finish(timeout=30).expect(143)
+    assert done.text.count("saved") == 2 and "--end-with" in done.messages, done
 
 
 def test_user_signals_reach_ranks(horarun, hosts):
@@ -391,6 +427,7 @@ def test_signals_end_a_job_while_its_files_are_on_their_way(horarun, tmp_path, n
     """The host has stopped taking them, as behind a slow link: nobody waits for what nobody needs any more."""
     (tmp_path / "large").write_bytes(os.urandom(32 << 20))
     taken = tmp_path / "taken"
+    # Without a buffer of its own, in which the end of the agent would wait for more.
     takes_some = f'shift; {{ stdbuf -o0 head -c 4000000; : >{taken}; exec sleep 1000; }} | sh -c "$*"'
     rsh = tmp_path / "rsh"
     rsh.write_text(f"#!/bin/sh\n{takes_some}\n")

@@ -241,7 +241,9 @@ BUGS = [
     ("a rank that follows counts as the first that left", "collectives/runtime/shutdown.cpp", "  if (who != world_.settings.rank) observer_.others_left();\n", "", "collectives_test integration/test_flight_recorder.py::test_the_rank_that_left_first_is_named"),
     # --- what a stranger meets before a job runs
     ("nothing hears of Ctrl-C while files are read", "launcher/build/user_tree.cpp", "return check_interrupted();", "return Ok{};", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
-    ("Ctrl-C while files are read is told as their failure", "launcher/supervisor/supervisor.cpp", "  signals_->take();\n", "", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
+    ("Ctrl-C while files are read is told as their failure", "launcher/supervisor/supervisor.cpp", "  signals_->take();\n  if (const Status& packed", "  if (const Status& packed", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
+    ("each signal of timeout(1) counts", "launcher/process/signals.cpp", "if (ends(info.ssi_signo) && requests_.is_repeat", "if (false && requests_.is_repeat", "process_test integration/test_life.py::test_one_request_that_comes_as_two_signals_is_one"),
+    ("the end of the starter counts after the signal that ended it", "launcher/supervisor/supervisor.cpp", "if (interrupted_by_ == 0) on_signal(SIGTERM);", "on_signal(SIGTERM);", "integration/test_life.py::test_one_request_that_ends_the_starter_too"),
     ("a file that has gone ends the launch", "launcher/build/tree_listing.cpp", "return error.errnum == ENOENT;", "return error.errnum == -1;", "launcher_test"),
     ("a HUP that nohup ignores takes the restarts", "launcher/process/signals.cpp", "if (!is_ignored(signal)) sigaddset(&set, signal);", "sigaddset(&set, signal);", "integration/test_restart.py::test_a_signal_that_is_ignored_takes_no_restart"),
     ("an input that cannot be read is empty", "launcher/output/input_pump.cpp", "if (got < 0) tell_of_error(fd_, errno);", "", "integration/test_stdin.py::test_an_input_that_cannot_be_read_is_told"),
