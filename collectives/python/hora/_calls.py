@@ -128,20 +128,27 @@ def run_one(
         doubles = scratch.doubles
         doubles[_PRESCALE] = prescale
         doubles[_POSTSCALE] = postscale
-    except (AttributeError, TypeError):  # not packed; or no numbers, of which packing tells
-        arguments = (operation, name, address, shape, dtype, CPU_DEVICE, output, process_set, reduce_op)
-        scratch = pack_one(*arguments, root, prescale, postscale, 0, 0)
-        if scratch is None:
-            _run(pack([Request(*arguments, root, prescale, postscale)]), kept)
-            return
-        if before is _NEVER:
-            if not once:
-                _remember(key)
-            _run(scratch, kept)
-            spare.append(scratch)
-            return
+    except (AttributeError, TypeError):
+        # Not packed; or no numbers, of which packing tells. It is packed outside of here: an error of the operation
+        # is not to be told as one that happened while this one was handled.
+        pass
+    else:
+        _run(scratch, kept)
+        _repeated[key] = scratch
+        return
+    arguments = (operation, name, address, shape, dtype, CPU_DEVICE, output, process_set, reduce_op)
+    scratch = pack_one(*arguments, root, prescale, postscale, 0, 0)
+    if scratch is None:
+        _run(pack([Request(*arguments, root, prescale, postscale)]), kept)
+        return
+    if before is not _NEVER:
+        _run(scratch, kept)
+        _repeated[key] = scratch
+        return
+    if not once:
+        _remember(key)
     _run(scratch, kept)
-    _repeated[key] = scratch
+    spare.append(scratch)
 
 
 def _remember(key):

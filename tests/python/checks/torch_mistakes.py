@@ -39,6 +39,13 @@ def check_arguments_of_the_wrong_kind():
     assert operations.in_flight_count() == 0
 
 
+def check_an_error_is_the_only_one_of_its_traceback():
+    """Whether or not the call came before, it is not told as raised "during handling of" one inside of Hora."""
+    for _ in range(3):
+        error = raises(ValueError, hvd.broadcast, torch.ones(2), hvd.size(), name="nobody's")
+        assert "root rank" in str(error) and error.__context__ is None, error.__context__
+
+
 def check_any_name_that_is_text_or_a_number():
     for name in (5, "", "\u00fc" * 10, "x" * 5000):
         assert hvd.allreduce(torch.ones(2), op=hvd.Sum, name=name).tolist() == [hvd.size()] * 2
