@@ -63,6 +63,13 @@ hora_status start(const hora_options* options) {
     if (generation == 0 && from_environment->settings.rank == 0) {
       const std::string unused = describe_unused_settings(process_variable);
       if (!unused.empty()) hora::os::log_warn("settings", unused);
+      // A job is not to fail for it, as it does for other values that are none.
+      if (const std::string& given = from_environment->settings.log_level;
+          !level && !given.empty()) {
+        hora::os::log_warn("settings", "HOROVOD_LOG_LEVEL=" + given +
+                                           " is taken for warning: expected trace, debug, info, "
+                                           "warning, error or fatal");
+      }
     }
   }
   hora::Result<std::unique_ptr<Communicator>> joined =

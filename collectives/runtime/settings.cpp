@@ -27,15 +27,14 @@ class Reader {
   void integer(std::string_view name, Integer& out, std::int64_t least, std::int64_t most) {
     const std::optional<std::string> found = variables_(name);
     if (!found || found->empty()) return;
-    std::int64_t value = 0;
-    const char* end = found->data() + found->size();
-    const auto parsed = std::from_chars(found->data(), end, value);
-    if (parsed.ec != std::errc{} || parsed.ptr != end || value < least || value > most) {
-      fail(std::string(name) + "=" + *found + ": expected a whole number from " +
-           std::to_string(least) + " to " + std::to_string(most));
+    const std::optional<std::int64_t> value = whole(*found);
+    if (!value || *value < least || *value > most) {
+      fail(std::string(name) + "=" + *found + ": expected a whole number " +
+           (most == INT64_MAX ? "of at least " + std::to_string(least)
+                              : "from " + std::to_string(least) + " to " + std::to_string(most)));
       return;
     }
-    out = static_cast<Integer>(value);
+    out = static_cast<Integer>(*value);
   }
 
   void number(std::string_view name, double& out, double least, double most) {
@@ -76,11 +75,13 @@ class Reader {
     }
   }
 
-  // Any number above 0 is true.
+  // Any number above 0 is true. A word such as "true" is none, and means off to Horovod.
   void flag(std::string_view name, bool& out) {
-    std::int64_t value = out ? 1 : 0;
-    integer(name, value, INT64_MIN, INT64_MAX);
-    out = value > 0;
+    const std::optional<std::string> found = variables_(name);
+    if (!found || found->empty()) return;
+    const std::optional<std::int64_t> value = whole(*found);
+    if (!value) return fail(std::string(name) + "=" + *found + ": expected 0 or 1");
+    out = *value > 0;
   }
 
   // Only the first one: later errors may follow from it.
@@ -90,6 +91,14 @@ class Reader {
   const std::optional<Error>& error() const { return error_; }
 
  private:
+  static std::optional<std::int64_t> whole(const std::string& text) {
+    std::int64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, value);
+    if (parsed.ec != std::errc{} || parsed.ptr != end) return std::nullopt;
+    return value;
+  }
+
   const Variables& variables_;
   std::optional<Error> error_;
 };
@@ -101,11 +110,11 @@ void read_timeline(Reader& reader, Settings& settings) {
   reader.flag("HOROVOD_DISABLE_NVTX_RANGES", settings.no_nvtx_ranges);
 }
 
-void read_choice(Reader& reader, std::string_view name, Choice& out) {
-  // kAuto is negative, so an unset variable leaves it unchanged.
-  std::int64_t value = static_cast<std::int64_t>(out);
-  reader.integer(name, value, 0, INT64_MAX);
-  if (value >= 0) out = value > 0 ? Choice::kOn : Choice::kOff;
+void read_choice(Reader& reader, const Variables& variables, std::string_view name, Choice& out) {
+  if (variables(name).value_or("").empty()) return;
+  bool on = false;
+  reader.flag(name, on);
+  out = on ? Choice::kOn : Choice::kOff;
 }
 
 void read_stall_check(Reader& reader, Settings& settings) {
@@ -216,8 +225,8 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.text(env::kFlightRecorder, settings.flight_recorder);
   read_timeline(reader, settings);
   read_stall_check(reader, settings);
-  read_choice(reader, "HOROVOD_HIERARCHICAL_ALLREDUCE", settings.hierarchical_allreduce);
-  read_choice(reader, "HOROVOD_HIERARCHICAL_ALLGATHER", settings.hierarchical_allgather);
+  read_choice(reader, variables, "HOROVOD_HIERARCHICAL_ALLREDUCE", settings.hierarchical_allreduce);
+  read_choice(reader, variables, "HOROVOD_HIERARCHICAL_ALLGATHER", settings.hierarchical_allgather);
   read_parameters(reader, variables, settings);
   read_autotune(reader, settings);
   // The usual mistake: variables copied from a job into a shell.

@@ -118,6 +118,12 @@ def test_what_has_no_effect_is_told_once_by_rank_0(horarun):
         assert f"{name}=" in told[0], name
 
 
+def test_a_log_level_that_is_none_is_told_once_by_rank_0(horarun):
+    done = horarun.run("-np", 2, PYTHON, "-c", PLACE, env={"HOROVOD_LOG_LEVEL": "loud"}).expect(0)
+    told = [line for line in done.messages.splitlines() if "HOROVOD_LOG_LEVEL=loud" in line]
+    assert len(told) == 1 and told[0].startswith("[0]<stderr>:") and "expected trace, debug" in told[0], done
+
+
 def test_nothing_is_told_without_a_wish(horarun):
     done = horarun.run("-np", 2, "--no-torus-allreduce", PYTHON, "-c", PLACE, env={"HOROVOD_CCL_CACHE": "0"}).expect(0)
     assert "not used here" not in done.messages, done

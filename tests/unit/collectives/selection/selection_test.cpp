@@ -218,6 +218,31 @@ TEST_CASE("settings: what the user gives is not tuned") {
   CHECK(wrong.error().message == "HOROVOD_CYCLE_TIME=fast: expected a number from 0 to 1e+06");
 }
 
+TEST_CASE("settings: what is no number is told with what is expected") {
+  const auto error_of = [](const char* name, const char* value) {
+    const auto settings = settings_of({{name, value}});
+    REQUIRE(!settings);
+    return settings.error().message;
+  };
+  CHECK(error_of("HOROVOD_AUTOTUNE", "true") == "HOROVOD_AUTOTUNE=true: expected 0 or 1");
+  CHECK(error_of("HOROVOD_HIERARCHICAL_ALLREDUCE", "True") ==
+        "HOROVOD_HIERARCHICAL_ALLREDUCE=True: expected 0 or 1");
+  CHECK(error_of("HOROVOD_FUSION_THRESHOLD", "64MB") ==
+        "HOROVOD_FUSION_THRESHOLD=64MB: expected a whole number of at least 0");
+  CHECK(error_of("HOROVOD_CACHE_CAPACITY", "-1") ==
+        "HOROVOD_CACHE_CAPACITY=-1: expected a whole number from 0 to 16777216");
+}
+
+TEST_CASE("settings: a choice that is not made is the runtime's") {
+  CHECK(settings_of({})->hierarchical_allreduce == Choice::kAuto);
+  CHECK(settings_of({{"HOROVOD_HIERARCHICAL_ALLREDUCE", ""}})->hierarchical_allreduce ==
+        Choice::kAuto);
+  CHECK(settings_of({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "2"}})->hierarchical_allreduce ==
+        Choice::kOn);
+  CHECK(settings_of({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "0"}})->hierarchical_allreduce ==
+        Choice::kOff);
+}
+
 TEST_CASE("settings: who moves tensors in host memory") {
   using Map = std::map<std::string, std::string, std::less<>>;
   const auto backends = [](const Map& variables) {
