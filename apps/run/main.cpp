@@ -83,6 +83,16 @@ Result<std::string> current_directory() {
   return text;
 }
 
+// Where agents are, a folder that is named from here has no meaning.
+Status complete_working_directory(JobSpec& spec) {
+  if (spec.working_directory.starts_with('/')) return Ok{};
+  auto directory = current_directory();
+  if (!directory) return std::move(directory).error();
+  if (!spec.working_directory.empty()) *directory += "/" + spec.working_directory;
+  spec.working_directory = std::move(*directory);
+  return Ok{};
+}
+
 // Elastic jobs with a script have no plan before the script runs.
 Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment) {
   if (spec.elastic && !spec.elastic->discovery_script.empty()) {
@@ -213,11 +223,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
   }
   if (spec.verbose) os::set_log_level(os::LogLevel::kDebug);
-  if (spec.working_directory.empty()) {
-    auto directory = current_directory();
-    if (!directory) return complain(directory.error());
-    spec.working_directory = std::move(*directory);
-  }
+  if (const auto good = complete_working_directory(spec); !good) return complain(good.error());
   const EnvironmentList environment = split_environment(environ);
   // The Job is what there is to see; which pod gets which ranks is known when there are pods.
   if (dry_run && spec.pods) return print(pod_manifest(spec));

@@ -113,7 +113,11 @@ Status read_pod_options(const OptionValues& values, const ProcessInputs& inputs,
   job.local_directly = false;
   if (!values.has("--start-timeout")) job.start_timeout = kAgentsStart;
   // This machine's folder is not in the image; that of the container's own process is.
-  if (job.working_directory.empty()) job.working_directory = "/proc/1/cwd";
+  if (job.working_directory.empty()) {
+    job.working_directory = "/proc/1/cwd";
+  } else if (!job.working_directory.starts_with('/')) {
+    job.working_directory = "/proc/1/cwd/" + job.working_directory;
+  }
   return Ok{};
 }
 

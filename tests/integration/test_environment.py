@@ -125,6 +125,19 @@ def test_working_directory(horarun, tmp_path, name):
     assert cwd == os.fsencode(str(folder))
 
 
+def test_working_directory_that_is_named_from_here(horarun, hosts, tmp_path, shared):
+    (tmp_path / "inner").mkdir()
+    for name in ("inner", "./inner/", "inner/../inner"):
+        done = horarun.run("-np", 1, "--wdir", name, "pwd", cwd=str(tmp_path)).expect(0)
+        assert done.ranks() == {0: [str(tmp_path / "inner")]}, name
+    plan = horarun.run("-np", 1, "--wdir", "inner", "--dry-run", "pwd", cwd=str(tmp_path)).expect(0)
+    assert f"working directory  {tmp_path}/inner\n" in plan.text, plan
+    # On a host it is the same folder, not one of the agent's.
+    os.mkdir(f"{shared}/inner")
+    done = horarun.run("-H", hosts(1).spec(1), "--wdir", "inner", "pwd", cwd=shared).expect(0)
+    assert done.ranks() == {0: [f"{shared}/inner"]}, done
+
+
 def test_directory_that_a_host_does_not_have(horarun, hosts, tmp_path):
     hosts(4)
     done = horarun.run("-H", "node1:1", "true", cwd=str(tmp_path)).expect(125)

@@ -61,5 +61,16 @@ TEST_CASE("Jobs in pods of their own") {
         "unknown option '--workers' here; it belongs to 'horarun k8s'");
 }
 
+TEST_CASE("a job in pods starts in the container's folder, or in one that is named from there") {
+  const auto folder_of = [](const Words& options) {
+    Words words{"k8s", "--image", "i", "--workers", "1"};
+    words.insert(words.end(), options.begin(), options.end());
+    return job_of(words).working_directory;
+  };
+  CHECK(folder_of({"x"}) == "/proc/1/cwd");
+  CHECK(folder_of({"--wdir", "src", "x"}) == "/proc/1/cwd/src");
+  CHECK(folder_of({"--wdir", "/src", "x"}) == "/src");
+}
+
 }  // namespace
 }  // namespace hora::launcher
