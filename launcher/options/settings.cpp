@@ -38,6 +38,20 @@ std::vector<std::string> our_variables(const ProcessInputs& inputs) {
   return names;
 }
 
+// A variable that sets the option, and its value; both empty if there is none.
+struct OwnValue {
+  std::string name;
+  std::string value;
+};
+
+OwnValue own_value(const OptionRow& row, const ProcessInputs& inputs) {
+  for (std::string& name : variables_of(row)) {
+    auto value = inputs.variable(name);
+    if (value && !value->empty()) return {std::move(name), *std::move(value)};
+  }
+  return {};
+}
+
 // HORARUN_* variables set options. A variable of the runtime, such as HOROVOD_CYCLE_TIME, reaches
 // the ranks by itself; it is recorded here so that no file overrides it.
 Result<Layer> environment_layer(const ProcessInputs& inputs, const std::vector<std::string>& ours) {
@@ -49,14 +63,13 @@ Result<Layer> environment_layer(const ProcessInputs& inputs, const std::vector<s
     // As a rule, neither is there, and no row has to be looked at closely.
     if (!has_ours && !knob) continue;
     if ((row.verbs & (kVerbLaunch | kVerbKubernetes)) == 0 || !is_configurable(row)) continue;
-    const std::string name = has_ours ? variable_of(row) : std::string();
-    const auto value = has_ours ? inputs.variable(name) : std::nullopt;
-    if (value && !value->empty()) {
+    const auto [name, value] = has_ours ? own_value(row, inputs) : OwnValue{};
+    if (!value.empty()) {
       // A switch may be set to false, which selects its opposite or switches the option off.
-      Setting setting{&row, *value, "$" + name, false, false};
+      Setting setting{&row, value, "$" + name, false, false};
       if (!row.takes_value()) {
-        const auto on = parse_switch(*value);
-        if (!on) return usage("$" + name + ": expected true or false, found " + quote(*value));
+        const auto on = parse_switch(value);
+        if (!on) return usage("$" + name + ": expected true or false, found " + quote(value));
         setting.value.clear();
         const OptionRow* other = *on ? &row : opposite_of(row);
         if (other != nullptr) setting.row = other;
@@ -81,8 +94,9 @@ std::vector<std::string> misspelt_variables(const std::vector<std::string>& ours
   if (ours.empty()) return out;
   std::vector<std::string> known;
   for (const OptionRow& row : option_table()) {
+    if (!is_configurable(row)) continue;
     // The edit distance counts in what is not common to all.
-    if (is_configurable(row)) known.push_back(variable_of(row).substr(kOurs.size()));
+    for (const std::string& name : variables_of(row)) known.push_back(name.substr(kOurs.size()));
   }
   for (const std::string& name : ours) {
     const std::string rest = name.substr(kOurs.size());
@@ -174,8 +188,12 @@ bool was_typed(const Spelled& typed, std::string_view name) {
 
 }  // namespace
 
-std::string variable_of(const OptionRow& row) {
-  return "HORARUN_" + constant_name(long_name(row).substr(2));
+std::vector<std::string> variables_of(const OptionRow& row) {
+  std::vector<std::string> out;
+  for (const std::string_view name : names_of(row)) {
+    if (name.starts_with("--")) out.push_back("HORARUN_" + constant_name(name.substr(2)));
+  }
+  return out;
 }
 
 Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInputs& inputs) {

@@ -29,7 +29,8 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
 std::string show_config_text(const Settled& settled, const std::string& allocation);
 std::string show_config_json(const Settled& settled, const std::string& allocation);
 
-// The variable that sets an option: HORARUN_START_TIMEOUT for --start-timeout.
-std::string variable_of(const OptionRow& row);
+// The variables that set an option, one for each of its long names: HORARUN_NUM_PROC and HORARUN_NP
+// for --num-proc, --np. The first that is set counts.
+std::vector<std::string> variables_of(const OptionRow& row);
 
 }  // namespace hora::launcher

@@ -184,6 +184,18 @@ TEST_CASE("The order is flag, named file, environment, project, user, system") {
   CHECK(fan_out({"--no-config"}) == 4);
 }
 
+TEST_CASE("Each long name of an option has a variable, and the first of them counts") {
+  World world;
+  world.variables = {{"HORARUN_NP", "3"}};
+  CHECK(world.job({"true"}).num_proc == 3);
+  world.variables["HORARUN_NUM_PROC"] = "2";
+  CHECK(world.job({"true"}).num_proc == 2);
+  world.variables["HORARUN_NUM_PROC"] = "";
+  CHECK(world.job({"true"}).num_proc == 3);
+  world.variables = {{"HORARUN_NP", "x"}};
+  CHECK(world.error({"true"}).starts_with("$HORARUN_NP: expected a whole number"));
+}
+
 TEST_CASE("What a file holds does not reach the terminal by an error") {
   World world;
   world.files["hora.yaml"] = "a: \"\\\xff\"\n";
