@@ -172,6 +172,9 @@ void OutputSinks::take_console(Stream& stream, std::string& text) {
     last->cut = true;
     writer_.write(last->console, std::string(kContinues), last->host, 0);
   }
+  if (last != nullptr && std::exchange(last->open, false)) {
+    writer_.write(last->console, "\n", last->host, 0);
+  }
   last = &stream;
   if (!std::exchange(stream.cut, false)) return;
   text.insert(0, stream.tagger.prefix(timestamp()).append(kContinued));
@@ -208,7 +211,13 @@ void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::siz
   // Nobody sees the text, but its bytes are done with: the host may send more.
   if (!stream.shown) return writer_.write(stream.console, {}, stream.host, credit);
   if (!text.empty()) take_console(stream, text);
-  if (end_line) text += '\n';
+  // Where lines have no prefix, the last one stays as it is: the output of a single rank may be a
+  // tar file. But on a terminal our own messages may follow.
+  if (end_line && (options_.prefix || one_console_)) {
+    text += '\n';
+  } else {
+    stream.open = end_line;
+  }
   writer_.write(stream.console, std::move(text), stream.host, credit);
 }
 

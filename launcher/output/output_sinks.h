@@ -70,7 +70,8 @@ class OutputSinks {
     int console = 1;
     int host = 0;
     bool ended = false;
-    bool cut = false;  // in the middle of a line, on the console
+    bool cut = false;   // in the middle of a line, on the console
+    bool open = false;  // it has ended in the middle of a line, to which nothing was added yet
     bool shown = true;
   };
 

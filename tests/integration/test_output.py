@@ -2,6 +2,7 @@
 """Every byte of every rank arrives, once, in order, in whole lines, at the pace of the reader."""
 
 import fcntl
+import gzip
 import importlib.util
 import os
 import re
@@ -204,6 +205,21 @@ def test_without_prefix_the_bytes_are_untouched(horarun, chatter, shared):
     check_all({0: done.out}, chatter, 1, 3_000_000)
 
 
+def test_without_prefix_nothing_is_added_at_the_end(horarun):
+    compressed = gzip.compress(bytes(range(256)))
+    assert not compressed.endswith(b"\n")
+    done = horarun.run("-np", 1, "--no-prefix-output", "cat", input=compressed).expect(0)
+    assert done.out == compressed
+    # What another rank writes begins a line all the same.
+    later = "[ $HOROVOD_RANK = 0 ] || { head -c 1 >/dev/null; printf later; exit; }; printf first"
+    job = horarun.start("-np", 2, "--stdin", "all", "--no-prefix-output", "sh", "-c", later, stdin=subprocess.PIPE)
+    seen = job.read_until("first")
+    job.process.stdin.write(b"x")
+    job.process.stdin.close()
+    job.process.stdin = None
+    assert seen.encode() + job.finish(timeout=30).expect(0).out == b"first\nlater"
+
+
 def test_last_words_of_a_killed_rank(horarun):
     for attempt in range(50):
         done = horarun.run("-np", 2, "sh", "-c", "echo last words; kill -KILL $$").expect(137)
@@ -242,9 +258,10 @@ def test_standard_error_that_nobody_reads(horarun):
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
         job = horarun.start("-np", 20, "--json", "--verbose", "sh", "-c", "echo up; sleep 1000", stderr=writer)
         job.read_until("up", 20)
-        for done in range(2):  # the second one says that nobody is going to read
-            job.send_signal(signal.SIGINT)
-            jobs.wait_until(lambda: not job.survivors(), "the ranks to end")
+        job.send_signal(signal.SIGINT)
+        jobs.wait_until(lambda: not job.survivors(), "the ranks to end")
+        time.sleep(0.6)  # sooner, it would be taken for another part of the first request
+        job.send_signal(signal.SIGINT)  # nobody is going to read
         assert job.finish().code == 128 + signal.SIGINT
     finally:
         os.close(writer)
