@@ -105,7 +105,8 @@ def make_jobs(folder):
         return lambda job: os.kill(agents_of(job)[which], signal.SIGKILL)
 
     def send(*numbers):
-        return lambda job: [(job.send_signal(n), time.sleep(0.1)) for n in numbers]
+        # Those that come sooner behind each other are one request to end.
+        return lambda job: [(job.send_signal(n), time.sleep(0.6)) for n in numbers]
 
     made = {
         "echo": lambda h: ended(h, 0, *two, "echo", "x"),
