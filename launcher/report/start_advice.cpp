@@ -3,10 +3,15 @@
 // another advice than a program that a host lacks.
 #include "launcher/report/start_advice.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <iterator>
+#include <string_view>
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/text/shell_words.h"
 #include "launcher/text/verbs.h"
 #include "rendezvous/base/text.h"
 
@@ -14,14 +19,45 @@ namespace hora::launcher {
 
 namespace {
 
+// NAME=VALUE, which only a shell takes for a variable.
+bool is_assignment(const std::string& program) {
+  const std::size_t equals = program.find('=');
+  const auto starts_name = [](char c) {
+    return std::isalpha(static_cast<unsigned char>(c)) || c == '_';
+  };
+  return equals != std::string::npos && equals > 0 && starts_name(program.front()) &&
+         std::all_of(
+             program.begin(), program.begin() + static_cast<std::ptrdiff_t>(equals),
+             [&](char c) { return starts_name(c) || std::isdigit(static_cast<unsigned char>(c)); });
+}
+
+bool is_of_the_shell(const std::string& program) {
+  constexpr std::string_view kOfTheShell[] = {"cd",   "export", "source", "ulimit",
+                                              "exec", "set",    "eval"};
+  return std::find(std::begin(kOfTheShell), std::end(kOfTheShell), program) !=
+         std::end(kOfTheShell);
+}
+
 std::string advice_for_missing(const std::string& program, bool has_it) {
   if (is_verb(program)) {
     return quote(program) + " is a verb of horarun only as the first word: horarun " + program +
            " ...";
   }
+  if (is_assignment(program)) {
+    return "Set variables of the ranks with -x: horarun ... -x " + quote_shell_words({program}) +
+           " PROGRAM";
+  }
+  if (is_of_the_shell(program)) {
+    return quote(program) +
+           " is a command of the shell, not a program: horarun ... sh -c 'LINE'; --wdir DIR "
+           "chooses the directory";
+  }
   // A program's name may have a blank; of a path nobody knows where the words would end.
   const std::size_t blank = program.find(' ');
   if (blank != std::string::npos && program.find('/') > blank) {
+    if (program.find_first_of("&|;<>$`()") != std::string::npos) {
+      return "A line for the shell needs one: horarun ... sh -c " + quote_shell_words({program});
+    }
     return "Remove the quotes around the program: horarun ... " + program;
   }
   // A path that does not exist would not exist for Python, either.
