@@ -21,7 +21,7 @@ pytest.importorskip("cloudpickle")
 sys.path.insert(0, str(job.PACKAGES))
 
 import hora
-from hora import channel, desk, launch
+from hora import channel, desk, launch, launch_worker, serialization
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,38 @@ def test_closures_and_large_values_travel():
     data = bytes(range(256)) * 40_000
     results = hora.run(lambda: data[::-1], np=2, options=options())
     assert results == [data[::-1]] * 2
+
+
+def test_what_is_large_may_take_its_time(monkeypatch):
+    """Both ends wait without a limit for a function, and for a result to be taken, once they know each other."""
+    desk = launch._ResultServer(bytes(64 << 20), everywhere=False, watcher=launch.Watcher())
+    try:
+        with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
+            channel.Channel(connection, desk.key, is_server=False)
+            assert connection.recv(1)  # of the function, most of which is yet to be sent
+            (served,) = desk._served
+            assert served.gettimeout() is None
+    finally:
+        desk.close()
+
+    ours, theirs = socket.socketpair()
+    waited = []
+
+    class Link:
+        def receive(self):
+            waited.append(ours.gettimeout())
+            return serialization.dumps((len, ("four",), {}), "a function")
+
+        def send(self, body):
+            assert body[:1] == b"R"
+
+    ours.settimeout(30)
+    monkeypatch.setattr(launch_worker, "_reach_desk", lambda port, key: contextlib.nullcontext((ours, Link())))
+    monkeypatch.setenv("HORA_RUN_KEY", "00")
+    monkeypatch.setenv("HORA_RUN_PORT", "1")
+    with ours, theirs:
+        assert launch_worker.work() == 0
+    assert waited == [None, None]
 
 
 def test_error_of_a_rank():

@@ -62,8 +62,8 @@ class _ResultServer(desk.Desk):
         super().__init__(everywhere)
 
     def talk(self, connection: socket.socket, link: channel.Channel) -> None:
+        connection.settimeout(None)  # the function may be large, and take as long as it wants
         link.send(self._payload)
-        connection.settimeout(None)  # the function may take as long as it wants
         rank, outcome = _read_outcome(link.receive())
         with self._lock:
             # In an elastic job another process may have come in the place of one that failed.

@@ -29,8 +29,9 @@ def work() -> str | int:
     port = int(os.environ.pop("HORA_RUN_PORT"))
     with contextlib.ExitStack() as stack:
         connection, link = stack.enter_context(_reach_desk(port, key))
-        payload = link.receive()
+        # The function and its result may be large, and many ranks' at a time; who goes away closes the connection.
         connection.settimeout(None)
+        payload = link.receive()
         at_start = _rank(otherwise=0)
         code: str | int = 0
         try:
@@ -43,7 +44,6 @@ def work() -> str | int:
             kind, body = b"E", traceback.format_exc().encode()
             code = error.code if isinstance(error, SystemExit) and error.code else 1
         link.send(encode_outcome(kind, _rank(at_start), body))
-        connection.settimeout(30)
         link.receive()
     return code
 

@@ -198,12 +198,12 @@ class _Ranks(desk.Desk):
             self._places[rank] = place
         outcome = b""
         status = None
+        connection.settimeout(None)  # the function may be large, and take as long as it wants
         with contextlib.suppress(OSError):
             link.send(self._orders)
             link.send(self._payload)
             with self._news:
                 self._links[rank] = link
-            connection.settimeout(None)  # the function may take as long as it wants
             while status is None:
                 message = link.receive()
                 kind, body = message[:1], message[1:]
