@@ -50,12 +50,6 @@ constexpr StderrHint kHints[] = {
     {"python-module", "ModuleNotFoundError: No module named",
      "a Python module is missing on that host",
      "install it in the same environment on every host; horarun doctor shows each host's Python"},
-    {"shell-python", ": import: not found", "a shell ran a Python script",
-     "start it with python3, or begin it with #!/usr/bin/env python3"},
-    {"shell-python", ": from: not found", "a shell ran a Python script",
-     "start it with python3, or begin it with #!/usr/bin/env python3"},
-    {"shell-python", ": import: command not found", "a shell ran a Python script",
-     "start it with python3, or begin it with #!/usr/bin/env python3"},
     {"python-file", "can't open file", "the script is not on that host, or not in that directory",
      "send it along with --ship FILE, name it by a path that all hosts share, or set --wdir"},
     {"python-syntax",
@@ -80,7 +74,9 @@ constexpr StderrHint kHints[] = {
      "run again with CUDA_LAUNCH_BLOCKING=1: the trace then names the place; 'dmesg | grep Xid' on "
      "that host tells whether it is the GPU"},
     // A script without "#!" is a script of sh, whatever its name.
-    {"python-by-sh", ".py: 1: import: not found", "the script has no #! line, so sh ran it",
+    {"python-by-sh", ": import: not found", "the script has no #! line, so sh ran it",
+     "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
+    {"python-by-sh", ": from: not found", "the script has no #! line, so sh ran it",
      "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
     {"python-by-sh", "import: command not found", "the script has no #! line, so sh ran it",
      "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
@@ -114,6 +110,9 @@ constexpr StderrHint kHints[] = {
      "df -h /dev/shm on that host"},
     {"locked-memory", "ibv_create_cq", "InfiniBand queues need more lockable memory",
      "memlock unlimited in /etc/security/limits.conf (ulimit -l)"},
+    {"left-early", ") has shut down",
+     "that rank ended its program, or called shutdown(), while this one had more to do",
+     "give all ranks the same number of steps; hvd.join() lets those that have fewer wait"},
     {"horovod-shutdown", "has been shut down", "another rank ended first; this one only noticed",
      "look for the rank that failed first"},
 };

@@ -136,6 +136,8 @@ TEST_CASE("hints: the narrow pattern wins, every row says what it means and what
   CHECK(
       find_stderr_hint("joining the job: connecting to rank 0 at a:1: receiving: timed out")->id ==
       "init-of-others");
+  CHECK(find_stderr_hint("./train.py: 3: import: not found")->id == "python-by-sh");
+  CHECK(find_stderr_hint("HorovodInternalError: rank 1 (node2) has shut down")->id == "left-early");
   CHECK(find_stderr_hint("all is well") == nullptr);
 }
 
