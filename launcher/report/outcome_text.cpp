@@ -28,6 +28,23 @@ bool is_marker(std::string_view line) {
   return line.find_first_not_of(" ^~") == std::string_view::npos;
 }
 
+// Of a Python traceback, without the frames inside of Hora's packages, which have two lines each:
+// the caller's own is above seven of them.
+std::vector<std::string_view> without_own_frames(const std::vector<std::string_view>& lines) {
+  std::vector<std::string_view> out;
+  bool is_own = false;
+  for (const std::string_view line : lines) {
+    if (line.starts_with("  File \"")) {
+      is_own = line.find("/python/hora/") != std::string_view::npos ||
+               line.find("/python/horovod/") != std::string_view::npos;
+    } else if (!line.starts_with("    ")) {
+      is_own = false;
+    }
+    if (!is_own) out.push_back(line);
+  }
+  return out;
+}
+
 // At most the last ten lines, indented.
 std::string quoted_tail(std::string text) {
   std::replace(text.begin(), text.end(), '\r', '\n');
@@ -37,6 +54,7 @@ std::string quoted_tail(std::string text) {
     if (!is_marker(line)) lines.push_back(line);
   }
   constexpr std::size_t kShown = 10;
+  if (lines.size() > kShown) lines = without_own_frames(lines);
   std::string out;
   for (std::size_t i = lines.size() > kShown ? lines.size() - kShown : 0; i < lines.size(); ++i) {
     out += "    " + std::string(lines[i]) + "\n";

@@ -65,6 +65,29 @@ TEST_CASE("the lines by which Python marks a place leave room for the user's own
   CHECK(text.find('^') == std::string::npos);
 }
 
+TEST_CASE("the frames inside of Hora leave room for the user's own") {
+  const std::string in_hora =
+      "  File \"/c/bundle/python/hora/_calls.py\", line 1, in run_one\n    _run(x)\n    ^^^^\n"
+      "  File \"/c/bundle/python/horovod/torch/mpi_ops.py\", line 2, in allreduce\n    return y\n";
+  const std::string users = "  File \"train.py\", line 7, in <module>\n    hvd.allreduce(x)\n";
+  const auto tail_of = [](const std::string& last_stderr) {
+    return describe_outcome(rank_failure(3, 1, last_stderr), kHosts, {});
+  };
+  const std::string last = "hora.exceptions.HorovodInternalError: gone\n";
+  const std::string many = in_hora + in_hora + in_hora;
+  CHECK(tail_of("Traceback (most recent call last):\n" + users + many + last) ==
+        "rank 3 on node2 exited with code 1\n"
+        "  its last lines on stderr:\n"
+        "    Traceback (most recent call last):\n"
+        "      File \"train.py\", line 7, in <module>\n"
+        "        hvd.allreduce(x)\n"
+        "    hora.exceptions.HorovodInternalError: gone\n");
+  // A frame of the user's that Hora has called.
+  CHECK(tail_of(many + users + last).find("train.py") != std::string::npos);
+  // Where there is room they stay.
+  CHECK(tail_of(users + in_hora + last).find("_calls.py") != std::string::npos);
+}
+
 TEST_CASE("a script that is missing on this machine cannot be sent from it") {
   const JobOutcome outcome =
       rank_failure(3, 2, "python3: can't open file '/work/trian.py': [Errno 2] No such file\n");
