@@ -307,6 +307,7 @@ void Supervisor::on_signal(int signal) {
     case SIGTERM:
     case SIGHUP:
       interrupted_by_ = signal;
+      suspension_->call_off();
       if (leaving_.flushing) return stop_waiting_for_readers(signal);
       return feed(UserSignal{signal});
     case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
@@ -318,8 +319,8 @@ void Supervisor::on_signal(int signal) {
       return fleet_->send_all(FrameType::kSignal, u32_payload(static_cast<std::uint32_t>(signal)));
     case SIGTSTP:
       return suspension_->begin();
-    default:
-      return;  // CONT: handled where we stopped, or nothing to do
+    default:  // CONT: handled where we stopped, unless it came before that
+      return suspension_->call_off();
   }
 }
 

@@ -32,6 +32,17 @@ void Suspension::stop() {
   timer_ = 0;
   stop_this_process_();
   fleet_.forgive_silence();
+  resume_ranks();
+}
+
+void Suspension::call_off() {
+  if (timer_ == 0) return;
+  loop_.cancel(timer_);
+  timer_ = 0;
+  resume_ranks();
+}
+
+void Suspension::resume_ranks() {
   for (int host = 0; host < fleet_.size(); ++host) {
     if (fleet_.hello(host)) fleet_.send(host, FrameType::kResume);
   }

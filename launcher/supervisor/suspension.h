@@ -22,9 +22,13 @@ class Suspension {
   // A second call while one is under way changes nothing.
   void begin();
   void on_host_suspended();
+  // Continued, or told to end, before this process has stopped: it must not stop any more. Nobody
+  // would continue it a second time.
+  void call_off();
 
  private:
   void stop();
+  void resume_ranks();
 
   os::EventLoop& loop_;
   Fleet& fleet_;

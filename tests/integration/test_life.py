@@ -372,6 +372,25 @@ def test_one_request_that_ends_the_starter_too(horarun):
     assert done.text.count("saved") == 2 and "--end-with" in done.messages, done
 
 
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGTERM])
+def test_continued_before_it_has_stopped(horarun, tmp_path, number):
+    """A batch system that takes back its wish. horarun stops the ranks first, which takes a moment: what comes in it is
+    not followed by another signal that continues."""
+    script = f"trap 'echo told; exit 0' TERM; echo ready; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo went"
+    job = horarun.start("-np", 2, "sh", "-c", script)
+    job.read_until("ready", times=2)
+    agent = agent_of(job)
+    kill([agent], signal.SIGSTOP)  # does not answer yet
+    for each in (signal.SIGTSTP, number):
+        job.send_signal(each)
+        jobs.wait_until(lambda each=each: not pending(job.pid, each), "horarun to take the signal")
+    kill([agent], signal.SIGCONT)
+    if number == signal.SIGCONT:
+        (tmp_path / "go").touch()
+    done = job.finish(timeout=30).expect(0 if number == signal.SIGCONT else 143)
+    assert done.text.count("went" if number == signal.SIGCONT else "told") == 2, done
+
+
 def test_user_signals_reach_ranks(horarun, hosts):
     script = "trap 'echo got usr1' USR1; trap 'echo got usr2; exit 0' USR2; echo ready; while :; do sleep 0.05; done"
     job = horarun.start("-H", hosts(2).spec(2), "bash", "-c", script)
