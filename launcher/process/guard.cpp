@@ -191,7 +191,7 @@ Guarded start_guard(const SpawnRequest& request, std::array<int, 2> kept, const 
 
 Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
                       std::chrono::milliseconds patience) {
-  return start_guard(request, kept, [patience](Duty duty) { guard(std::move(duty), patience); });
+  return start_guard(request, kept, [patience](const Duty& duty) { guard(duty, patience); });
 }
 
 Guarded confine_program(const SpawnRequest& request) {

@@ -25,6 +25,7 @@ struct IpAddress {
   // other address unchanged.
   IpAddress unmapped() const;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): the 0 that the compiler compares the order with.
   friend auto operator<=>(const IpAddress&, const IpAddress&) = default;
 };
 
@@ -49,6 +50,7 @@ struct Cidr {
 
   // IPv4 and IPv6 never match each other, except that a mapped address counts as IPv4.
   bool contains(const IpAddress& candidate) const;
+  // NOLINTNEXTLINE(modernize-use-nullptr): the 0 that the compiler compares the order with.
   friend auto operator<=>(const Cidr&, const Cidr&) = default;
 };
 
