@@ -4,7 +4,7 @@
      HORA_REFUSE=WORD            files whose path holds the word
      HORA_REFUSE_AT=close        when: close (each time, also of a duplicate) or fsync
      HORA_REFUSE_WITH=122        with which errno */
-#define _GNU_SOURCE
+#define _GNU_SOURCE  // NOLINT(bugprone-reserved-identifier): the C library reads it.
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>

@@ -4,7 +4,7 @@
      HORA_FAIL_ALLOCATION=17     the 17th; 0: none
      HORA_FAIL_ALL=1             and all that follow
      HORA_FAIL_LOG=FILE          gets the number of allocations, at the program's end */
-#define _GNU_SOURCE
+#define _GNU_SOURCE  // NOLINT(bugprone-reserved-identifier): the C library reads it.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -13,10 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): glibc's own names.
 extern void* __libc_malloc(size_t size);
 extern void* __libc_calloc(size_t count, size_t size);
 extern void* __libc_realloc(void* old, size_t size);
 extern void* __libc_memalign(size_t alignment, size_t size);
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 static atomic_long allocations;
 static long fails_at = -1; /* -1: this program is left alone */
