@@ -10,6 +10,7 @@ constexpr int kMismatch = 18;  // NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): NVML's own names.
 extern "C" {
 
 __attribute__((visibility("default"))) int nvmlInit_v2() {
@@ -29,3 +30,4 @@ __attribute__((visibility("default"))) const char* nvmlErrorString(int code) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

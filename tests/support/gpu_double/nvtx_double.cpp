@@ -50,6 +50,7 @@ __attribute__((visibility("default"))) const char* hora_double_ranges() {
   return copy.c_str();
 }
 
+// NOLINTNEXTLINE(readability-identifier-naming): NVTX's own name.
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     NvtxGetExportTableFunc_t get_table) {
   const auto* const callbacks =
