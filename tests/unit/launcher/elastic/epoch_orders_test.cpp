@@ -8,7 +8,7 @@ using namespace hora::launcher::elastic;
 
 namespace {
 
-HostOrder order_with_ranks(std::vector<int> ranks) {
+HostOrder order_with_ranks(const std::vector<int>& ranks) {
   HostOrder order;
   for (const int rank : ranks) {
     order.ranks.push_back(

@@ -119,7 +119,7 @@ TEST_CASE("small frames and shared ones go out in order, to a slow reader") {
   Loop loop;
   Pair pair;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[](const AgentMessage&) {}, [](std::string) {}, [](std::string) {}});
+                {[](const AgentMessage&) {}, [](const std::string&) {}, [](const std::string&) {}});
   REQUIRE(link.open());
   const auto shared = std::make_shared<const std::string>(
       encode_frame(FrameType::kData, std::string(3 << 20, 'd')) +
@@ -152,14 +152,15 @@ TEST_CASE("a handler may destroy the link") {
   Pair pair;
   std::unique_ptr<HostLink> link;
   int messages = 0;
-  link = std::make_unique<HostLink>(*loop.loop, std::move(pair.ours),
-                                    HostLink::Handlers{[&](AgentMessage) {
-                                                         ++messages;
-                                                         link.reset();
-                                                         loop.loop->stop();
-                                                       },
-                                                       [](const std::string& what) { FAIL(what); },
-                                                       [](std::string) { FAIL("closed by us"); }});
+  link = std::make_unique<HostLink>(
+      *loop.loop, std::move(pair.ours),
+      HostLink::Handlers{[&](const AgentMessage&) {
+                           ++messages;
+                           link.reset();
+                           loop.loop->stop();
+                         },
+                         [](const std::string& what) { FAIL(what); },
+                         [](const std::string&) { FAIL("closed by us"); }});
   REQUIRE(link->open());
   write_all(pair.theirs.get(), std::string(kAgentMagic) + hello_frame() + log_frame("2"));
   loop.run();

@@ -27,7 +27,7 @@ void SimulatedJob::begin() {
   for (int h = 0; h < options_.hosts; ++h) {
     Host& host = hosts_[h];
     host.first_rank = ranks;
-    host.ranks.resize(static_cast<std::size_t>(1 + below(4)));
+    host.ranks.resize(1 + static_cast<std::size_t>(below(4)));
     for (Rank& rank : host.ranks) rank.stubborn = one_in(6);
     ranks += static_cast<int>(host.ranks.size());
     host.clock_error = std::chrono::milliseconds(below(4'000) - 2'000);

@@ -31,8 +31,8 @@ TEST_CASE("A manifest has what was asked for, and an end of its own") {
        {"apiVersion: batch/v1\nkind: Job\nmetadata:\n  generateName: hora-\n", "  completions: 4\n",
         "  parallelism: 4\n", "  backoffLimit: 0\n", "  activeDeadlineSeconds: 660\n",
         "  ttlSecondsAfterFinished: 60\n", "image: \"python:3.12\"\n",
-        "            limits:\n              cpu: \"500m\"\n              memory: \"16Gi\"\n"
-        "              nvidia.com/gpu: 2\n",
+        ("            limits:\n              cpu: \"500m\"\n              memory: \"16Gi\"\n"
+         "              nvidia.com/gpu: 2\n"),
         "sizeLimit: \"2Gi\"\n", "args:\n            - \"660\"\n            - \"60\"\n"}) {
     INFO(part);
     CHECK(contains(text, part));

@@ -189,7 +189,7 @@ TEST_CASE("a job from the hello to the goodbye") {
   talk.say(FrameType::kStacks, encode(stacks));
   talk.with.sent(FrameType::kSuspend, {});
   talk.say(FrameType::kSuspend);
-  for (const char stream : {1, 2}) talk.say(FrameType::kOutputEnd, u32_payload(2) + stream);
+  for (const char stream : {'\1', '\2'}) talk.say(FrameType::kOutputEnd, u32_payload(2) + stream);
   talk.say(FrameType::kExit, encode(exit_of(2)));
   talk.say(FrameType::kLog, encode(LogLine{3, "a word"}));
   talk.say(FrameType::kGoodbye, encode(Goodbye{}));
