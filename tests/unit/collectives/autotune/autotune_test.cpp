@@ -45,9 +45,11 @@ TEST_CASE("gaussian process: tells noise from shape, and which dimension matters
   std::normal_distribution<double> error(0, 0.3);
   std::vector<Point> points;
   std::vector<double> values;
-  for (int i = 0; i < 60; ++i) {
-    points.push_back({(i % 10) / 9.0, (i / 10) / 5.0});
-    values.push_back(2 * std::sin(3 * points.back()[0]) + error(random));
+  for (int row = 0; row < 6; ++row) {
+    for (int column = 0; column < 10; ++column) {
+      points.push_back({column / 9.0, row / 5.0});
+      values.push_back(2 * std::sin(3 * points.back()[0]) + error(random));
+    }
   }
   const GaussianProcess process(points, values, 1.0);
   CHECK(process.length_scales()[0] < process.length_scales()[1]);

@@ -134,11 +134,8 @@ TEST_CASE("sequence: a rank that asks for each of it meets those that asked for 
   for (const int one_by_one : {0, 1, 2}) {
     World world(3);
     for (const int rank : {0, 1, 2}) {
-      if (rank == one_by_one) {
-        world.ask_each(rank);
-      } else if (!world.ask(rank)) {  // as its caller does then
-        world.ask_each(rank);
-      }
+      // Who asks for the whole in vain asks for each, as the caller does.
+      if (rank == one_by_one || !world.ask(rank)) world.ask_each(rank);
     }
     CHECK(world.coordinator.take_ready_together() == nullptr);
     CHECK(world.ready() == kAll);
