@@ -170,7 +170,10 @@ struct Connection {
 class Crowd {
  public:
   Crowd(const Endpoint& where, int size, int ranks_per_host, bool star)
-      : where_(where), size_(size), per_host_(ranks_per_host), epoll_(epoll_create1(0)) {
+      : where_(where),
+        size_(size),
+        per_host_(ranks_per_host),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     for (Ranks& ranks : connections_of(size, ranks_per_host, star)) {
       connections_.emplace_back().ranks = std::move(ranks);
     }
