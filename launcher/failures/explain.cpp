@@ -102,6 +102,27 @@ Result<std::string> explain_xid(std::string_view text) {
          "\n\nFix:   " + std::string(row->fix) + "\n\n" + catalogue + "\n";
 }
 
+// For a name that nothing has: the codes that begin with it, or the one that is most like it.
+std::string advice_on(const std::string& name) {
+  std::vector<std::string> family;
+  for (std::string& code : explained_words()) {
+    const bool begins =
+        code.starts_with(name) || code.starts_with("E_" + name) || code.starts_with("D_" + name);
+    if (begins) family.push_back(std::move(code));
+  }
+  constexpr std::size_t kFamily = 16;  // more are no help
+  if (!family.empty() && family.size() <= kFamily) {
+    const std::string_view which =
+        family.size() == 1 ? "; did you mean " : "; did you mean one of ";
+    return std::string(which) + join(family, ", ") + "?";
+  }
+  // The beginning that was left out would count as two mistakes.
+  auto close = did_you_mean(name, explained_words());
+  if (close.empty()) close = did_you_mean("E_" + name, explained_words());
+  return close.empty() ? "; 'horarun explain' lists those of failures"
+                       : "; did you mean " + close.front() + "?";
+}
+
 }  // namespace
 
 std::vector<std::string> explained_words() {
@@ -122,7 +143,11 @@ Result<std::string> explain(std::string_view word) {
   }
   // People write "ssh-auth" as well as E_SSH_AUTH.
   const std::string name = constant_name(word);
-  if (const auto signal = signal_number(name)) return explain_exit_code(kExitSignalBase + *signal);
+  for (const std::string& signal : {name, "SIG" + name}) {
+    if (const auto number = signal_number(signal)) {
+      return explain_exit_code(kExitSignalBase + *number);
+    }
+  }
   if (name.starts_with("XID")) return explain_xid(std::string_view(name).substr(3));
   for (const std::string& code : {name, "E_" + name}) {
     if (const FailureClass* row = find_failure_class(code)) return explain_class(*row);
@@ -130,13 +155,7 @@ Result<std::string> explain(std::string_view word) {
   for (const FindingClass& row : finding_classes()) {
     if (row.code == name || row.code == "D_" + name) return explain_finding(row);
   }
-  // The beginning that was left out would count as two mistakes.
-  auto close = did_you_mean(name, explained_words());
-  if (close.empty()) close = did_you_mean("E_" + name, explained_words());
-  return make_error(ErrorCode::kUsage,
-                    "explain: unknown code " + quote(word) +
-                        (close.empty() ? "; 'horarun explain' lists those of failures"
-                                       : "; did you mean " + close.front() + "?"));
+  return make_error(ErrorCode::kUsage, "explain: unknown code " + quote(word) + advice_on(name));
 }
 
 }  // namespace hora::launcher

@@ -34,6 +34,10 @@ TEST_CASE("Codes are explained under every spelling") {
   CHECK(explain("3").value().find("program's own") != std::string::npos);
   CHECK(explain("E_SSH_AUHT").error().message.find("did you mean E_SSH_AUTH?") !=
         std::string::npos);
+  CHECK(explain("E_SSH").error().message.find("did you mean one of E_SSH_") != std::string::npos);
+  CHECK(explain("ssh-au").error().message.find("did you mean E_SSH_AUTH?") != std::string::npos);
+  CHECK(explain("E").error().message.find("one of") == std::string::npos);
+  CHECK(explain("kill").value() == explain("137").value());
   CHECK(explain("D_SHN").error().message.find("did you mean D_SHM?") != std::string::npos);
   CHECK(explain("nonsense").error().code == ErrorCode::kUsage);
   const std::string of_doctor = explain("D_SHM").value();
