@@ -14,6 +14,7 @@
 #include "collectives/backends/hierarchical_backend.h"
 #include "collectives/backends/peer_links_backend.h"
 #include "collectives/backends/registry.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::collectives {
@@ -174,6 +175,17 @@ Result<std::string> objection_to(Result<BackendPtr> created, BackendPtr& backend
 }
 
 }  // namespace
+
+Status check_backend_names(const Settings& settings) {
+  std::vector<std::string> known;
+  for (const BackendRow& row : backend_rows()) known.emplace_back(row.id);
+  known.emplace_back(kHierarchical);
+  const std::string unknown = unknown_backend(settings.backends, known);
+  if (unknown.empty()) return Ok{};
+  return make_error(ErrorCode::kUsage, "HORA_BACKENDS=" + settings.backends +
+                                           ": no backend is called " + quote(unknown) +
+                                           "; there are " + join(known, ", "));
+}
 
 std::vector<std::string> usable_backends(const Settings& settings) {
   std::vector<std::string> usable;

@@ -19,6 +19,8 @@
 
 namespace hora::collectives {
 
+// An error if HORA_BACKENDS names one that Hora does not know, built or not.
+Status check_backend_names(const Settings& settings);
 // The ids of the backends that probe well in this process, in the order of the registry.
 std::vector<std::string> usable_backends(const Settings& settings);
 

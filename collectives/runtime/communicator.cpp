@@ -75,6 +75,7 @@ Outcome from_error(const Error& error) {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
+  HORA_TRY(check_backend_names(start.settings));
   std::unique_ptr<Communicator> self(new Communicator);
   // Before anything that can hang: a hang report then shows which ranks have not connected.
   const Settings& settings = start.settings;

@@ -83,6 +83,14 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
   return agreed;
 }
 
+std::string unknown_backend(const std::string& wanted, const std::vector<std::string>& known) {
+  for (const std::string& item : split_list(wanted)) {
+    std::string id = item[0] == '-' ? item.substr(1) : item;
+    if (!contains(known, id)) return id;
+  }
+  return {};
+}
+
 // One line per row, in the order of the table.
 std::string format_table(const SelectionTable& table) {
   std::string text;

@@ -44,6 +44,9 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
                                            const std::string& wanted,
                                            const std::vector<std::string>& indispensable);
 
+// The first item of such a list that is none of `known`, without its minus; empty: there is none.
+std::string unknown_backend(const std::string& wanted, const std::vector<std::string>& known);
+
 // Formats the table for people: "allreduce  all dtypes  0..1023 bytes  gloo (100)".
 std::string format_table(const SelectionTable& table);
 

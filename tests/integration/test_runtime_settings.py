@@ -173,3 +173,9 @@ def test_an_affinity_that_is_no_list_of_cores_is_an_error(horarun):
     done = horarun.run("-np", 1, "-x", "HOROVOD_THREAD_AFFINITY=0-3", PYTHON, "-c", PLACE)
     assert done.code != 0, done
     assert "HOROVOD_THREAD_AFFINITY=0-3: expected whole numbers" in done.messages, done
+
+
+def test_a_backend_that_is_none_is_an_error(horarun):
+    done = horarun.run("-np", 2, PYTHON, "-c", PLACE, env={"HORA_BACKENDS": "shm,gluu"})
+    assert done.code not in (0, 125), done
+    assert "HORA_BACKENDS=shm,gluu: no backend is called 'gluu'; there are " in done.messages, done

@@ -73,6 +73,8 @@ TEST_CASE("selection: only what every rank can use, in rank 0's order") {
   CHECK(agree_on_backends(Lists{{"self", "shm", "gloo"}}, " SHM, mpi", {"self"}) ==
         std::vector<std::string>{"self", "shm"});
   CHECK(agree_on_backends(Lists{}, "", {"self"}).empty());
+  CHECK(unknown_backend(" SHM,-mpi", {"shm", "mpi"}).empty());
+  CHECK(unknown_backend("shm,-mpl", {"shm", "mpi"}) == "mpl");
 }
 
 namespace {
