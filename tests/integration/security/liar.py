@@ -91,7 +91,7 @@ def changed(payload, **fields):
 
 
 def goodbye(survivors, pids):
-    return frame(GOODBYE, encode({"survivors": survivors, "survivor_pids": pids, "killed": 0, "forking": False}))
+    return frame(GOODBYE, encode(dict(survivors=survivors, survivor_pids=pids, killed=0, forking=False, stays=False)))
 
 
 def failure(message, code=b"E_CACHE"):
@@ -250,7 +250,7 @@ class Liar:
     def a_million_survivors(self):
         whole = frame(
             GOODBYE,
-            encode({"survivors": 1 << 20, "survivor_pids": [], "killed": 0, "forking": False}).replace(
+            encode({"survivors": 1 << 20, "survivor_pids": [], "killed": 0, "forking": False, "stays": False}).replace(
                 b"\x80", b"\x9a\x00\x10\x00\x00" + b"\x07" * (1 << 20)
             ),
         )
