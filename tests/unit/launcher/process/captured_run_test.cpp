@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <functional>
@@ -50,7 +51,7 @@ bool refuse_pidfds() {
 
 // The filter ends with the thread.
 void on_old_kernel(const std::function<void()>& work) {
-  bool refused = false;
+  std::atomic<bool> refused{false};  // the thread sanitizer does not see this join
   std::thread([&] {
     refused = refuse_pidfds();
     if (refused) work();

@@ -42,7 +42,7 @@ std::string sha256(const std::string& bytes) {
 // Accepts every peer, one at a time, and does with each what the test says.
 class Source {
  public:
-  using Serve = std::function<void(int fd)>;
+  using Serve = std::function<void(const Source& self, int fd)>;
   explicit Source(Serve serve) : serve_(std::move(serve)) {
     listener_ = net::listen_tcp({*parse_ip_address("127.0.0.1"), 0}).value();
     port_ = net::local_endpoint(listener_.get())->port;
@@ -79,7 +79,7 @@ class Source {
         if (!got || *got == 0) break;
         have += *got;
       }
-      if (heard == line) serve_(fd);
+      if (heard == line) serve_(*this, fd);
     }
   }
 
@@ -271,7 +271,7 @@ std::vector<std::vector<std::string>> system_shells() {
 }  // namespace
 
 TEST_CASE("a host fetches the agent with whatever it has, in every shell") {
-  const Source source([](int fd) { Source::send(fd, kAgent); });
+  const Source source([](const Source&, int fd) { Source::send(fd, kAgent); });
   for (const auto& shell : system_shells()) {
     for (const std::string& tool : tools_with(shell)) {
       INFO(shell[0] << ", " << tool);
@@ -310,15 +310,15 @@ TEST_CASE("what is not the agent is not used") {
   std::string reason;
   Source::Serve serve;
   SECTION("other bytes") {
-    serve = [](int fd) { Source::send(fd, std::string(kAgent.size(), 'x')); };
+    serve = [](const Source&, int fd) { Source::send(fd, std::string(kAgent.size(), 'x')); };
     reason = "hash";
   }
   SECTION("fewer bytes") {
-    serve = [](int fd) { Source::send(fd, kAgent.substr(0, 100'000)); };
+    serve = [](const Source&, int fd) { Source::send(fd, kAgent.substr(0, 100'000)); };
     reason = "short";
   }
   SECTION("nothing") {
-    serve = [](int) {};
+    serve = [](const Source&, int) {};
     reason = "reach";
   }
   const Source source(serve);
@@ -329,7 +329,7 @@ TEST_CASE("what is not the agent is not used") {
     host.offer(7, source.port());
     host.hear("HORA-n0nce miss 7 " + reason + "\n");
     // Another host has it.
-    const Source other([](int fd) { Source::send(fd, kAgent); });
+    const Source other([](const Source&, int fd) { Source::send(fd, kAgent); });
     host.offer(8, other.port());
     host.hear("HORA-n0nce got 8\n");
     host.say(fetch_accepted());
@@ -339,13 +339,11 @@ TEST_CASE("what is not the agent is not used") {
 }
 
 TEST_CASE("a source that sends without end fills no disk") {
-  Source* all = nullptr;
   const std::string much(1u << 20, 'x');
-  Source source([&](int fd) {
-    while (!all->ends() && net::send_all(fd, much, Clock::now() + 20s)) {
+  const Source source([&](const Source& self, int fd) {
+    while (!self.ends() && net::send_all(fd, much, Clock::now() + 20s)) {
     }
   });
-  all = &source;
   for (const std::string tool : {"bash", "nc", "python3"}) {
     INFO(tool);
     HostShell host(kSh, {tool});
@@ -362,7 +360,7 @@ TEST_CASE("a source that sends without end fills no disk") {
 }
 
 TEST_CASE("of several addresses the first one that serves is taken") {
-  const Source source([](int fd) { Source::send(fd, kAgent); });
+  const Source source([](const Source&, int fd) { Source::send(fd, kAgent); });
   HostShell host(kSh, {"bash"});
   host.ask();
   host.offer(1, source.port(), {"127.0.0.2", "::1", "127.0.0.1"});
@@ -373,13 +371,11 @@ TEST_CASE("of several addresses the first one that serves is taken") {
 }
 
 TEST_CASE("the launcher ends an attempt at a silent source") {
-  Source* silent = nullptr;
-  Source source([&](int fd) {
+  const Source source([](const Source& self, int fd) {
     Source::send(fd, kAgent.substr(0, 10));
-    silent->hold(fd);
+    self.hold(fd);
   });
-  silent = &source;
-  const Source other([](int fd) { Source::send(fd, kAgent); });
+  const Source other([](const Source&, int fd) { Source::send(fd, kAgent); });
   const std::string by = GENERATE("sending", "naming another one", "its own end", "a signal");
   for (const auto& shell : system_shells()) {
     for (const std::string& tool : tools_with(shell)) {
@@ -456,7 +452,7 @@ TEST_CASE("a host whose folder another one has filled meanwhile fetches nothing"
 }
 
 TEST_CASE("a forced start fetches, whatever is there") {
-  const Source source([](int fd) { Source::send(fd, kAgent); });
+  const Source source([](const Source&, int fd) { Source::send(fd, kAgent); });
   HostShell host(kSh, {"bash"}, true, /*force=*/true);
   host.ask();
   std::ofstream(host.agent()) << "#!/bin/sh\necho broken\n";
