@@ -20,6 +20,18 @@ inline Offsets offsets_of(const std::int64_t* sizes, int count, std::int64_t uni
   return offsets;
 }
 
+// Elements, or bytes.
+struct Stretch {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+// The lower half has the odd element.
+inline Stretch half_of(const Stretch& whole, bool upper) {
+  const std::int64_t lower = whole.count - whole.count / 2;
+  return upper ? Stretch{whole.begin + lower, whole.count / 2} : Stretch{whole.begin, lower};
+}
+
 // A stretch of bytes that travels as one message.
 struct RingSegment {
   std::int64_t offset = 0;

@@ -10,6 +10,7 @@
 #include "collectives/algorithms/barrier.h"
 #include "collectives/algorithms/broadcast.h"
 #include "collectives/algorithms/doubling.h"
+#include "collectives/algorithms/halving.h"
 #include "collectives/algorithms/parts.h"
 #include "collectives/algorithms/reduction.h"
 #include "collectives/algorithms/ring.h"
@@ -26,8 +27,12 @@ bool PointToPoint::allreduce(void* data, std::int64_t count, hora_dtype dtype, h
   if (size() == 1 || count == 0) return true;
   const Reduction reduction(dtype, op);
   auto* const bytes = static_cast<char*>(data);
-  if (count * reduction.element_bytes < options_.ring_from_bytes) {
+  const std::int64_t length = count * reduction.element_bytes;
+  if (length < options_.allreduce.halving_from) {
     return doubling_allreduce(messages_, bytes, count, reduction, error);
+  }
+  if (length < options_.allreduce.ring_from) {
+    return halving_allreduce(messages_, bytes, count, reduction, error);
   }
   // Parts of whole elements, as even as can be: the slowest rank has the largest.
   const std::vector<std::int64_t> counts = even_rows(count, size());

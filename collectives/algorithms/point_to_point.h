@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/algorithms/allreduce_borders.h"
 #include "collectives/algorithms/messages.h"
 #include "collectives/backend.h"
 #include "collectives/types.h"
@@ -19,9 +20,8 @@ namespace hora::collectives {
 class PointToPoint {
  public:
   struct Options {
-    // Below this size, in bytes, an allreduce uses recursive doubling (few messages), from it on a
-    // ring (each byte moves twice). The same on all ranks.
-    std::int64_t ring_from_bytes = 32 * 1024;
+    // The same on all ranks. Only a power of two of ranks can halve.
+    AllreduceBorders allreduce = {32 * 1024, 32 * 1024};
     // Messages are cut into segments of this size, in bytes, so that moving one overlaps with
     // reducing the one before.
     std::int64_t segment_bytes = 512 * 1024;

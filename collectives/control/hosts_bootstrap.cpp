@@ -8,6 +8,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -186,6 +189,20 @@ Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
   return Ok{};
 }
 
+// The kernel takes a peer that has had no room for TCP_USER_TIMEOUT for dead, even if it answers. So
+// what another leader may send without having heard from this process, which may be stopped or busy
+// elsewhere, has to fit. The kernel counts its own records, too, so this is twice as much. It may
+// keep the window that the connection began with, unless it is told.
+void make_room_for_unread(const Links& leaders) {
+  const int bytes = static_cast<int>(2 * LeaderFastPath::kMostRoom);
+  for (const auto& [host, channel] : leaders) {
+    for (const int fd : channel->liveness_fds()) {
+      setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+      setsockopt(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &bytes, sizeof bytes);
+    }
+  }
+}
+
 // By the leaders' connections, which have greeted each other by now. 0 on other ranks.
 std::chrono::microseconds longest_round_trip(const Links& leaders) {
   std::chrono::microseconds longest{0};
@@ -245,6 +262,7 @@ Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlC
   Status connected = Ok{};
   if (parts.plan.leads()) {
     connected = connect_leaders(bootstrap, parts.plan, cards, std::move(own.listener), leaders);
+    make_room_for_unread(leaders);
   }
   auto voted = vote(bootstrap.all, connected, longest_round_trip(leaders));
   if (!voted) return std::move(voted).error();

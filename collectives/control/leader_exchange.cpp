@@ -23,6 +23,13 @@ std::uint64_t word(std::string_view message, std::size_t index) {
 
 }  // namespace
 
+LeaderExchange::LeaderExchange(std::vector<LeaderStep> steps,
+                               std::function<void(int, std::string_view)> send)
+    : steps_(std::move(steps)), deciding_(steps_.size()), send_(std::move(send)) {
+  const std::vector<LeaderStep> returning = returning_steps(steps_);
+  steps_.insert(steps_.end(), returning.begin(), returning.end());
+}
+
 void LeaderExchange::arrived(int host, std::string message) {
   // A message of a later turn tells this host that others wait for it (heard()).
   if (const std::uint64_t turn = word(message, 0); turn > turn_) heard_ = turn;
@@ -39,37 +46,48 @@ void LeaderExchange::begin(std::uint64_t turn, std::uint64_t number) {
 }
 
 bool LeaderExchange::can_go_on() const {
-  if (!running_ || step_ == steps_.size()) return running_;
+  if (!running_ || steps_.empty()) return running_;
   const LeaderStep& step = steps_[step_];
   if (step.sends && !sent_) return true;
   const auto found = inbox_.find(step.peer);
   return found != inbox_.end() && !found->second.empty();
 }
 
+void LeaderExchange::send(const LeaderStep& step, Payload* load) {
+  message_.assign(reinterpret_cast<const char*>(&turn_), sizeof turn_);
+  message_.append(reinterpret_cast<const char*>(&number_), sizeof number_);
+  if (number_ != 0) load->give(step, message_);
+  send_(step.peer, message_);
+  sent_ = true;
+}
+
+// False when the message is malformed.
+bool LeaderExchange::take(const LeaderStep& step, Payload* load) {
+  std::deque<std::string>& inbox = inbox_[step.peer];
+  const std::string message = std::move(inbox.front());
+  inbox.pop_front();
+  // Messages of one peer arrive in order, so the first one must belong to this turn and step.
+  if (message.size() < kHead || word(message, 0) != turn_) return false;
+  if (word(message, 1) != number_) {
+    // All have decided on the number by then.
+    if (step_ >= deciding_) return false;
+    // One difference anywhere makes the number 0 from here on. The steps still run, without
+    // payload, so that every leader learns it and no peer is left waiting.
+    number_ = 0;
+  }
+  return number_ == 0 || load->take(step, std::string_view(message).substr(kHead));
+}
+
 bool LeaderExchange::go_on(Payload* load) {
   if (!brought_ && number_ != 0) load->bring();
   brought_ = true;
-  for (; step_ < steps_.size(); ++step_, sent_ = false) {
+  const auto end = [&] { return number_ != 0 && load->in_shares() ? steps_.size() : deciding_; };
+  for (; step_ < end(); ++step_, sent_ = false) {
     const LeaderStep& step = steps_[step_];
-    if (step.sends && !sent_) {
-      message_.assign(reinterpret_cast<const char*>(&turn_), sizeof turn_);
-      message_.append(reinterpret_cast<const char*>(&number_), sizeof number_);
-      if (number_ != 0) load->give(step, message_);
-      send_(step.peer, message_);
-      sent_ = true;
-    }
+    if (step.sends && !sent_) send(step, load);
     if (!step.receives) continue;
-    std::deque<std::string>& inbox = inbox_[step.peer];
-    if (inbox.empty()) return true;
-    const std::string message = std::move(inbox.front());
-    inbox.pop_front();
-    // Messages of one peer arrive in order, so the first one must belong to this turn and step.
-    if (message.size() < kHead || word(message, 0) != turn_) return false;
-    // One difference anywhere makes the number 0 from here on. The steps still run, without
-    // payload, so that every leader learns it and no peer is left waiting.
-    if (word(message, 1) != number_) number_ = 0;
-    const std::string_view bytes = std::string_view(message).substr(kHead);
-    if (number_ != 0 && !load->take(step, bytes)) return false;
+    if (inbox_[step.peer].empty()) return true;
+    if (!take(step, load)) return false;
   }
   if (number_ != 0) load->finish();
   running_ = false;

@@ -24,6 +24,8 @@ class LeaderExchange {
     // Called before the first step (bring) and after the last one (finish).
     virtual void bring() = 0;
     virtual void finish() = 0;
+    // Whether each host reduces a share, which returning_steps() give to the others.
+    virtual bool in_shares() const = 0;
     // Appends to `message` what the step sends.
     virtual void give(const LeaderStep& step, std::string& message) = 0;
     // False when the bytes are not what the step receives.
@@ -33,8 +35,7 @@ class LeaderExchange {
     ~Payload() = default;
   };
 
-  LeaderExchange(std::vector<LeaderStep> steps, std::function<void(int, std::string_view)> send)
-      : steps_(std::move(steps)), send_(std::move(send)) {}
+  LeaderExchange(std::vector<LeaderStep> steps, std::function<void(int, std::string_view)> send);
 
   // Accepts a message from the leader of a host, possibly ahead of its step.
   void arrived(int host, std::string message);
@@ -54,7 +55,12 @@ class LeaderExchange {
   std::uint64_t number() const { return number_; }
 
  private:
+  void send(const LeaderStep& step, Payload* load);
+  bool take(const LeaderStep& step, Payload* load);
+
+  // Those that decide, then those that return shares.
   std::vector<LeaderStep> steps_;
+  std::size_t deciding_;
   std::function<void(int, std::string_view)> send_;
   std::map<int, std::deque<std::string>> inbox_;  // by host
   std::uint64_t turn_ = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a host: the board (an ShmFastPath among the ranks of this host), then one Release,
-// which only the leader writes. A turn passes through three states: the host's ranks post on the
-// board; the leaders exchange (begun_ == turn, exchange_.running()); the leader stores the outcome
-// in Release, which decides the turn for its host.
+// Memory of a host: the board (an ShmFastPath among the ranks of this host), then one Release and
+// the results of two turns, which only the leader writes. A turn passes through three states: the
+// host's ranks post on the board; the leaders exchange (begun_ == turn, exchange_.running()); the
+// leader stores the outcome in Release, which decides the turn for its host.
 #include "collectives/control/leader_fast_path.h"
 
 #include <algorithm>
@@ -20,7 +20,6 @@ struct LeaderFastPath::Release {
     std::atomic<std::uint64_t> turn;  // the latest turn for which the rest is valid
     std::uint64_t number;
   } turns[2];
-  alignas(64) char results[2][kMostRoom];
 };
 
 namespace {
@@ -36,17 +35,24 @@ int ranks_of(const LeaderPlan& plan) {
   return static_cast<int>(all);
 }
 
+// The same on all hosts, whose boards have room for it.
+std::size_t room_of(const LeaderPlan& plan) {
+  const std::size_t most =
+      plan.lends() ? LeaderFastPath::kMostRoomWithLenders : LeaderFastPath::kMostRoom;
+  return std::min(most, ShmFastPath::room(plan.most_members()));
+}
+
 }  // namespace
 
 std::size_t LeaderFastPath::memory_bytes(const LeaderPlan& plan) {
-  return board_bytes(plan) + sizeof(Release);
+  return board_bytes(plan) + sizeof(Release) + 2 * room_of(plan);
 }
 
 LeaderFastPath::LeaderFastPath(LeaderPlan plan, void* memory, std::function<void(int)> ring,
                                std::function<void(int, std::string_view)> send)
     : plan_(std::move(plan)),
       size_(ranks_of(plan_)),
-      room_(std::min(kMostRoom, ShmFastPath::room(plan_.most_members()))),
+      room_(room_of(plan_)),
       release_(reinterpret_cast<Release*>(static_cast<char*>(memory) + board_bytes(plan_))),
       ring_(std::move(ring)),
       exchange_(plan_.steps, std::move(send)),
@@ -62,7 +68,9 @@ bool LeaderFastPath::decided() {
 
 std::uint64_t LeaderFastPath::common() const { return release().turns[turn() % 2].number; }
 
-char* LeaderFastPath::result() const { return release().results[turn() % 2]; }
+char* LeaderFastPath::result() const {
+  return reinterpret_cast<char*>(release_ + 1) + turn() % 2 * room_;
+}
 
 bool LeaderFastPath::has_posted(int rank) const {
   // Ranks of other hosts report their posts to rank 0 in messages; the board knows this host's

@@ -56,6 +56,12 @@ std::vector<LeaderStep> leader_steps(int host, int hosts) {
   return steps;
 }
 
+std::vector<LeaderStep> returning_steps(std::vector<LeaderStep> steps) {
+  std::reverse(steps.begin(), steps.end());
+  for (LeaderStep& step : steps) step.result = true;
+  return steps;
+}
+
 std::vector<int> leader_peers(int host, int hosts) {
   std::vector<int> peers;
   for (const LeaderStep& step : leader_steps(host, hosts)) peers.push_back(step.peer);
@@ -63,6 +69,8 @@ std::vector<int> leader_peers(int host, int hosts) {
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   return peers;
 }
+
+bool LeaderPlan::lends() const { return largest_power(hosts()) != hosts(); }
 
 int LeaderPlan::most_members() const {
   std::size_t most = 0;

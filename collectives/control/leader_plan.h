@@ -12,6 +12,10 @@
 
 namespace hora::collectives {
 
+//
+// A large operand is halved instead where no host lends: with every step, a leader keeps the half
+// that its bit of that distance says, and gives the other one. That leaves it with its share of the
+// result. The same steps in the reverse order give the shares back (returning_steps).
 struct LeaderStep {
   int peer = 0;  // a host
   bool sends = false;
@@ -30,6 +34,7 @@ struct LeaderPlan {
 
   bool leads() const { return place == 0; }
   int hosts() const { return static_cast<int>(members.size()); }
+  bool lends() const;  // whether there are hosts beyond the largest power of two
   int most_members() const;
   const std::vector<std::int32_t>& here() const { return members[static_cast<std::size_t>(host)]; }
   std::int32_t leader_of(int of) const { return members[static_cast<std::size_t>(of)].front(); }
@@ -40,6 +45,8 @@ LeaderPlan plan_leaders(const std::vector<std::int32_t>& hosts, int rank);
 
 // The steps of the leader of `host` among `hosts` leaders.
 std::vector<LeaderStep> leader_steps(int host, int hosts);
+// For shares, after the other steps; hosts are a power of two.
+std::vector<LeaderStep> returning_steps(std::vector<LeaderStep> steps);
 // The hosts with which that leader exchanges messages, ascending.
 std::vector<int> leader_peers(int host, int hosts);
 

@@ -10,7 +10,7 @@
 #include <new>
 #include <span>
 
-#include "collectives/algorithms/ring_border.h"
+#include "collectives/algorithms/allreduce_borders.h"
 #include "collectives/backends/hierarchical_backend.h"
 #include "collectives/backends/peer_links_backend.h"
 #include "collectives/backends/registry.h"
@@ -423,8 +423,7 @@ Result<BackendPtr> BackendPool::create_composed(Entry& within, PeerLinks& betwee
 
 PointToPoint::Options BackendPool::options_for(int ranks) const {
   PointToPoint::Options options;
-  // In deterministic mode, the order of additions must not depend on measurements.
-  if (!world_.agreed().deterministic) options.ring_from_bytes = ring_from(ranks, round_trip_);
+  options.allreduce = allreduce_borders(ranks, round_trip_);
   return options;
 }
 

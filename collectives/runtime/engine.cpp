@@ -58,7 +58,11 @@ Status Engine::create_backends() {
   HORA_TRY(mailbox_.extend([this](std::unique_ptr<ControlChannel>& channel) {
     return extend_channel(world_, mailbox_.oob(), channel, met_);
   }));
-  pool_.set_round_trip(met_.round_trip);
+  // In deterministic mode, the order of additions must not depend on measurements.
+  const auto measured =
+      world_.agreed().deterministic ? std::chrono::microseconds(0) : met_.round_trip;
+  pool_.set_round_trip(measured);
+  fast_path_.set_round_trip(measured);
   HORA_TRY(stalls_.start(sets_.table()));
   HORA_TRY(make_set(0, world_.ranks()));
   for (const auto& ranks : world_.agreed().process_sets) {

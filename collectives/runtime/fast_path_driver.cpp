@@ -11,6 +11,7 @@
 #include <numeric>
 #include <string>
 
+#include "collectives/algorithms/allreduce_borders.h"
 #include "collectives/control/messages.h"
 #include "collectives/negotiation/wire.h"
 #include "collectives/runtime/executor.h"
@@ -19,6 +20,9 @@
 namespace hora::collectives {
 
 namespace {
+
+// Both ways come to the same bits.
+static_assert(kPairwise >= static_cast<std::int64_t>(LeaderFastPath::kMostRoom));
 
 // After this time the other ranks are called upon to post, so that rank 0 learns who is missing.
 constexpr std::chrono::milliseconds kFastPathPatience{100};
@@ -68,6 +72,10 @@ std::string turn_message(ControlMessage kind, std::uint64_t turn) {
 void FastPathDriver::set_up(const ProcessSet& set) {
   if (const FastPath* const lane = fast_path()) {
     rows_ = FastPathTable(set, links_.world.hosts, lane->room());
+    if (LeaderFastPath* const leaders = fast_path()->between_hosts()) {
+      const AllreduceBorders borders = allreduce_borders(leaders->plan().hosts(), round_trip_);
+      shares_from_ = static_cast<std::size_t>(borders.halving_from);
+    }
   }
 }
 
@@ -278,7 +286,7 @@ bool FastPathDriver::go_on_between_hosts(LeaderFastPath& fast_path) {
     // All ranks of this host have posted the same number: from here on the leader exchanges data.
     // Otherwise it sends empty messages, which end the turn for all hosts.
     if (fast_path.posted_here() != FastPath::kNothing && !load_) {
-      load_.emplace(fast_path, *operation_, gathered_);
+      load_.emplace(fast_path, *operation_, gathered_, shares_from_);
     }
     if (!fast_path.go_on(load_ ? &*load_ : nullptr)) {
       fast_path.fail("the leader of another host sent a malformed message");

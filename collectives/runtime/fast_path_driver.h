@@ -44,6 +44,8 @@ class FastPathDriver {
   };
   explicit FastPathDriver(const Links& links) : links_(links) {}
 
+  // Between hosts, as the backends know it; before set_up().
+  void set_round_trip(std::chrono::microseconds round_trip) { round_trip_ = round_trip; }
   // The world's backends are there: which operations may go this way.
   void set_up(const ProcessSet& set);
 
@@ -94,6 +96,8 @@ class FastPathDriver {
 
   Links links_;
   FastPathTable rows_;
+  std::chrono::microseconds round_trip_{0};
+  std::size_t shares_from_ = 0;  // bytes from which on each host reduces a share
   OperationPtr operation_;
   bool join_waits_ = false;             // ProcessSet::joining of the world is not asked for yet
   std::vector<std::int64_t> gathered_;  // of an allgather: the rows of each rank

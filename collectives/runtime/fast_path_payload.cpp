@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/algorithms/parts.h"
 #include "collectives/kernels/kernels.h"
 #include "collectives/memory/share.h"
 
@@ -225,17 +226,31 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
 }
 
 FastPathPayload::FastPathPayload(LeaderFastPath& fast_path, const Operation& operation,
-                                 const std::vector<std::int64_t>& rows)
+                                 const std::vector<std::int64_t>& rows, std::size_t shares_from)
     : fast_path_(fast_path),
       operation_(operation),
       bytes_(bytes_of(operation)),
-      result_(fast_path.result()) {
+      result_(fast_path.result()),
+      in_shares_(operation.request.action == Action::kAllreduce && bytes_ >= shares_from &&
+                 !fast_path.plan().lends()) {
   if (operation.request.action == Action::kAllgather) starts_ = starts_of(operation, rows);
 }
 
 FastPathPayload::Block FastPathPayload::block_of(std::int32_t rank) const {
   const auto at = static_cast<std::size_t>(rank);
   return {starts_[at], starts_[at + 1] - starts_[at]};
+}
+
+// What that host keeps in that step. In the step of distance d, a host gives what d hosts brought.
+FastPathPayload::Block FastPathPayload::kept(int host, const LeaderStep& step) const {
+  Stretch left{0, operation_.count};
+  const auto its = static_cast<int>(step.gives.size());
+  for (int distance = 1; distance <= its; distance *= 2) {
+    left = half_of(left, (host & distance) != 0);
+  }
+  const auto width = static_cast<std::int64_t>(width_of(operation_));
+  return {static_cast<std::size_t>(left.begin * width),
+          static_cast<std::size_t>(left.count * width)};
 }
 
 void FastPathPayload::bring() {
@@ -278,6 +293,10 @@ void FastPathPayload::give(const LeaderStep& step, std::string& message) {
         message.append(result_ + block.begin, block.bytes);
       }
     }
+  } else if (in_shares_) {
+    // Either what the peer is to reduce, or what is complete here.
+    const Block its = kept(step.result ? fast_path_.plan().host : step.peer, step);
+    message.append(result_ + its.begin, its.bytes);
   } else if (action != Action::kBroadcast || have_) {
     message.append(result_, bytes_);
   }
@@ -298,17 +317,21 @@ bool FastPathPayload::take(const LeaderStep& step, std::string_view bytes) {
   }
   // That leader has not received the tensor yet.
   if (request.action == Action::kBroadcast && bytes.empty()) return true;
-  if (bytes.size() != bytes_) return false;
-  if (bytes_ == 0) return true;
+  const int host = fast_path_.plan().host;
+  const Block its = in_shares_ ? kept(step.result ? step.peer : host, step) : Block{0, bytes_};
+  if (bytes.size() != its.bytes) return false;
+  if (its.bytes == 0) return true;
+  char* const mine = result_ + its.begin;
   if (request.action == Action::kBroadcast || step.result) {
-    std::memcpy(result_, bytes.data(), bytes_);
+    std::memcpy(mine, bytes.data(), its.bytes);
     have_ = true;
     return true;
   }
   // The operand of the lower host comes first, so that both sides compute the same bits.
-  const bool left = fast_path_.plan().host < step.peer;
+  const bool left = host < step.peer;
   reduce_function(request.dtype, kernel_op(request))(
-      result_, left ? result_ : bytes.data(), left ? bytes.data() : result_, operation_.count);
+      mine, left ? mine : bytes.data(), left ? bytes.data() : mine,
+      static_cast<std::int64_t>(its.bytes / width_of(operation_)));
   return true;
 }
 

@@ -53,11 +53,13 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
 // comes. The result gathers where the whole host finds it.
 class FastPathPayload final : public LeaderExchange::Payload {
  public:
+  // `shares_from`: bytes from which on a reduction halves with each step, where no host lends.
   FastPathPayload(LeaderFastPath& fast_path, const Operation& operation,
-                  const std::vector<std::int64_t>& rows);
+                  const std::vector<std::int64_t>& rows, std::size_t shares_from);
 
   void bring() override;
   void finish() override;
+  bool in_shares() const override { return in_shares_; }
   void give(const LeaderStep& step, std::string& message) override;
   bool take(const LeaderStep& step, std::string_view bytes) override;
 
@@ -66,13 +68,15 @@ class FastPathPayload final : public LeaderExchange::Payload {
     std::size_t begin = 0;
     std::size_t bytes = 0;
   };
-  Block block_of(std::int32_t rank) const;  // of an allgather's result
+  Block block_of(std::int32_t rank) const;             // of an allgather's result
+  Block kept(int host, const LeaderStep& step) const;  // of a reduction in shares
 
   LeaderFastPath& fast_path_;
   const Operation& operation_;
   std::vector<std::size_t> starts_;  // of an allgather: of each rank's block, and their end
   std::size_t bytes_ = 0;
   char* result_;
+  bool in_shares_ = false;
   bool have_ = false;  // of a broadcast: the root's tensor is in result_
 };
 

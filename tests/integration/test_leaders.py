@@ -70,6 +70,37 @@ def test_a_cut_between_two_leaders_ends_the_job_everywhere(horarun, hosts, progr
     assert len(lost) == 4 and all("rank 2" in each and "rank 3" in each for each in lost), done
 
 
+STOPPED = """\
+import os, signal, subprocess
+import numpy as np
+import hora.numpy as hvd
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+values = np.full(32768, rank, dtype=np.float32)  # as large as one message may be
+
+def step():
+    total = hvd.allreduce(values, op=hvd.Sum, name='large')
+    assert (total == sum(range(size))).all(), total
+
+step()  # by rank 0, which has not heard of it before
+hvd.barrier()
+if rank == 1:
+    subprocess.Popen(['sh', '-c', f'sleep 8; kill -CONT {os.getpid()}'])
+    os.kill(os.getpid(), signal.SIGSTOP)
+for turn in range(5):
+    step()
+print('THROUGH', rank, flush=True)
+"""
+
+
+def test_a_leader_that_stands_still_for_longer_than_a_silent_link_may(horarun, hosts, shared):
+    """What another leader sends meanwhile lies in its socket: the kernel would end a connection that has no room."""
+    two = hosts(2)
+    pathlib.Path(shared, "stopped.py").write_text(STOPPED)
+    done = horarun.run("-H", two.spec(1), "--wdir", shared, "python3", "stopped.py").expect(0)
+    assert done.text.count("THROUGH") == 2, done
+
+
 OPERATIONS = {
     "allreduce": "hvd.allreduce(large, op=hvd.Sum, name='work')",
     "allgather": "hvd.allgather(large, name='work')",

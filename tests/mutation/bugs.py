@@ -170,6 +170,7 @@ BUGS = [
     ("any token opens the store", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "if (!token.empty()) return true;", "rendezvous_server_test"),
     ("any address opens the store", ACCESS, "[&](const Cidr& network) { return network.contains(peer); }", "[&](const Cidr&) { return true; }", "rendezvous_server_test"),
     ("a rank that waits for its leader is missing", "collectives/runtime/attendance.cpp", "std::erase_if(missing, [&](int rank) { return came.count(std::to_string(rank)) > 0; });", "", "collectives_test"),
+    ("what a leader sends must find its peer at work", "collectives/control/hosts_bootstrap.cpp", "make_room_for_unread(leaders);", "", "integration/test_leaders.py::test_a_leader_that_stands_still_for_longer_than_a_silent_link_may"),
     ("a rank that misses others does not ask who they are", "collectives/runtime/control_meeting.cpp", "if (auto told = attendance_.told()) return *std::move(told);\n    return world;", "return world;", "collectives_test"),
     ("who gives up a meeting tells nobody", "collectives/runtime/attendance.cpp", "static_cast<void>(store_.set(told_key_, error.message, soon()));", "", "collectives_test"),
     ("the launcher does not say where ranks are", "launcher/job/job_rendezvous.cpp", "rendezvous::encode_rank_hosts(ranks)", "std::string()", "integration/test_missing_ranks.py::test_on_one_host"),

@@ -59,11 +59,11 @@ def run(argv, timeout):
 
 
 class Place:
-    """Where ranks run: `np` of them here, or one on each of so many test hosts."""
+    """Where ranks run: `np` of them here, or as many on each of so many test hosts."""
 
     def __init__(self, np, hosts=0):
-        self.np = np
-        self.hosts = [f"node{k}:1" for k in range(1, hosts + 1)]
+        self.np = np * hosts if hosts else np
+        self.hosts = [f"node{k}:{np}" for k in range(1, hosts + 1)]
 
     def horarun(self):
         return ["-H", ",".join(self.hosts)] if self.hosts else ["-np", str(self.np)]
@@ -72,7 +72,7 @@ class Place:
         return ["-np", str(self.np)] + (["-H", ",".join(self.hosts)] if self.hosts else ["--oversubscribe"])
 
     def __str__(self):
-        return f"{self.np} hosts" if self.hosts else f"np={self.np}"
+        return ",".join(self.hosts) or f"np={self.np}"
 
 
 class Peers:
@@ -385,13 +385,13 @@ def sets(peers, options, record):
 
 
 @contextlib.contextmanager
-def test_hosts(count, rate, rtt):
+def test_hosts(count, slots, rate, rtt):
     """Each cable takes a quarter of the round trip in each direction: a frame between two hosts passes two."""
     subprocess.run([HOSTS, "up", str(count)], check=True, stdout=subprocess.DEVNULL)
     try:
         for k in range(1, count + 1):
             subprocess.run([HOSTS, "netem", str(k), "--rate", str(rate), "--delay", str(rtt / 4)], check=True)
-        yield Place(count, count)
+        yield Place(slots, count)
     finally:
         subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
 
@@ -405,7 +405,7 @@ def settings_of_hosts(options):
         for rtt in options.rtt:
             links = f"links of {options.rate} Mbit/s" if options.rate else "links without a limit"
             links += f", {rtt:g} ms there and back" if rtt else ""
-            yield count, rtt, f"{count} hosts, one rank each, {links}"
+            yield count, rtt, f"{count} hosts, ranks on each: {options.slots}, {links}"
 
 
 def hosts(peers, options, record):
@@ -414,7 +414,7 @@ def hosts(peers, options, record):
         def bound(size, us):
             return 2 * (count - 1) / count * size * 8 / (options.rate * FRAME_PAYLOAD) / us
 
-        with test_hosts(count, options.rate, rtt) as hosts_up:
+        with test_hosts(count, options.slots, options.rate, rtt) as hosts_up:
             found = measure_sizes(peers, hosts_up, options.rounds, record)
         # A rank that was late finds what the others sent long ago, and the others wait for it twice as long: in turns,
         # so half of the calls seem to take no time.
@@ -435,7 +435,7 @@ def hosts(peers, options, record):
 
 def hosts_sets(peers, options, record):
     for count, rtt, place in settings_of_hosts(options):
-        with test_hosts(count, options.rate, rtt) as hosts_up:
+        with test_hosts(count, options.slots, options.rate, rtt) as hosts_up:
             chosen = {GRADIENTS: chosen_sets()[GRADIENTS]}
             names, found = measure_sets(peers, hosts_up, options.rounds, record, chosen)
         print(f"\nsets of tensors in flight on {place}: microseconds; x: how many times as long as hora\n")
@@ -457,6 +457,7 @@ def main():
     parser.add_argument("--np", type=numbers, default=[2, 4], help="numbers of ranks here (default 2,4)")
     parser.add_argument("--loops", type=numbers, default=[0, 1, 2, 4], help="for busy (default 0,1,2,4)")
     parser.add_argument("--hosts", type=numbers, default=[2, 4], help="numbers of test hosts (default 2,4)")
+    parser.add_argument("--slots", type=int, default=1, metavar="N", help="ranks on each test host (default 1)")
     parser.add_argument("--rate", type=int, default=1000, help="Mbit/s of a host's link (default 1000; 0: no limit)")
     parser.add_argument(
         "--rtt",

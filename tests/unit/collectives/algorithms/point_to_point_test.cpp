@@ -57,9 +57,10 @@ Run run(int size, PointToPoint::Options options, const Work& work) {
   return result;
 }
 
-PointToPoint::Options doubling() { return {.ring_from_bytes = kNever}; }
+PointToPoint::Options doubling() { return {.allreduce = {kNever, kNever}}; }
+PointToPoint::Options halving() { return {.allreduce = {0, kNever}}; }
 PointToPoint::Options ring(std::int64_t segment = 512 * 1024) {
-  return {.ring_from_bytes = 0, .segment_bytes = segment};
+  return {.allreduce = {0, 0}, .segment_bytes = segment};
 }
 
 // So large that its rounding shows who was added to whom first.
@@ -102,6 +103,18 @@ TEST_CASE("an allreduce gives all ranks the same bits, whatever the algorithm") 
           CHECK(std::abs(got - sum) < 1e-6);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("halving gives the bits of doubling") {
+  for (const int size : {2, 4, 8, 16}) {
+    for (const std::int64_t count : {1, 2, 3, 7, 63, 64, 1000, 20'000}) {
+      std::vector<std::vector<float>> halved(static_cast<std::size_t>(size));
+      std::vector<std::vector<float>> doubled(static_cast<std::size_t>(size));
+      REQUIRE(run(size, halving(), allreduce(count, halved, 2)).good);
+      REQUIRE(run(size, doubling(), allreduce(count, doubled)).good);
+      CHECK(halved == doubled);
     }
   }
 }
@@ -229,6 +242,8 @@ TEST_CASE("an operation waits for the word of a receive once") {
   CHECK(time_of(4, doubling()) == 1 + 2);
   CHECK(time_of(8, doubling()) == 1 + 3);
   CHECK(time_of(3, doubling()) == 1 + 2);  // while rank 2 lends, rank 1 sends
+  CHECK(time_of(4, halving()) == 1 + 4);
+  CHECK(time_of(8, halving()) == 1 + 6);
   CHECK(time_of(2, ring()) == 1 + 2);
   CHECK(time_of(4, ring()) == 1 + 6);
   CHECK(time_of(4, ring(4096)) == 1 + 6);  // segments follow each other

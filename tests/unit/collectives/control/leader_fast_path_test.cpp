@@ -19,6 +19,7 @@ class Sum final : public LeaderExchange::Payload {
   explicit Sum(int host) : host_(host) {}
   void bring() override { parts_ = {host_}; }
   void finish() override { finished = true; }
+  bool in_shares() const override { return false; }
   void give(const LeaderStep& step, std::string& message) override {
     // What the plan says is what there is.
     CHECK(std::set<int>(step.gives.begin(), step.gives.end()) == parts_);
@@ -38,6 +39,49 @@ class Sum final : public LeaderExchange::Payload {
  private:
   int host_;
   std::set<int> parts_;
+};
+
+// An element for each host, so that each ends up with one of them; in it, who has been added.
+class Shares final : public LeaderExchange::Payload {
+ public:
+  Shares(int host, int hosts) : host_(host), elements(static_cast<std::size_t>(hosts)) {}
+  void bring() override {
+    std::fill(elements.begin(), elements.end(), static_cast<char>(1 << host_));
+  }
+  void finish() override { finished = true; }
+  bool in_shares() const override { return true; }
+  void give(const LeaderStep& step, std::string& message) override {
+    for (const std::size_t each : kept(step.result ? host_ : step.peer, step)) {
+      message += elements[each];
+    }
+  }
+  bool take(const LeaderStep& step, std::string_view bytes) override {
+    const auto places = kept(step.result ? step.peer : host_, step);
+    if (bytes.size() != places.size()) return false;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      char& mine = elements[places[i]];
+      if (!step.result && (mine & bytes[i]) != 0) return false;  // added twice
+      mine = static_cast<char>(step.result ? bytes[i] : mine | bytes[i]);
+    }
+    return true;
+  }
+
+ private:
+  // The elements whose number has the host's lowest bits.
+  std::vector<std::size_t> kept(int host, const LeaderStep& step) const {
+    std::vector<std::size_t> places;
+    const std::size_t bits = 2 * step.gives.size() - 1;
+    for (std::size_t each = 0; each < elements.size(); ++each) {
+      if ((each & bits) == (static_cast<std::size_t>(host) & bits)) places.push_back(each);
+    }
+    return places;
+  }
+
+  int host_;
+
+ public:
+  std::vector<char> elements;
+  bool finished = false;
 };
 
 // The leaders of so many hosts; messages are delivered when the test wants it.
@@ -133,6 +177,43 @@ TEST_CASE("leaders: all learn what all brought, whenever the messages come") {
       if (!leaders.flying.empty() && random() % 2 == 0) leaders.deliver(random);
     }
     CHECK(*std::min_element(turns.begin(), turns.end()) == 40);
+  }
+}
+
+TEST_CASE("leaders: shares of the result come back to all") {
+  std::mt19937 random(5);
+  for (const int hosts : {2, 4, 8}) {
+    Leaders leaders(hosts);
+    std::vector<std::unique_ptr<Shares>> shares(static_cast<std::size_t>(hosts));
+    for (std::uint64_t turn = 1; turn <= 60; ++turn) {
+      // Every third time, one has brought something else: nobody may wait for shares.
+      const auto number = [&](int host) -> std::uint64_t {
+        return turn % 3 == 0 && host == static_cast<int>(turn) % hosts ? turn % 2 : turn + 1;
+      };
+      for (int host = 0; host < hosts; ++host) {
+        shares[static_cast<std::size_t>(host)] = std::make_unique<Shares>(host, hosts);
+        leaders.all[static_cast<std::size_t>(host)]->begin(turn, number(host));
+      }
+      const auto running = [](const auto& each) { return each->running(); };
+      while (std::any_of(leaders.all.begin(), leaders.all.end(), running)) {
+        for (int host = 0; host < hosts; ++host) {
+          LeaderExchange& leader = *leaders.all[static_cast<std::size_t>(host)];
+          if (!leader.running() || !leader.can_go_on() || random() % 2 == 0) continue;
+          REQUIRE(leader.go_on(shares[static_cast<std::size_t>(host)].get()));
+        }
+        if (!leaders.flying.empty()) leaders.deliver(random);
+      }
+      REQUIRE(leaders.flying.empty());
+      for (int host = 0; host < hosts; ++host) {
+        const Shares& its = *shares[static_cast<std::size_t>(host)];
+        CHECK(leaders.all[static_cast<std::size_t>(host)]->number() ==
+              (turn % 3 == 0 ? 0 : turn + 1));
+        CHECK(its.finished == (turn % 3 != 0));
+        if (!its.finished) continue;
+        const char all = static_cast<char>((1 << hosts) - 1);
+        CHECK(std::count(its.elements.begin(), its.elements.end(), all) == hosts);
+      }
+    }
   }
 }
 
