@@ -2,8 +2,10 @@
 // hora.h: how a process joins a world and leaves it.
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 #include <optional>
 
 #include "collectives/c_interface/calls.h"
@@ -21,6 +23,16 @@ using namespace hora::collectives;
 // One of init, shutdown, reset at a time. Joining and leaving, which may take long, hold nothing
 // that other calls need.
 std::mutex life_mutex;
+// Whether the one that holds it joins a world.
+std::atomic<bool> joining{false};
+
+struct Joining {
+  Joining() { joining = true; }
+  ~Joining() { joining = false; }
+  Joining(const Joining&) = delete;
+  Joining& operator=(const Joining&) = delete;
+};
+
 // Counts the worlds of this process within a job. It is part of the key under which rank 0
 // publishes its address, so that a second init never finds the first one's.
 int generation = 0;
@@ -33,15 +45,31 @@ std::optional<CallersWorld> callers_world(const hora_options* options) {
   return CallersWorld{options->rank, options->size, options->allgather, options->context};
 }
 
-hora_status start(const hora_options* options) {
+// The static process sets of the options; nullopt: they are wrong, and last_error() says how.
+std::optional<std::vector<std::vector<std::int32_t>>> static_sets(const hora_options* options) {
   std::vector<std::vector<std::int32_t>> sets;
-  const std::int32_t* ranks = options == nullptr ? nullptr : options->process_set_ranks;
-  for (std::int32_t i = 0; options != nullptr && i < options->process_set_count; ++i) {
+  if (options == nullptr || options->process_set_count == 0) return sets;
+  const std::int32_t* ranks = options->process_set_ranks;
+  if (options->process_set_count < 0 || ranks == nullptr || options->process_set_sizes == nullptr) {
+    last_error() = "hora_options: process sets need a count, their sizes and their ranks";
+    return std::nullopt;
+  }
+  for (std::int32_t i = 0; i < options->process_set_count; ++i) {
     const std::int32_t size = options->process_set_sizes[i];
-    if (size < 0) return fail(HORA_INVALID_ARGUMENT, "a process set has a negative size");
+    if (size < 0) {
+      last_error() = "hora_options: a process set has a negative size";
+      return std::nullopt;
+    }
     sets.emplace_back(ranks, ranks + size);
     ranks += size;
   }
+  return sets;
+}
+
+hora_status start(const hora_options* options) {
+  const Joining now;
+  auto sets = static_sets(options);
+  if (!sets) return HORA_INVALID_ARGUMENT;
   // An actor of Ray may join one job after another. Where the one before ended early, its ranks had
   // not all joined equally often.
   std::string job = process_variable(hora::rendezvous::env::kJobId).value_or("");
@@ -50,7 +78,7 @@ hora_status start(const hora_options* options) {
   // Settings are read again at each init: an elastic worker gets a new place, and tests change the
   // environment.
   const auto callers = callers_world(options);
-  auto from_environment = start_from_environment(std::move(sets), generation, callers);
+  auto from_environment = start_from_environment(*std::move(sets), generation, callers);
   if (from_environment && from_environment->removed) {
     return fail(HORA_REMOVED,
                 "this process is no longer needed: the elastic job continues without it");
@@ -103,6 +131,9 @@ void stop() {
 void stop_at_exit() {
   try {
     if (forked_from_a_rank) return;
+    // One that joins has nothing to leave, and the others may come late or never. Its thread ends
+    // with the process, or is this one: the exchange of the caller's world may exit.
+    if (joining) return;
     const std::lock_guard<std::mutex> lock(life_mutex);
     stop();
   } catch (const std::exception&) {
@@ -110,11 +141,18 @@ void stop_at_exit() {
   }
 }
 
+// The thread that joins or leaves in the parent does not exist here.
+void free_life_in_child() noexcept {
+  unlock_current_in_child();
+  new (&life_mutex) std::mutex;
+  joining = false;
+}
+
 void register_handlers() {
   // Registered at the first init, not when the library is loaded: a process that never joins a job
   // keeps its exit and fork free of this library.
   static const int at_exit = std::atexit(stop_at_exit);
-  static const int at_fork = pthread_atfork(lock_current, unlock_current, unlock_current_in_child);
+  static const int at_fork = pthread_atfork(lock_current, unlock_current, free_life_in_child);
   static_cast<void>(at_exit);
   static_cast<void>(at_fork);
 }

@@ -78,9 +78,8 @@ hora_status hora_result(hora_handle handle, hora_tensor* result) {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     const OperationPtr operation = communicator->find(handle);
-    if (operation == nullptr || result == nullptr) {
-      return fail(HORA_INVALID_ARGUMENT, "unknown handle");
-    }
+    if (operation == nullptr) return fail(HORA_INVALID_ARGUMENT, "unknown handle");
+    if (result == nullptr) return fail(HORA_INVALID_ARGUMENT, "result is NULL");
     if (!operation->done() || operation->status != HORA_OK || operation->result.data() == nullptr) {
       return fail(HORA_INVALID_ARGUMENT, "the operation has no result");
     }
@@ -103,6 +102,9 @@ hora_status hora_received_splits(hora_handle handle, const int64_t** splits, int
     if (operation == nullptr || !operation->done() || operation->status != HORA_OK ||
         operation->request.action != Action::kAlltoall) {
       return fail(HORA_INVALID_ARGUMENT, "the handle is not a finished alltoall");
+    }
+    if (splits == nullptr || count == nullptr) {
+      return fail(HORA_INVALID_ARGUMENT, "hora_received_splits needs room for splits and count");
     }
     *splits = operation->received_splits.data();
     *count = static_cast<std::int32_t>(operation->received_splits.size());

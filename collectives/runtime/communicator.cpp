@@ -12,6 +12,7 @@
 #include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
 #include "collectives/runtime/control_meeting.h"
+#include "collectives/runtime/device_access.h"
 #include "collectives/runtime/machine_identity.h"
 #include "collectives/runtime/machine_place.h"
 #include "collectives/runtime/request_check.h"
@@ -63,6 +64,18 @@ RankInfo own_rank_info(const Communicator::Start& start) {
 // The caller has memory for the result; that of the others belongs to a handle.
 bool is_preparable(std::int32_t operation) {
   return operation == HORA_ALLREDUCE || operation == HORA_BROADCAST;
+}
+
+// Tensors on a device that is not there would end the world in the middle of their operation. A
+// struct of zeros names device 0.
+Result<OperationPtr> with_device(Result<OperationPtr> checked) {
+  if (!checked || (*checked)->request.device == HORA_CPU_DEVICE) return checked;
+  const Request& request = (*checked)->request;
+  if (const Status there = check_device(request.device); !there) {
+    return there.error().with_context(std::string(action_name(request.action)) + " '" +
+                                      request.name + "'");
+  }
+  return checked;
 }
 
 Outcome from_error(const Error& error) {
@@ -234,19 +247,22 @@ bool Communicator::submit_again(std::span<const hora_request> requests, hora_han
 
 Result<OperationPtr> Communicator::operation_for(const hora_request& request) const {
   const SetTable& sets = engine_->sets();
+  const std::int32_t rank = world_->settings.rank;
   // The common case needs no look into the table of sets, which takes a lock.
-  if (request.process_set == HORA_GLOBAL_PROCESS_SET) return check_request(request, sets.world());
+  if (request.process_set == HORA_GLOBAL_PROCESS_SET) {
+    return with_device(check_request(request, sets.world(), rank));
+  }
   const auto ranks = sets.ranks(request.process_set);
   if (ranks == nullptr) {
     return make_error(ErrorCode::kUsage,
                       "there is no process set " + std::to_string(request.process_set));
   }
-  if (std::find(ranks->begin(), ranks->end(), world_->settings.rank) == ranks->end()) {
-    return make_error(ErrorCode::kUsage, "rank " + std::to_string(world_->settings.rank) +
+  if (std::find(ranks->begin(), ranks->end(), rank) == ranks->end()) {
+    return make_error(ErrorCode::kUsage, "rank " + std::to_string(rank) +
                                              " is not in process set " +
                                              std::to_string(request.process_set));
   }
-  return check_request(request, *ranks);
+  return with_device(check_request(request, *ranks, rank));
 }
 
 Outcome Communicator::hand_over(std::span<const OperationPtr> operations, hora_handle* handles,

@@ -12,6 +12,7 @@
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/registry.h"
 #include "collectives/kernels/kernels.h"
+#include "collectives/runtime/device_access.h"
 
 namespace hora::collectives {
 
@@ -25,17 +26,6 @@ std::vector<std::int64_t> with_rows(const std::vector<std::int64_t>& shape, std:
   std::vector<std::int64_t> result = shape;
   result[0] = rows;
   return result;
-}
-
-// What knows the memory of GPUs; null: nothing does. libhora itself links no GPU library.
-const BackendDescriptor* device_memory() {
-  for (const BackendRow& row : backend_rows()) {
-    ErrorText why_not;
-    if (!is_called_for(row, why_not)) continue;
-    const auto descriptor = load_backend(row);
-    if (descriptor && (*descriptor)->allocate != nullptr) return *descriptor;
-  }
-  return nullptr;
 }
 
 // Memory for `bytes` on the device of the tensor. False: no memory is left, or nothing knows the

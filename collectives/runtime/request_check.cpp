@@ -14,8 +14,8 @@ namespace {
 
 class Check {
  public:
-  Check(const hora_request& request, const std::vector<std::int32_t>& ranks)
-      : given_(request), ranks_(ranks), operation_(make_operation()) {}
+  Check(const hora_request& request, const std::vector<std::int32_t>& ranks, std::int32_t rank)
+      : given_(request), ranks_(ranks), rank_(rank), operation_(make_operation()) {}
 
   Result<OperationPtr> run() {
     // The first version of hora_request ended before `stream`; anything shorter is uninitialised.
@@ -125,7 +125,7 @@ class Check {
         return wrong("output.data is NULL");
       }
     }
-    const bool input_unused = given_.operation == HORA_BROADCAST;  // off the root
+    const bool input_unused = given_.operation == HORA_BROADCAST && given_.root_rank != rank_;
     if (operation_->count > 0 && operation_->input == nullptr && !input_unused) {
       return wrong("input.data is NULL");
     }
@@ -201,6 +201,7 @@ class Check {
 
   const hora_request& given_;
   const std::vector<std::int32_t>& ranks_;
+  const std::int32_t rank_;
   OperationPtr operation_;
 };
 
@@ -240,8 +241,8 @@ bool repeats(const hora_request& given, const Operation& before) {
 }
 
 Result<OperationPtr> check_request(const hora_request& request,
-                                   const std::vector<std::int32_t>& set_ranks) {
-  return Check(request, set_ranks).run();
+                                   const std::vector<std::int32_t>& set_ranks, std::int32_t rank) {
+  return Check(request, set_ranks, rank).run();
 }
 
 }  // namespace hora::collectives

@@ -11,7 +11,7 @@ namespace hora::collectives {
 
 // `set_ranks`: the ranks of the request's process set; `rank`: this one's global rank, a member.
 Result<OperationPtr> check_request(const hora_request& request,
-                                   const std::vector<std::int32_t>& set_ranks);
+                                   const std::vector<std::int32_t>& set_ranks, std::int32_t rank);
 
 // Whether check_request() would make of this request what it made `before` of another one, but for
 // the memory and the group. False also where it is not worth knowing.

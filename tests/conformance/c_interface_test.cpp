@@ -57,6 +57,27 @@ bool says(const std::string& part) {
   return std::string(hora_last_error()).find(part) != std::string::npos;
 }
 
+// The exchange of a world of two, the other of which does not come.
+int exchange_in_vain(void* context, const void* /*data*/, size_t /*bytes*/, void* /*received*/,
+                     int64_t /*timeout_ms*/) {
+  *static_cast<std::atomic<bool>*>(context) = true;
+  for (;;) std::this_thread::yield();
+}
+
+// Begins to join on another thread, which never ends; returns when it waits for the other process.
+void begin_to_join() {
+  static std::atomic<bool> waits{false};
+  std::thread([] {
+    hora_options options{};
+    options.struct_size = sizeof options;
+    options.size = 2;
+    options.allgather = exchange_in_vain;
+    options.context = &waits;
+    hora_init(&options);
+  }).detach();
+  while (!waits) std::this_thread::yield();
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -83,6 +104,48 @@ TEST_CASE("hora.h: who forks before it joins a job leaves its child free to do s
           const auto joins = [] { return hora_init(nullptr) == HORA_OK ? 0 : 1; };
           if (const int of_child = exit_code_of(joins); of_child != 0) return of_child;
           return joins();
+        }) == 0);
+}
+
+TEST_CASE("hora.h: a program may exit or fork while a thread of it waits for others to join") {
+  CHECK(exit_code_of([] {
+          begin_to_join();
+          return 7;  // to exit(), as all bodies
+        }) == 7);
+  CHECK(exit_code_of([] {
+          begin_to_join();
+          return exit_code_of([] { return hora_init(nullptr) == HORA_OK ? 8 : 1; });
+        }) == 8);
+}
+
+TEST_CASE("hora.h: null pointers and devices that are not there are mistakes, and end nothing") {
+  CHECK(exit_code_of([] {
+          hora_options options{};
+          options.struct_size = sizeof options;
+          options.process_set_count = 1;
+          if (hora_init(&options) != HORA_INVALID_ARGUMENT || !says("process sets need")) return 1;
+          options.process_set_count = -1;
+          if (hora_init(&options) != HORA_INVALID_ARGUMENT || !says("process sets need")) return 2;
+          if (hora_init(nullptr) != HORA_OK) return 3;
+          std::vector<float> data(10, 1);
+          const std::int64_t count = 10;
+          hora_request request = sum_of(data, count, "sum");
+          request.operation = HORA_BROADCAST;
+          request.input.data = nullptr;
+          if (hora_run(&request, -1, nullptr) != HORA_INVALID_ARGUMENT || !says("NULL")) return 4;
+          request = sum_of(data, count, "sum");
+          request.input.device = request.output.device = 99;
+          if (hora_run(&request, -1, nullptr) != HORA_INVALID_ARGUMENT || !says("device 99"))
+            return 5;
+          request = sum_of(data, count, "everyones");
+          request.operation = HORA_ALLTOALL;
+          request.output = {};
+          hora_handle handle = 0;
+          if (hora_run(&request, -1, &handle) != HORA_OK) return 6;
+          if (hora_result(handle, nullptr) != HORA_INVALID_ARGUMENT || !says("NULL")) return 7;
+          if (hora_received_splits(handle, nullptr, nullptr) != HORA_INVALID_ARGUMENT) return 8;
+          hora_release(handle);
+          return hora_wait(begin_sum(data), -1) == HORA_OK ? 0 : 9;
         }) == 0);
 }
 

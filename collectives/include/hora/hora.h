@@ -154,7 +154,8 @@ typedef struct hora_options {
   /* size > 0: not the world that the environment describes, but one of processes that the program
    * has chosen, such as those of an MPI communicator. This process is `rank` of `size`; allgather
    * gives `bytes` bytes of each of them to all, by rank, within timeout_ms (0: done). hora_init
-   * calls it a few times, on its own thread. */
+   * calls it a few times, on its own thread. It must not throw, nor call functions of this header.
+   */
   int32_t rank;
   int32_t size;
   int (*allgather)(void* context, const void* data, size_t bytes, void* received,

@@ -36,7 +36,7 @@ struct Caller {
   Push push(const std::vector<hora_request>& requests) {
     std::vector<OperationPtr> operations;
     for (const hora_request& each : requests) {
-      auto made = check_request(each, ranks);
+      auto made = check_request(each, ranks, 0);
       REQUIRE(made);
       (*made)->handle = next_handle++;
       (*made)->name_hash = name_hash(0, each.name);
