@@ -127,6 +127,52 @@ def test_a_child_that_the_function_forks_is_not_the_rank(end):
     assert hora.run(with_child, np=2, options=options()) == [(0, code, 2.0), (1, code, 2.0)]
 
 
+@pytest.mark.parametrize("before", ["never", "earlier"])
+def test_a_child_of_who_is_no_rank_may_join_the_job(before):
+    def with_child():
+        import hora.numpy as hvd
+
+        hvd.gloo_built()  # loads the library
+        if before == "earlier":
+            hvd.init()
+            hvd.shutdown()
+        child = os.fork()
+        if child == 0:
+            hvd.init()
+            assert float(hvd.allreduce([1.0], op=hvd.Sum)[0]) == 2.0
+            hvd.shutdown()
+        else:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert hora.run(with_child, np=2, options=options()) == [0, 0]
+
+
+def test_the_global_set_has_no_ranks_before_init():
+    def ask():
+        import hora.numpy as hvd
+        from hora.exceptions import NotInitializedError
+
+        hvd.gloo_built()  # loads the library
+        try:
+            hvd.global_process_set.rank()
+        except NotInitializedError as error:
+            return str(error)
+
+    assert "call init() first" in hora.run(ask, np=1, options=options())[0]
+
+
+def test_a_message_that_is_not_utf8():
+    def fail():
+        raise FileNotFoundError("\udcff.txt")
+
+    with pytest.raises(RuntimeError, match=r"rank 0 failed(?s:.*)FileNotFoundError: \\udcff\.txt"):
+        hora.run(fail, np=1, options=options())
+
+
+def test_a_function_that_closes_its_output():
+    assert hora.run(lambda: sys.stdout.close() or 5, np=1, options=options()) == [5]
+
+
 def test_what_cannot_be_sent():
     lock = threading.Lock()
     with pytest.raises(TypeError, match="cannot be sent"):
@@ -164,6 +210,7 @@ def test_what_cannot_be_called_is_refused_at_once():
         (TypeError, "args=5", dict(args=5)),
         (TypeError, "args='ab'", dict(args="ab")),
         (TypeError, "kwargs=", dict(kwargs=[1])),
+        (TypeError, "options='--verbose': expected a list of words", dict(options="--verbose")),
         (ValueError, "np=0", dict(np=0)),
         (ValueError, "np=-2", dict(np=-2)),
         (ValueError, "np='2'", dict(np="2")),

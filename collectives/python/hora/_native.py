@@ -60,9 +60,10 @@ def library() -> Any:
 
 
 def _forked_child():
-    """After fork the library's threads are gone and its sockets belong to the parent."""
+    """After a rank has forked, the library's threads are gone and its sockets belong to the parent. Who has joined no
+    job yet, or has left it, leaves its child free to join one."""
     global _library
-    if _library is not None:
+    if _library is not None and _library.is_initialized():
         _library = _ForkedLibrary(_library)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import struct
 import sys
@@ -109,7 +110,10 @@ def world_of(comm: Any) -> tuple[World | None, int | None]:
             raise ValueError("init(comm=...): expected a communicator that this process is a member of")
         whole = mpi.Comm.Compare(comm, mpi.COMM_WORLD) in (mpi.IDENT, mpi.CONGRUENT)
         return (None, comm.Get_size()) if whole else (World(comm), None)
-    ranks = [rank.__index__() for rank in comm]
+    try:
+        ranks = [operator.index(rank) for rank in comm]
+    except TypeError:
+        raise TypeError(f"init(comm={comm!r}): expected a communicator of MPI, or a list of ranks") from None
     if not ranks:
         return None, None
     if len(set(ranks)) != len(ranks) or min(ranks) < 0:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import numbers
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,13 +36,13 @@ def check_groups(groups: Any, num_groups: Any) -> int | list[list[Any]] | None:
         warnings.warn("num_groups= is deprecated; use groups=", DeprecationWarning, stacklevel=3)
         if num_groups < 0:
             raise ValueError(f"num_groups={num_groups}: expected a positive number, or 0 for none")
-        return num_groups
+        return int(num_groups)
     if groups is None:
         return None
-    if isinstance(groups, int) and not isinstance(groups, bool):
+    if isinstance(groups, numbers.Integral) and not isinstance(groups, bool):
         if groups <= 0:
             raise ValueError(f"groups={groups}: expected a positive number of groups, or a list of lists of tensors")
-        return groups
+        return int(groups)
     if isinstance(groups, (list, tuple)) and all(isinstance(group, (list, tuple)) for group in groups):
         return [list(group) for group in groups]
     raise ValueError(f"groups= must be a positive integer or a list of lists of tensors, not {type(groups).__name__}")

@@ -248,6 +248,8 @@ def run(
     for name, value in (("hosts", hosts), ("hostfile", hostfile)):
         if value is not None and not isinstance(value, (str, os.PathLike)):
             raise TypeError(f"{name}={value!r}: expected text{', such as a:2,b:2' if name == 'hosts' else ''}")
+    if isinstance(options, (str, bytes)):
+        raise TypeError(f"options={options!r}: expected a list of words, such as ['--verbose']")
     payload = encode_call(func, args, kwargs, 1 if np is None else np, "np")
     variables = dict(os.environ if env is None else {**os.environ, **env})
     words = []

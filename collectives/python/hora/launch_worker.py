@@ -13,10 +13,7 @@ import traceback
 
 
 def main() -> None:
-    code = work()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    sys.exit(code)
+    sys.exit(work())
 
 
 def work() -> str | int:
@@ -41,7 +38,8 @@ def work() -> str | int:
         except RemovedFromJob:
             raise  # the job goes on without this process, whose result nobody waits for
         except (Exception, SystemExit) as error:
-            kind, body = b"E", traceback.format_exc().encode()
+            # The names of files may hold what UTF-8 cannot.
+            kind, body = b"E", traceback.format_exc().encode(errors="backslashreplace")
             code = error.code if isinstance(error, SystemExit) and error.code else 1
         link.send(encode_outcome(kind, _rank(at_start), body))
         link.receive()

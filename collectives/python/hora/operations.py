@@ -321,6 +321,6 @@ def numeric_splits(splits: Any) -> list[int] | None:
         values = list(values)
     if not isinstance(values, list) or any(isinstance(value, list) for value in values):
         raise ValueError(f"alltoall: the splits must be a list of integers, not {splits!r}")
-    if any(value != int(value) for value in values):
+    if any(not hasattr(value, "__int__") or value != int(value) for value in values):
         raise ValueError(f"alltoall: the splits must be integers, not {values}")
     return [int(value) for value in values]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # What every framework's interface offers, too: each does `from hora.process_sets import *`.
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
 
+_MOST_RANK = 2**31 - 1
+
 
 class ProcessSet:
     """Some of the ranks of the job. It can be used once it is registered: by init(process_sets=),
@@ -29,10 +31,15 @@ class ProcessSet:
         if communicators.is_communicator(ranks_or_comm):
             self.mpi_comm = ranks_or_comm
             return
+        if ranks_or_comm is not None and not hasattr(ranks_or_comm, "__iter__"):
+            raise TypeError(f"ProcessSet({ranks_or_comm!r}): expected a list of ranks, or a communicator of MPI")
         ranks = list(ranks_or_comm if ranks_or_comm is not None else [])
         if any(isinstance(rank, bool) or not hasattr(rank, "__index__") for rank in ranks):
             raise ValueError(f"the ranks of a process set are integers, not {ranks}")
         self.ranks = sorted(rank.__index__() for rank in ranks)
+        # ctypes would take such a number for another one.
+        if any(not 0 <= rank <= _MOST_RANK for rank in self.ranks):
+            raise ValueError(f"a process set of the ranks {self.ranks}: a rank is a number from 0 to {_MOST_RANK}")
 
     def _registered(self):
         return self.process_set_id is not None and _native._library is not None
@@ -51,6 +58,7 @@ class ProcessSet:
         the process is not a member."""
         if not self._registered():
             return None
+        self.size()  # raises where there is no such set
         value = _native.library().process_set_rank(self.process_set_id)
         if value < 0:
             raise ValueError(f"this process is not a member of {self}")

@@ -32,7 +32,7 @@ def main() -> None:
         name = getattr(func, "__qualname__", func)
         body = RESULT + serialization.dumps(forked.call(func, args, kwargs), f"the result of {name!r}")
     except (Exception, SystemExit) as error:
-        body = _kind(error) + traceback.format_exc().encode()
+        body = _kind(error) + traceback.format_exc().encode(errors="backslashreplace")
         code = error.code if isinstance(error, SystemExit) and error.code else 1
     with open(outcome, "wb") as file:
         file.write(body)

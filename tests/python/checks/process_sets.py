@@ -23,6 +23,8 @@ def check_not_registered():
     raises(ValueError, hvd.allreduce, np.ones(1), process_set=loose)
     raises(ValueError, hvd.ProcessSet, [0.5])
     raises(ValueError, hvd.ProcessSet, ["0"])
+    raises(TypeError, hvd.ProcessSet, 5)
+    assert "from 0" in str(raises(ValueError, hvd.add_process_set, [2**32]))  # and not rank 0
 
 
 def check_even_and_odd():

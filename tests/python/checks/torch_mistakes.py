@@ -3,6 +3,7 @@
 
 import threading
 
+import numpy as np
 import torch
 
 import horovod.torch as hvd
@@ -34,6 +35,10 @@ def check_arguments_of_the_wrong_kind():
     refused(ValueError, "complex64", hvd.allreduce, torch.ones(2, dtype=torch.complex64))
     refused(ValueError, "meta", hvd.allreduce, torch.ones(2, device="meta"))
     refused(ValueError, "list of integers, not 2", hvd.alltoall, tensor, splits=2)
+    refused(ValueError, "integers, not ['1', None]", hvd.alltoall, tensor, splits=["1", None])
+    for function in (hvd.allgather, hvd.reducescatter):
+        refused(ValueError, "of a scalar", function, torch.tensor(1.0, requires_grad=True))
+    refused(ValueError, "of a scalar", hvd.grouped_allgather, [torch.tensor(1.0, requires_grad=True)])
     refused(ValueError, "a sparse tensor", hvd.sparse_allreduce_async, tensor, "name", hvd.Sum)
     refused(ValueError, "zero byte", hvd.allreduce, tensor, name="a\0b")
     assert operations.in_flight_count() == 0
@@ -73,6 +78,17 @@ def check_arguments_of_the_optimizer():
     for factor in (0.0, -1.0):
         refused(ValueError, "positive number", distributed, parameter, gradient_predivide_factor=factor)
     refused(TypeError, "expected an optimizer", hvd.broadcast_optimizer_state, 5, 0)
+    refused(TypeError, "expected a ProcessSet", distributed, parameter, process_set=None)
+    refused(ValueError, "backward_passes_per_step='2'", distributed, parameter, backward_passes_per_step="2")
+    distributed(torch.nn.Parameter(torch.ones(2)), backward_passes_per_step=np.int64(2), groups=np.int64(1))
+
+
+def check_a_broadcast_that_fails_lets_go_of_what_it_has_begun():
+    tensors = {"a": torch.ones(2), "b": torch.ones(2, dtype=torch.complex64)}
+    refused(ValueError, "complex64", hvd.broadcast_parameters, tensors, 0)
+    hvd.barrier()  # all ranks have begun with "a" before it
+    operations.sweep()
+    assert operations.in_flight_count() == 0
 
 
 def check_objects_that_one_rank_cannot_send():

@@ -166,8 +166,9 @@ def _own_rows(gradients, first_extents, process_set):
 class HorovodAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name=None, process_set=global_process_set):
+        gathered = wait_now(_ops.allgather((tensor,), name, process_set))  # refuses a scalar
         ctx.arguments = [tensor.shape[0]], process_set
-        return wait_now(_ops.allgather((tensor,), name, process_set))
+        return gathered
 
     @staticmethod
     def backward(ctx, gradient):
@@ -177,8 +178,9 @@ class HorovodAllgather(torch.autograd.Function):
 class HorovodGroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, name, process_set, *tensors):
+        gathered = wait_now(_ops.allgather(tensors, name, process_set, grouped=True))
         ctx.arguments = [tensor.shape[0] for tensor in tensors], process_set
-        return tuple(wait_now(_ops.allgather(tensors, name, process_set, grouped=True)))
+        return tuple(gathered)
 
     @staticmethod
     def backward(ctx, *gradients):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from hora import objects
+from hora import objects, operations
 from hora.process_sets import global_process_set
 from horovod.torch.mpi_ops import broadcast_async_, synchronize
 
@@ -31,7 +31,7 @@ def _named_tensors(params):
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Writes the root's values into the tensors of all ranks: model.state_dict(), a list of
     (name, tensor), or a list of tensors in the same order everywhere."""
-    handles = []
+    named = []
     for name, tensor in _named_tensors(params):
         if tensor is None:
             continue
@@ -39,9 +39,22 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
             raise ValueError(
                 f"broadcast_parameters: {name} is not a tensor but {type(tensor).__name__}; use broadcast_object for it"
             )
-        handles.append(broadcast_async_(tensor.data, root_rank, str(name), process_set))
-    for handle in handles:
-        synchronize(handle)
+        named.append((str(name), tensor.data))
+    _broadcast_all(named, root_rank, process_set)
+
+
+def _broadcast_all(named, root_rank, process_set):
+    """Where one of them fails, nobody will ask for the others."""
+    handles: list[int] = []
+    try:
+        for name, tensor in named:
+            handles.append(broadcast_async_(tensor, root_rank, name, process_set))
+        for handle in handles:
+            synchronize(handle)
+    except BaseException:
+        for handle in handles:
+            operations.forget(handle)
+        raise
 
 
 class _TensorPlace:
@@ -110,12 +123,8 @@ def broadcast_optimizer_state(
             torch.empty(place.shape, dtype=place.dtype, device=_own_device(place))
             for place in sorted(_places(skeleton), key=lambda place: place.number)
         ]
-    handles = [
-        broadcast_async_(tensor, root_rank, f"optimizer_state.{number}", process_set)
-        for number, tensor in enumerate(tensors)
-    ]
-    for handle in handles:
-        synchronize(handle)
+    named = [(f"optimizer_state.{number}", tensor) for number, tensor in enumerate(tensors)]
+    _broadcast_all(named, root_rank, process_set)
     if not is_root:
         optimizer.load_state_dict(_put_tensors_in(skeleton, tensors))
 

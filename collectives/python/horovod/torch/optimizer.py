@@ -8,12 +8,14 @@ first.
 from __future__ import annotations
 
 import contextlib
+import numbers
 import os
 import warnings
 
 import torch
 
 from hora import _native, grouping, objects
+from hora.operations import set_id_of
 from hora.process_sets import global_process_set
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import Adasum, Average, Max, Min, Product, Sum, allreduce_async_, size, synchronize
@@ -171,8 +173,8 @@ def _check_arguments(optimizer, op, compression):
 
 
 def _check_passes(passes):
-    if not isinstance(passes, int) or passes <= 0:
-        raise ValueError(f"backward_passes_per_step={passes}: expected a positive integer")
+    if not isinstance(passes, numbers.Integral) or passes <= 0:
+        raise ValueError(f"backward_passes_per_step={passes!r}: expected a positive integer")
 
 
 def _name_parameters(optimizer, named_parameters):
@@ -257,10 +259,7 @@ def DistributedOptimizer(
     names = _name_parameters(optimizer, named_parameters)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    if process_set.included() is None:
-        raise ValueError(
-            f"{process_set} is not registered: pass it to init(process_sets=[...]), or to add_process_set()"
-        )
+    set_id_of(process_set)  # raises
     # One that is alone in an elastic job may be joined by others.
     member = process_set.included() and (process_set.size() > 1 or _in_elastic_job())
     adasum = op == Adasum and (size() > 1 or _in_elastic_job())
