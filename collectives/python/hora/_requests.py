@@ -113,13 +113,16 @@ def _pack_int64(buffer, offset, values):
 def _not_numbers(name, process_set, reduce_op, root, priority, prescale, postscale):
     """The error for arguments that are not the numbers that they have to be."""
     whole = {"op": reduce_op, "root_rank": root, "priority": priority}
+    factors = {"prescale_factor": prescale, "postscale_factor": postscale}
     wrong = [f"{key}={value!r}, expected an integer" for key, value in whole.items() if not hasattr(value, "__index__")]
     wrong += [
         f"{key}={value!r}, expected a number"
-        for key, value in (("prescale_factor", prescale), ("postscale_factor", postscale))
+        for key, value in factors.items()
         if not hasattr(value, "__float__") and not hasattr(value, "__index__")
     ]
-    return TypeError(f"{name}: " + ("; ".join(wrong) or "a number is out of range"))
+    if not wrong:
+        wrong = ["one of these is out of range: " + ", ".join(f"{k}={v!r}" for k, v in {**whole, **factors}.items())]
+    return TypeError(f"{name}: " + "; ".join(wrong))
 
 
 def pack_one(

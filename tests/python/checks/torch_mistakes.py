@@ -23,6 +23,7 @@ def check_arguments_of_the_wrong_kind():
     refused(ValueError, "unknown reduction 17", hvd.allreduce, tensor, op=17)
     refused(TypeError, "prescale_factor='2', expected a number", hvd.allreduce, tensor, prescale_factor="2")
     refused(TypeError, "op='sum'", hvd.grouped_allreduce, [tensor, tensor], op="sum")
+    refused(TypeError, f"out of range: op={2**40}, ", hvd.allreduce, tensor, op=2**40)
     for root in (None, "0", 0.0):
         refused(TypeError, f"root_rank={root!r}, expected an integer", hvd.broadcast, tensor, root)
     for process_set in (0, None, "all"):
