@@ -84,6 +84,9 @@ class Reader {
     out = *value > 0;
   }
 
+  // Whether it has a value: an empty one is none.
+  bool has(std::string_view name) const { return !variables_(name).value_or("").empty(); }
+
   // Only the first one: later errors may follow from it.
   void fail(std::string message) {
     if (!error_) error_ = make_error(ErrorCode::kUsage, std::move(message));
@@ -110,8 +113,8 @@ void read_timeline(Reader& reader, Settings& settings) {
   reader.flag("HOROVOD_DISABLE_NVTX_RANGES", settings.no_nvtx_ranges);
 }
 
-void read_choice(Reader& reader, const Variables& variables, std::string_view name, Choice& out) {
-  if (variables(name).value_or("").empty()) return;
+void read_choice(Reader& reader, std::string_view name, Choice& out) {
+  if (!reader.has(name)) return;
   bool on = false;
   reader.flag(name, on);
   out = on ? Choice::kOn : Choice::kOff;
@@ -130,10 +133,9 @@ void read_stall_check(Reader& reader, Settings& settings) {
 }
 
 // Autotuning does not change a parameter that the user has set.
-void read_parameters(Reader& reader, const Variables& variables, Settings& settings) {
+void read_parameters(Reader& reader, Settings& settings) {
   Parameters& parameters = settings.parameters;
   Freedom& tunable = settings.tunable;
-  const auto given = [&](std::string_view name) { return !variables(name).value_or("").empty(); };
   reader.integer("HOROVOD_FUSION_THRESHOLD", parameters.fusion_threshold_bytes, 0, INT64_MAX);
   double cycle_ms = 0;
   reader.number("HOROVOD_CYCLE_TIME", cycle_ms, 0, 1e6);
@@ -141,10 +143,10 @@ void read_parameters(Reader& reader, const Variables& variables, Settings& setti
   parameters.cycle_time_us = std::lround(cycle_ms * 1000);
   reader.integer("HORA_SHM_SMALL_BYTES", parameters.shm_small_bytes, 0, INT32_MAX);
   reader.integer("HORA_SHM_PART_BYTES", parameters.shm_part_bytes, 0, INT32_MAX);
-  tunable.fusion = !given("HOROVOD_FUSION_THRESHOLD");
-  tunable.cycle_time = !given("HOROVOD_CYCLE_TIME");
+  tunable.fusion = !reader.has("HOROVOD_FUSION_THRESHOLD");
+  tunable.cycle_time = !reader.has("HOROVOD_CYCLE_TIME");
   // One switch for both sizes: they are searched together.
-  tunable.shm = !given("HORA_SHM_SMALL_BYTES") && !given("HORA_SHM_PART_BYTES");
+  tunable.shm = !reader.has("HORA_SHM_SMALL_BYTES") && !reader.has("HORA_SHM_PART_BYTES");
   tunable.hierarchical = settings.hierarchical_allreduce == Choice::kAuto;
 }
 
@@ -225,9 +227,9 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.text(env::kFlightRecorder, settings.flight_recorder);
   read_timeline(reader, settings);
   read_stall_check(reader, settings);
-  read_choice(reader, variables, "HOROVOD_HIERARCHICAL_ALLREDUCE", settings.hierarchical_allreduce);
-  read_choice(reader, variables, "HOROVOD_HIERARCHICAL_ALLGATHER", settings.hierarchical_allgather);
-  read_parameters(reader, variables, settings);
+  read_choice(reader, "HOROVOD_HIERARCHICAL_ALLREDUCE", settings.hierarchical_allreduce);
+  read_choice(reader, "HOROVOD_HIERARCHICAL_ALLGATHER", settings.hierarchical_allgather);
+  read_parameters(reader, settings);
   read_autotune(reader, settings);
   // The usual mistake: variables copied from a job into a shell.
   if (settings.size > 1 && settings.rendezvous_address.empty()) {

@@ -43,7 +43,7 @@ Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host,
   options.host = "host " + host.name;
   options.host_index = host_index;
   options.image = image;
-  // srun drops what is under way when the agent ends and input for it comes.
+  // srun drops what is under way when the agent ends while input for it is arriving.
   options.image.arguments.push_back("--stay");
   options.payloads = payloads_.of(image);
   options.observer = observer_;
