@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/print.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::perf {
 
@@ -57,12 +58,14 @@ std::string format_head(const Report& report) {
     return "operation,dtype,op,ranks,hosts,bytes,count,iterations,mean_us,median_us,best_us,p99_us,"
            "algbw_gbs,busbw_gbs,wrong\n";
   }
-  return print("# hora %s: %s of %s%s%s%s, %d rank%s on %d host%s, backends: %s\n",
-               report.version.c_str(), std::string(name_of(options.operation)).c_str(),
+  return print("# hora %s: %s of %s%s%s%s, %s on %s, backends: %s\n", report.version.c_str(),
+               std::string(name_of(options.operation)).c_str(),
                std::string(name_of(options.dtype)).c_str(), reduces(options.operation) ? ", " : "",
                reduces(options.operation) ? op_of(options).c_str() : "",
-               options.gpu ? ", in GPU memory" : "", report.ranks, report.ranks == 1 ? "" : "s",
-               report.hosts, report.hosts == 1 ? "" : "s", joined(report.backends).c_str()) +
+               options.gpu ? ", in GPU memory" : "",
+               counted(static_cast<std::uint64_t>(report.ranks), "rank").c_str(),
+               counted(static_cast<std::uint64_t>(report.hosts), "host").c_str(),
+               joined(report.backends).c_str()) +
          print("%12s %12s %6s %11s %11s %11s %11s %9s %9s %6s\n", "bytes", "count", "calls",
                "mean us", "median us", "best us", "p99 us", "algbw", "busbw", "wrong");
 }

@@ -9,6 +9,7 @@
 #include "apps/smoke/measure.h"
 #include "apps/smoke/report.h"
 #include "apps/smoke/session.h"
+#include "rendezvous/os/out_of_resources.h"
 
 namespace {
 
@@ -54,6 +55,8 @@ Report examine() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // libhora reports what it gets no memory for; this is about the arrays here.
+  hora::os::exit_when_out_of_resources("hora-smoke", 1);
   const bool json = argc == 2 && std::strcmp(argv[1], "--json") == 0;
   if (argc > 2 || (argc == 2 && !json)) {
     std::fprintf(stderr, "usage: horarun [options] hora-smoke [--json]\n");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/print.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::smoke {
 
@@ -54,10 +55,10 @@ bool Report::ok() const {
 }
 
 std::string format_table(const Report& report) {
-  std::string text =
-      print("hora %s: %d rank%s on %d host%s, backends: %s\n", report.version.c_str(), report.ranks,
-            report.ranks == 1 ? "" : "s", report.hosts, report.hosts == 1 ? "" : "s",
-            joined(report.backends).c_str());
+  std::string text = print("hora %s: %s on %s, backends: %s\n", report.version.c_str(),
+                           counted(static_cast<std::uint64_t>(report.ranks), "rank").c_str(),
+                           counted(static_cast<std::uint64_t>(report.hosts), "host").c_str(),
+                           joined(report.backends).c_str());
   text += print("%-14s %6s %6s  %-8s %12s %12s %12s %12s\n", "operation", "dtypes", "checks",
                 "result", "4 B", "64 KiB", "1 MiB", "16 MiB");
   int cases = 0;

@@ -69,7 +69,7 @@ struct Talk {
   }
   Talk& offered() {
     greeted();
-    with.sent(OfferTree{{"a", "b"}});
+    with.sent(OfferTree{{"a", "b"}, {}, {}});
     return *this;
   }
   Talk& ordered() {
