@@ -349,7 +349,9 @@ class Chooser {
       message = "the hosts have no network over which all of them can communicate";
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
       message += "\n  " + hosts_[host].name + ":";
-      if (candidates_[host].empty()) message += " no address";
+      if (candidates_[host].empty()) {
+        message += " no address: not even the loopback interface is up";
+      }
       for (const Candidate& candidate : candidates_[host]) {
         message += "\n    " + describe(candidate.interface);
         std::string why = candidate.refusal;
@@ -357,8 +359,15 @@ class Chooser {
         if (!why.empty()) message += " (" + why + ")";
       }
     }
-    return {std::string(failure::kNetwork), std::move(message),
-            std::string(find_failure_class(failure::kNetwork)->fix)};
+    return {std::string(failure::kNetwork), std::move(message), advice()};
+  }
+
+  // An interface gets its addresses when it comes up; a new network namespace has none up.
+  std::string advice() const {
+    const bool no_loopback = std::any_of(candidates_.begin(), candidates_.end(),
+                                         [](const auto& each) { return each.empty(); });
+    if (no_loopback) return "Bring the loopback interface up there: ip link set lo up";
+    return std::string(find_failure_class(failure::kNetwork)->fix);
   }
 
   const std::vector<HostNetwork>& hosts_;

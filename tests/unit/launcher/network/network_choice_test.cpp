@@ -208,6 +208,16 @@ TEST_CASE("What is down or link-local is not used") {
   CHECK(failure_of(hosts, {"eth0"}).find("eth0 names nothing usable on a") != std::string::npos);
 }
 
+TEST_CASE("A machine without any address has its loopback interface down") {
+  HostNetwork alone;
+  alone.name = "a";
+  const auto choice = choose_network({alone}, alone, {}, {});
+  REQUIRE(std::holds_alternative<Failure>(choice));
+  CHECK(std::get<Failure>(choice).message.find("not even the loopback interface is up") !=
+        std::string::npos);
+  CHECK(std::get<Failure>(choice).advice.find("ip link set lo up") != std::string::npos);
+}
+
 TEST_CASE("IPv4 goes before IPv6, and IPv6 alone works") {
   const std::vector<HostNetwork> both{
       host("a", {nic("e", "fd00::1", 64), nic("e", "10.0.1.1", 24)}, "fd00::1"),
