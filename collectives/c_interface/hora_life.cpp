@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "collectives/c_interface/calls.h"
+#include "collectives/kernels/kernels.h"
 #include "collectives/runtime/bootstrap.h"
 #include "collectives/runtime/elastic_world.h"
 #include "collectives/runtime/process_environment.h"
@@ -89,7 +90,7 @@ hora_status start(const hora_options* options) {
     hora::os::set_log_time(!from_environment->settings.log_hide_time);
     // Once for the job: all ranks have the same variables.
     if (generation == 0 && from_environment->settings.rank == 0) {
-      const std::string unused = describe_unused_settings(process_variable);
+      const auto unused = describe_unused_settings(process_variable, kernels().instruction_set);
       if (!unused.empty()) hora::os::log_warn("settings", unused);
       // A job is not to fail for it, as it does for other values that are none.
       if (const std::string& given = from_environment->settings.log_level;

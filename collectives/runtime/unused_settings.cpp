@@ -3,7 +3,6 @@
 #include "collectives/runtime/unused_settings.h"
 
 #include <charconv>
-#include <string_view>
 
 namespace hora::collectives {
 
@@ -51,13 +50,23 @@ bool asks_for_something(Asks asks, const std::string& text) {
 
 }  // namespace
 
-std::string describe_unused_settings(const Variables& variables) {
+std::string describe_unused_settings(const Variables& variables, std::string_view instruction_set) {
   std::string line;
+  const auto add = [&line](std::string_view name, const std::string& value,
+                           std::string_view reason) {
+    line += line.empty() ? "not used here: " : "; ";
+    line.append(name).append("=").append(value).append(" (").append(reason).append(")");
+  };
+  // The kernels pass over what they cannot run, so that one value does for hosts of several kinds.
+  const std::string simd = variables("HORA_SIMD").value_or("");
+  if (!simd.empty() && simd != instruction_set) {
+    add("HORA_SIMD", simd,
+        "no instruction set of this processor; it uses " + std::string(instruction_set));
+  }
   for (const UnusedSetting& each : kUnused) {
     const auto found = variables(each.name);
     if (!found || found->empty() || !asks_for_something(each.asks, *found)) continue;
-    line += line.empty() ? "not used here: " : "; ";
-    line.append(each.name).append("=").append(*found).append(" (").append(each.reason).append(")");
+    add(each.name, *found, each.reason);
   }
   return line;
 }
