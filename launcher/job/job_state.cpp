@@ -48,13 +48,23 @@ bool JobState::all_hosts_at_least(HostPhase phase) const {
 }
 
 // Preparation waits for all hosts, because the network's choice needs what each of them says.
-void JobState::on(const HostGreeted& e, TimePoint, std::vector<Action>& actions) {
+void JobState::on(const HostGreeted& e, TimePoint now, std::vector<Action>& actions) {
   // max(): a greeting that comes late must not bring a host back that was dropped meanwhile.
   hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kGreeted);
-  if (phase_ == Phase::kConnecting && all_hosts_at_least(HostPhase::kGreeted)) {
-    phase_ = Phase::kPreparing;
-    actions.push_back(PrepareAll{});
+  prepare_if_all_answered(now, actions);
+}
+
+void JobState::prepare_if_all_answered(TimePoint now, std::vector<Action>& actions) {
+  if (phase_ != Phase::kConnecting || !all_hosts_at_least(HostPhase::kGreeted)) return;
+  // The first failure is the cause. The others are told with it: a user who is told of one at a
+  // time waits for a connection each time.
+  if (!outcome_.unreached.empty()) {
+    Cause first = std::move(outcome_.unreached.front());
+    outcome_.unreached.erase(outcome_.unreached.begin());
+    return end(std::move(first), now, options_.grace, actions);
   }
+  phase_ = Phase::kPreparing;
+  actions.push_back(PrepareAll{});
 }
 
 // The job needs no rank on this host after all.
@@ -144,7 +154,12 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
     cause.failure = e.failure;
     // What was asked of the host cannot be had there, which it tells before any rank starts.
     cause.exit_code = e.failure.code == failure::kUsage ? kExitUsage : kExitLauncher;
-    end(std::move(cause), now, options_.grace, actions);
+    if (options_.asks_every_host && phase_ == Phase::kConnecting) {
+      outcome_.unreached.push_back(std::move(cause));
+      prepare_if_all_answered(now, actions);
+    } else {
+      end(std::move(cause), now, options_.grace, actions);
+    }
   }
   finish_if_over(actions);
 }

@@ -118,6 +118,7 @@ using Action = std::variant<PrepareAll, StartAll, TerminateHost, DropHost, Finis
 
 struct JobOutcome {
   std::optional<Cause> cause;          // none: every rank succeeded
+  std::vector<Cause> unreached;        // hosts beside the cause's (Options::asks_every_host)
   std::map<int, RankExit> exits;       // by rank; all that are known
   std::vector<int> unconfirmed_hosts;  // did not confirm the end of their ranks
   std::map<int, Goodbye> goodbyes;     // by host
@@ -140,6 +141,8 @@ class JobState {
     bool elastic = false;
     // A rank that fails does not end the others; the first one that failed is the cause at the end.
     bool keep_going = false;
+    // A host that cannot be reached ends the job only when every other has answered or failed, too.
+    bool asks_every_host = false;
   };
 
   JobState(const Options& options, TimePoint now);
@@ -179,6 +182,7 @@ class JobState {
   void on(const ClockTick&, TimePoint, std::vector<Action>&);
   void on(const StillShipping&, TimePoint, std::vector<Action>&);
 
+  void prepare_if_all_answered(TimePoint now, std::vector<Action>& actions);
   void end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions);
   void end_host(int host, Milliseconds grace, std::vector<Action>& actions);
   void terminate_hosts(TimePoint now, Milliseconds grace, std::vector<Action>& actions);

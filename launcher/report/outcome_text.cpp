@@ -283,6 +283,10 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
   std::string text;
   if (outcome.cause) {
     text += cause_text(*outcome.cause, hosts, context);
+    for (const Cause& unreached : outcome.unreached) {
+      text += host_failure_text(unreached.failure, planned_host_name(hosts, unreached.host)) +
+              proof_text(unreached, hosts, context);
+    }
     text += gpu_fault_report(context.gpu_faults);
     text += collateral_text(outcome);
     text += chaos_text(context.chaos);

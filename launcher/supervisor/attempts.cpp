@@ -90,22 +90,23 @@ void choose_transport(Supervisor& supervisor, const JobSpec& spec, const Install
   });
 }
 
-// The supervisor says what is wrong with the host, and nothing has been printed of the others yet.
+// The supervisor says what is wrong with each host, and nothing has been printed of the others yet.
 Result<int> run_on_reachable(JobSpec spec, const Installation& installation,
                              const EnvironmentList& environment, const HostOwner& owner) {
   int first_failure = 0;
   for (;;) {
-    std::string unreached;
+    std::vector<std::string> unreached;
     {
       Supervisor supervisor(spec, installation, environment);
       choose_transport(supervisor, spec, installation, owner);
       auto exit_code = supervisor.run();
       if (!exit_code) return exit_code;
       if (first_failure == 0) first_failure = *exit_code;
-      unreached = supervisor.unreached_host();
+      unreached = supervisor.unreached_hosts();
     }
-    const auto gone = std::erase_if(
-        spec.hosts, [&unreached](const Host& host) { return host.name == unreached; });
+    const auto gone = std::erase_if(spec.hosts, [&unreached](const Host& host) {
+      return std::find(unreached.begin(), unreached.end(), host.name) != unreached.end();
+    });
     if (gone == 0 || spec.hosts.empty()) return first_failure;
   }
 }

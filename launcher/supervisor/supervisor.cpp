@@ -146,6 +146,7 @@ JobState::Options Supervisor::state_options() const {
   options.timeout = job_.spec.timeout;
   options.elastic = job_.spec.elastic.has_value();
   options.keep_going = job_.spec.keep_going;
+  options.asks_every_host = job_.spec.manages_cache;
   return options;
 }
 
@@ -457,11 +458,13 @@ void Supervisor::explain_end() {
   if (auto failure = owner_.explain(*cause, patience)) state_->blame(std::move(*failure));
 }
 
-std::string Supervisor::unreached_host() const {
+std::vector<std::string> Supervisor::unreached_hosts() const {
   if (!state_ || running_since_ || !state_->outcome().exits.empty()) return {};
-  const auto& cause = state_->outcome().cause;
-  const bool is_of_host = cause && cause->kind == Cause::Kind::kHost;
-  return is_of_host ? fleet_->name(cause->host) : std::string();
+  const JobOutcome& outcome = state_->outcome();
+  if (!outcome.cause || outcome.cause->kind != Cause::Kind::kHost) return {};
+  std::vector<std::string> names{fleet_->name(outcome.cause->host)};
+  for (const Cause& each : outcome.unreached) names.push_back(fleet_->name(each.host));
+  return names;
 }
 
 void Supervisor::decide_restart(EndedJob& ended) {

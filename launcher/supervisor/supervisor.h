@@ -59,8 +59,8 @@ class Supervisor {
   void use_restarts(RestartPolicy& policy) { restarts_ = &policy; }
   // After run(): the last signal by which the user has asked for the end; 0: none.
   int interrupted_by() const { return interrupted_by_; }
-  // After run(): the host whose failure has ended the job before any rank ran; empty: none.
-  std::string unreached_host() const;
+  // After run(): the hosts whose failures have ended the job before any rank ran.
+  std::vector<std::string> unreached_hosts() const;
   // After run(): the job to start again; none: it is over.
   const std::optional<JobSpec>& next_attempt() const { return next_attempt_; }
 

@@ -157,6 +157,18 @@ def test_hosts_beside_one_that_is_not_there(horarun, hosts, dead):
     assert not alone.text and "E_RESOLVE" in alone.messages, alone
 
 
+def test_hosts_that_are_not_there_are_asked_once(horarun, tmp_path):
+    """All at once: each could cost the whole of --start-timeout."""
+    asked = tmp_path / "asked"
+    rsh = tmp_path / "rsh"
+    rsh.write_text(f'#!/bin/sh\necho "$1" >> {asked}\nexit 255\n')
+    rsh.chmod(0o755)
+    done = horarun.run("cache", "ls", "-H", "a,b,c", "--transport", "command", "--rsh", str(rsh)).expect(125)
+    assert sorted(asked.read_text().split()) == ["a", "b", "c"], done
+    assert all(f"host {name}: " in done.messages for name in "abc"), done
+    assert done.messages.count("E_RSH") == 3, done
+
+
 def test_cleaning_takes_all_there_is(horarun, hosts):
     two = hosts(2)
     for k in (1, 2):

@@ -176,6 +176,24 @@ TEST_CASE("a host that cannot be reached ends the job before anything runs") {
   REQUIRE(job.state.outcome().cause->failure.code == failure::kSshAuth);
 }
 
+TEST_CASE("a job that asks every host ends when all have answered, and knows who has not") {
+  JobState::Options options;
+  options.asks_every_host = true;
+  Job job(4, options);
+  REQUIRE(count<DropHost>(job(HostFailed{2, {"E_RESOLVE", "nowhere", ""}})) == 1);
+  job(HostGreeted{0});
+  job(HostFailed{1, {"E_CONNECT", "refused", ""}});
+  REQUIRE_FALSE(job.state.ending());
+  const auto last = job(HostGreeted{3});
+  REQUIRE(count<PrepareAll>(last) == 0);
+  REQUIRE(count<TerminateHost>(last) == 2);
+  const JobOutcome& outcome = job.state.outcome();
+  REQUIRE(outcome.cause->host == 2);
+  REQUIRE(outcome.exit_code() == 125);
+  REQUIRE(outcome.unreached.size() == 1);
+  REQUIRE(outcome.unreached[0].host == 1);
+}
+
 TEST_CASE("start-up has a deadline that names who is missing") {
   JobState::Options options;
   options.start_timeout = 30s;
