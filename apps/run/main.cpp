@@ -53,7 +53,7 @@ using namespace hora::launcher;
 
 constexpr std::size_t kLongestJoinLine = 4096;
 // A second Ctrl-C that arrives when the job is over comes too late to end it differently.
-constexpr std::initializer_list<int> kJobSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr std::initializer_list<int> kJobSignals{SIGINT, SIGTERM, SIGHUP};
 
 // The only place that prints an error that ends the program.
 int complain(const Error& error) {
@@ -223,6 +223,8 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
   }
   if (spec.verbose) os::set_log_level(os::LogLevel::kDebug);
+  // It asks where the job stands, and ends nothing: the job answers when there is one.
+  hold_signals({SIGQUIT});
   if (const auto good = complete_working_directory(spec); !good) return complain(good.error());
   const EnvironmentList environment = split_environment(environ);
   // The Job is what there is to see; which pod gets which ranks is known when there are pods.

@@ -95,13 +95,12 @@ Result<int> prepare_hosts(const JobSpec& spec, const Installation& installation,
   return supervisor.run();
 }
 
-// horarun holds them for ranks; mpirun passes them on itself. Those that have come already would
+// horarun holds them for the job; mpirun deals with them itself. Those that have come already would
 // end it before it does.
-void leave_user_signals() {
+void leave_held_signals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGUSR1);
-  sigaddset(&set, SIGUSR2);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGQUIT}) sigaddset(&set, signal);
   const timespec at_once{};
   while (::sigtimedwait(&set, nullptr, &at_once) >= 0 || errno == EINTR) {
   }
@@ -176,7 +175,7 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
     return errno_error(errno, "the working directory " + quote(spec.working_directory));
   }
   const Words values = entries(variables);
-  leave_user_signals();
+  leave_held_signals();
   ::execve(mpirun->path.c_str(), pointers(*argv).data(), pointers(values).data());
   return errno_error(errno, "executing " + mpirun->path);
 }

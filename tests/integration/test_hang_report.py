@@ -34,6 +34,16 @@ def test_sigquit_shows_stacks_and_the_job_goes_on(horarun, shared):
     job.finish().expect(128 + 15)
 
 
+def test_sigquit_while_hosts_are_examined_does_not_end_the_job(horarun, tmp_path):
+    """As before the job has its hosts at all; the parent of the command is horarun."""
+    rsh = tmp_path / "rsh"
+    rsh.write_text('#!/bin/sh\nkill -QUIT $PPID\nshift\nexec sh -c "$*"\n')
+    rsh.chmod(0o755)
+    options = ("--transport", "command", "--rsh", str(rsh))
+    done = horarun.run("--check-hosts", "-H", "a", *options, "echo", "done").expect(0)
+    assert "done" in done.text, done
+
+
 # timeout leads a process group of its own. Beside each other, ranks share a session where they are more than the CPUs.
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_what_ranks_start_has_stacks_too(horarun, shared, ranks):
