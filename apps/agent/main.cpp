@@ -22,6 +22,7 @@
 #include "launcher/agent/shim.h"
 #include "launcher/plan/cpu_list.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/text/json_text.h"
 #include "rendezvous/os/out_of_resources.h"
 #include "rendezvous/os/syscall_numbers.h"
 
@@ -37,8 +38,8 @@ int usage(const char* problem) {
       "                        [--probe] [--report-sha] [--cleans-cache] [--ordered] [--launcher "
       "PID]\n"
       "                        [--cpus LIST] [--cache-max-age SECONDS] [--cache-max-size BYTES]\n"
-      "       hora-agent list-cache [--host NAME]\n"
-      "       hora-agent clean-cache [--host NAME] [--max-age SECONDS] [--max-size BYTES] "
+      "       hora-agent list-cache [--host NAME] [--json]\n"
+      "       hora-agent clean-cache [--host NAME] [--json] [--max-age SECONDS] [--max-size BYTES] "
       "[--dry-run]\n"
       "       hora-agent --version\n"
       "horarun starts it on each host. Do not run it by hand.\n",
@@ -91,10 +92,28 @@ void settle_signals() {
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
 }
 
-// Prints the lines about each directory, or `nothing` where there is none about any; goes on when
-// one is not fit.
-template <typename Action>
-int for_each_cache(const std::string& head, const char* nothing, Action action) {
+// What list-cache and clean-cache print: text, of which each line may begin with the host, or a
+// JSON object a line.
+struct Manner {
+  std::string host;
+  bool json = false;
+};
+
+// The beginning of a JSON object.
+std::string head_of(const Manner& manner) { return "{\"host\":" + json_text(manner.host); }
+
+void tell(const Manner& manner, const std::string& text) {
+  if (manner.json) {
+    std::printf("%s,\"message\":%s}\n", head_of(manner).c_str(), json_text(text).c_str());
+  } else {
+    std::printf("%s%s%s\n", manner.host.c_str(), manner.host.empty() ? "" : ": ", text.c_str());
+  }
+}
+
+// Calls `print` with each line about each directory, or with `nothing` where there is none about
+// any; goes on when one is not fit.
+template <typename Action, typename Print>
+int for_each_cache(const char* nothing, Action action, Print print) {
   int exit_code = kExitOk;
   bool is_silent = true;
   for (const std::string& place : cache_places()) {
@@ -105,35 +124,50 @@ int for_each_cache(const std::string& head, const char* nothing, Action action) 
       continue;
     }
     if (!lines->empty()) is_silent = false;
-    for (const std::string& line : *lines) std::printf("%s%s\n", head.c_str(), line.c_str());
+    for (const std::string& line : *lines) print(line);
   }
-  if (is_silent && exit_code == kExitOk) std::printf("%s%s\n", head.c_str(), nothing);
+  if (is_silent && exit_code == kExitOk) print(nothing);
   return exit_code;
 }
 
-// "--host NAME" before the other words: what each line begins with.
-std::string take_head(std::span<const char* const>& words) {
-  if (words.size() < 2 || std::string_view(words[0]) != "--host") return {};
-  std::string head = std::string(words[1]) + ": ";
-  words = words.subspan(2);
-  return head;
+// "--host NAME" and "--json" before the other words.
+Manner take_manner(std::span<const char* const>& words) {
+  Manner manner;
+  if (words.size() >= 2 && std::string_view(words[0]) == "--host") {
+    manner.host = words[1];
+    words = words.subspan(2);
+  }
+  if (!words.empty() && std::string_view(words[0]) == "--json") {
+    manner.json = true;
+    words = words.subspan(1);
+  }
+  return manner;
 }
 
 int list_caches(std::span<const char* const> words) {
-  const std::string head = take_head(words);
-  return words.empty() ? for_each_cache(head, "nothing is kept", list_cache)
-                       : usage("list-cache takes --host alone");
+  const Manner manner = take_manner(words);
+  if (!words.empty()) return usage("list-cache takes --host and --json alone");
+  const auto print = [&manner](const std::string& text) { tell(manner, text); };
+  if (!manner.json) return for_each_cache("nothing is kept", list_cache, print);
+  // An empty list is no line.
+  return for_each_cache(
+      "",
+      [&manner](const std::string& place) { return list_cache_as_json(place, head_of(manner)); },
+      [](const std::string& line) {
+        if (!line.empty()) std::puts(line.c_str());
+      });
 }
 
 int clean_caches(std::span<const char* const> words) {
-  const std::string head = take_head(words);
+  const Manner manner = take_manner(words);
   const auto options = parse_clean_options(words);
   if (!options) return usage(options.error().message.c_str());
   const CleanRequest request{cache_limits(options->max_age_s, options->max_bytes), options->dry_run,
                              false, std::nullopt};
-  return for_each_cache(head, "nothing to remove", [&request](const std::string& place) {
-    return clean_cache(place, request);
-  });
+  return for_each_cache(
+      "nothing to remove",
+      [&request](const std::string& place) { return clean_cache(place, request); },
+      [&manner](const std::string& text) { tell(manner, text); });
 }
 
 }  // namespace

@@ -331,12 +331,14 @@ int execute(const ManageCache& command) {
   JobSpec spec = command.job;
   spec.manages_cache = true;
   spec.cache_limits = {};
-  // Of several hosts each line has the name, of one none.
+  // Of several hosts each line has the name, of one none; every JSON object has it.
   spec.prefix_output = false;
-  const std::string name = spec.hosts.size() > 1 ? " --host \"$HOROVOD_HOSTNAME\"" : "";
-  std::string script = "exec /proc/$PPID/exe list-cache" + name;
+  const bool named = spec.hosts.size() > 1 || spec.json;
+  const std::string manner =
+      std::string(named ? " --host \"$HOROVOD_HOSTNAME\"" : "") + (spec.json ? " --json" : "");
+  std::string script = "exec /proc/$PPID/exe list-cache" + manner;
   if (command.action == ManageCache::Action::kClean) {
-    script = "exec /proc/$PPID/exe clean-cache" + name;
+    script = "exec /proc/$PPID/exe clean-cache" + manner;
     if (const auto& age = command.limits.max_age) {
       script += " --max-age " + std::to_string(age->count());
     }

@@ -20,6 +20,7 @@
 #include "launcher/agent/cache_use.h"
 #include "launcher/agent/remove_tree.h"
 #include "launcher/protocol/part_list.h"
+#include "launcher/text/json_text.h"
 #include "launcher/text/size.h"
 #include "rendezvous/base/text.h"
 
@@ -196,6 +197,24 @@ std::string tell_removed(const std::string& path, const std::vector<CacheItem>& 
          format_size(total_bytes(items) - total_bytes(left));
 }
 
+// The agent that lists is no user.
+bool is_used(const Entry& entry) { return entry.use && entry.use->bundle != kCleaner; }
+
+// Oldest use first. None where there is no directory.
+Result<std::vector<Entry>> entries_by_use(const std::string& path) {
+  const auto directory = CacheDirectory::open(path);
+  if (!directory) {
+    if (directory.error().code == ErrorCode::kNotFound) return std::vector<Entry>();
+    return directory.error();
+  }
+  auto entries = look_at(*directory);
+  if (!entries) return std::move(entries).error();
+  HORA_TRY(find_users(*directory, *entries));
+  std::sort(entries->begin(), entries->end(),
+            [](const Entry& a, const Entry& b) { return b.item.unused < a.item.unused; });
+  return entries;
+}
+
 // Others may be about to use it: then it is not empty, or they make it again.
 Status remove_directory(const std::string& path) {
   if (::rmdir(path.c_str()) == 0 || errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT) {
@@ -248,20 +267,26 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
   return told;
 }
 
-Result<std::vector<std::string>> list_cache(const std::string& path) {
+Result<std::vector<std::string>> list_cache_as_json(const std::string& path,
+                                                    const std::string& head) {
+  const auto entries = entries_by_use(path);
+  if (!entries) return entries.error();
   std::vector<std::string> lines;
-  auto directory = CacheDirectory::open(path);
-  if (!directory) {
-    if (directory.error().code == ErrorCode::kNotFound) return lines;
-    return std::move(directory).error();
+  for (const Entry& entry : *entries) {
+    std::string line =
+        head + ",\"path\":" + json_text(path + "/" + entry.item.name) +
+        ",\"bytes\":" + std::to_string(total_bytes({entry.item})) +
+        ",\"unused_s\":" + std::to_string(std::max<std::int64_t>(entry.item.unused.count(), 0));
+    if (is_used(entry)) line += ",\"in_use_on\":" + json_text(entry.use->host);
+    lines.push_back(line + "}");
   }
-  auto entries = look_at(*directory);
-  if (!entries) return std::move(entries).error();
-  HORA_TRY(find_users(*directory, *entries));
-  std::vector<const Entry*> in_order;
-  for (const Entry& entry : *entries) in_order.push_back(&entry);
-  std::sort(in_order.begin(), in_order.end(),
-            [](const Entry* a, const Entry* b) { return b->item.unused < a->item.unused; });
+  return lines;
+}
+
+Result<std::vector<std::string>> list_cache(const std::string& path) {
+  const auto entries = entries_by_use(path);
+  if (!entries) return entries.error();
+  std::vector<std::string> lines;
   const auto add = [&lines](std::uint64_t bytes, const std::string& what,
                             const std::string& where) {
     char columns[96];
@@ -269,11 +294,10 @@ Result<std::vector<std::string>> list_cache(const std::string& path) {
                   what.c_str());
     lines.push_back(columns + where);
   };
-  for (const Entry* const entry : in_order) {
-    const auto& [item, use] = *entry;
-    const bool is_used = use && use->bundle != kCleaner;
-    add(total_bytes({item}), is_used ? use_text(*use) : age_text(item.unused),
-        directory->entry_path(item.name));
+  for (const Entry& entry : *entries) {
+    add(total_bytes({entry.item}),
+        is_used(entry) ? use_text(*entry.use) : age_text(entry.item.unused),
+        path + "/" + entry.item.name);
   }
   if (entries->empty()) return lines;
   std::uint64_t sum = 0;

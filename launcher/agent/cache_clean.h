@@ -36,6 +36,11 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
 // together.
 Result<std::vector<std::string>> list_cache(const std::string& path);
 
+// The entries for programs: a JSON object each with path, bytes, unused_s, and in_use_on where a
+// host uses it. `head` is its beginning, as {"host":"a".
+Result<std::vector<std::string>> list_cache_as_json(const std::string& path,
+                                                    const std::string& head);
+
 // Tells the next who cleans that this job has just used them. Empty names: nothing.
 void note_use(const CacheDirectory& directory, const std::string& agent_sha256,
               const std::string& bundle);

@@ -459,6 +459,7 @@ constexpr VerbHelp kVerbHelps[] = {
     {"--deep", kVerbDoctor, "import every framework and run a tiny operation"},
     {"--dry-run", kVerbKubernetes, "print the Job that would be made and exit"},
     {"--json", kVerbDoctor, "print the report as JSON"},
+    {"--json", kVerbCache, "print JSON lines: events on stderr, the entries on stdout"},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that share one home directory, and home directories that are nearly full."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -155,6 +156,17 @@ def test_hosts_beside_one_that_is_not_there(horarun, hosts, dead):
     assert listed.messages.count("E_RESOLVE") == len(dead), listed
     alone = horarun.run("cache", "ls", "-H", dead[0]).expect(125)
     assert not alone.text and "E_RESOLVE" in alone.messages, alone
+
+
+def test_the_cache_as_json(horarun, hosts):
+    two = hosts(2)
+    horarun.run("-H", two.spec(1), PYTHON, "-c", "import hora").expect(0)
+    listed = horarun.run("cache", "ls", "--json", "-H", two.spec(1)).expect(0)
+    entries = [json.loads(line) for line in listed.text.splitlines()]
+    assert {entry["host"] for entry in entries} == {"node1", "node2"}, listed
+    assert all(entry["path"].startswith("/root/.cache/hora/") and entry["bytes"] > 0 for entry in entries), listed
+    told = horarun.run("cache", "clean", "--dry-run", "--json", "-H", two.spec(1)).expect(0)
+    assert all("would remove" in json.loads(line)["message"] for line in told.text.splitlines()), told
 
 
 def test_hosts_that_are_not_there_are_asked_once(horarun, tmp_path):

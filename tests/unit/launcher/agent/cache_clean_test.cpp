@@ -122,6 +122,16 @@ TEST_CASE("a list shows size, last use and user") {
   REQUIRE(agent.hello().missing_parts.empty());
   const std::string shown = joined(list_cache(cache.path));
   CHECK(shown.find("2.9K  in use on ") != std::string::npos);
+  const std::string head = R"({"host":"a")";
+  const auto as_json = list_cache_as_json(cache.path, head);
+  REQUIRE(as_json);
+  REQUIRE(as_json->size() == 2);
+  const std::string beginning = head + R"(,"path":")" + cache.path;
+  CHECK(as_json->at(0).starts_with(beginning));
+  CHECK(as_json->at(0).find(R"(,"bytes":2048,"unused_s":)") != std::string::npos);
+  CHECK(as_json->at(1).starts_with(beginning));
+  CHECK(as_json->at(1).find(R"(,"bytes":3000,"unused_s":)") != std::string::npos);
+  CHECK(as_json->at(1).find(R"(,"in_use_on":")") != std::string::npos);
 }
 
 TEST_CASE("using a bundle makes it young, when the job begins and when it ends") {
