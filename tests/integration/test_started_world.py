@@ -13,7 +13,7 @@ import pytest
 
 PYTHON = "/usr/bin/python3"
 DEADLINE_S = 90
-# PyTorch 1.13 on Python 3.11.4 and later: torchrun fails on its own defaults of these two.
+# PyTorch 1.13 on Python 3.11: torchrun fails on its own defaults of these two.
 TORCHRUN = ["torchrun", "-r", "9:1", "-t", "9:1"]
 
 needs_torchrun = pytest.mark.skipif(shutil.which("torchrun") is None, reason="no torchrun")
