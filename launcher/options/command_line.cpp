@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "launcher/options/program_sections.h"
 #include "launcher/options/rank_programs.h"
 #include "launcher/options/rankfile_options.h"
+#include "launcher/options/runtime_variables.h"
 #include "launcher/options/settings.h"
 #include "launcher/options/usage_text.h"
 #include "launcher/text/did_you_mean.h"
@@ -375,6 +377,18 @@ Status read_programs(const OptionValues& values, const Spelled& spelled,
   return read_program_sections(sections, spelled, inputs, job, warnings);
 }
 
+// Of the ranks' environment: what is there already, and what -x sets.
+std::vector<std::string> variable_warnings(const ProcessInputs& inputs, const JobSpec& job) {
+  std::vector<std::string> names;
+  if (inputs.variable_names) names = inputs.variable_names();
+  for (const auto& variable : job.variables) {
+    if (std::find(names.begin(), names.end(), variable.name) == names.end()) {
+      names.push_back(variable.name);
+    }
+  }
+  return misspelt_runtime_variables(names);
+}
+
 // --show-config comes after all checks of values, and needs no program.
 Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,
                           bool as_horovodrun, std::vector<std::string>& warnings) {
@@ -422,9 +436,8 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
   if (verb == kVerbKubernetes)
     HORA_TRY(read_pod_options(*values, inputs, job));  // knows of all ranks
   if (auto warning = launcher_warning(job)) warnings.push_back(std::move(*warning));
-  for (std::string& warning : collect_warnings(*spelled, *values)) {
-    warnings.push_back(std::move(warning));
-  }
+  std::ranges::move(collect_warnings(*spelled, *values), std::back_inserter(warnings));
+  std::ranges::move(variable_warnings(inputs, job), std::back_inserter(warnings));
   const bool dry_run = values->has("--dry-run");
   if (values->has("--smoke")) return Command(Smoke{std::move(job), dry_run, std::move(warnings)});
   return Command(Launch{std::move(job), dry_run, std::move(warnings)});
