@@ -38,10 +38,23 @@ std::string names_with(Behind wanted, std::string_view separator) {
   return out;
 }
 
-std::string all_names() {
+// The verbs that take options, besides none at all, which starts a job.
+struct VerbWithOptions {
+  std::string_view name;
+  Verb verb;
+  std::string_view zsh_arguments;  // specifications of _arguments
+};
+constexpr VerbWithOptions kWithOptions[] = {
+    {"bundle-report", kVerbDoctor, "'1:record:_files'"},
+    {"cache", kVerbCache, "'1:action:(ls clean)'"},
+    {"doctor", kVerbDoctor, ""},
+    {"k8s", kVerbKubernetes, "'1:program:_command_names' '*::arguments:_normal'"},
+    {"rendezvous", kVerbRendezvous, ""}};
+
+std::string names_of_verb(Verb verb) {
   std::string out;
   for (const OptionRow& row : option_table()) {
-    if (row.has(kHidden)) continue;
+    if (row.has(kHidden) || (row.verbs & verb) == 0) continue;
     for (const std::string_view name : names_of(row)) out += std::string(name) + " ";
   }
   return out;
@@ -73,6 +86,17 @@ std::string bash_words_behind_verbs() {
            "' -- \"$cur\")); return ;;\n";
   }
   return out;
+}
+
+// An option of one verb is an error behind another.
+std::string bash_options_of_verbs() {
+  std::string out = "  local options='" + names_of_verb(kVerbLaunch) +
+                    "'\n"
+                    "  case ${COMP_WORDS[1]} in\n";
+  for (const auto& [name, verb, arguments] : kWithOptions) {
+    out += "    " + std::string(name) + ") options='" + names_of_verb(verb) + "' ;;\n";
+  }
+  return out + "  esac\n";
 }
 
 // Prints known host names, one per line. POSIX sh, so that every shell can run it. Patterns and
@@ -121,11 +145,10 @@ std::string bash_script() {
   }
   out += "    " + names_with(Behind::kAnything, "|") +
          ") return ;;\n"
-         "  esac\n"
+         "  esac\n" +
+         bash_options_of_verbs() +
          "  case $cur in\n"
-         "    -*) COMPREPLY=($(compgen -W '" +
-         all_names() +
-         "' -- \"$cur\")) ;;\n"
+         "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")) ;;\n"
          "    *)\n"
          "      COMPREPLY=($(compgen -c -- \"$cur\"))\n"
          // Verbs only count as the first word.
@@ -183,46 +206,57 @@ std::string zsh_words_behind_verbs() {
   return out;
 }
 
-std::string zsh_script() {
-  std::string out =
-      "#compdef horarun\n"
-      "# zsh completion for horarun; put it into a folder of $fpath as _horarun\n"
-      "_horarun_hosts() {\n"
-      "  local -a names\n"
-      "  names=(${(f)\"$(" +
-      std::string(kHostLister) +
-      ")\"})\n"
-      "  _sequence compadd - $names\n"
-      "}\n"
-      // After the program, its own completion takes over.
-      "_horarun_arguments() {\n"
-      "  if (( CURRENT == 2 )); then\n"
-      "    case $words[1] in\n" +
-      zsh_words_behind_verbs() +
-      "    esac\n"
-      "  fi\n"
-      "  _normal\n"
-      "}\n"
-      "_horarun() {\n"
-      "  local -a verbs\n"
-      "  verbs=(" +
-      join(verb_names(), " ") +
-      ")\n"
-      // -S: no options after "--"; -s: single letters may be combined.
-      "  _arguments -S -s \\\n";
+std::string zsh_options(Verb verb) {
+  std::string out;
   for (const OptionRow& row : option_table()) {
-    if (row.has(kHidden)) continue;
+    if (row.has(kHidden) || (row.verbs & verb) == 0) continue;
     for (const std::string_view name : names_of(row)) {
       out += "    '" + std::string(row.has(kRepeats) ? "*" : "") + std::string(name) + "[" +
-             zsh_text(row.help) + "]" + zsh_action(row) + "' \\\n";
+             zsh_text(help_of(row, verb)) + "]" + zsh_action(row) + "' \\\n";
     }
   }
-  out +=
-      "    '1:program:{ compadd -a verbs; _command_names }' \\\n"
-      "    '*::arguments:_horarun_arguments'\n"
-      "}\n"
-      "_horarun \"$@\"\n";
   return out;
+}
+
+// _arguments looks for options in front of the first word alone, which would be the verb.
+std::string zsh_options_of_verbs() {
+  std::string out = "  (( CURRENT > 2 )) && case $words[2] in\n";
+  for (const auto& [name, verb, arguments] : kWithOptions) {
+    out += "    " + std::string(name) + ")\n  shift words; (( CURRENT-- )); _arguments -S -s \\\n" +
+           zsh_options(verb) + "    " + std::string(arguments) + "; return ;;\n";
+  }
+  return out + "  esac\n";
+}
+
+std::string zsh_script() {
+  return "#compdef horarun\n"
+         "# zsh completion for horarun; put it into a folder of $fpath as _horarun\n"
+         "_horarun_hosts() {\n"
+         "  local -a names\n"
+         "  names=(${(f)\"$(" +
+         std::string(kHostLister) +
+         ")\"})\n"
+         "  _sequence compadd - $names\n"
+         "}\n"
+         // After the program, its own completion takes over.
+         "_horarun_arguments() {\n"
+         "  if (( CURRENT == 2 )); then\n"
+         "    case $words[1] in\n" +
+         zsh_words_behind_verbs() +
+         "    esac\n"
+         "  fi\n"
+         "  _normal\n"
+         "}\n"
+         "_horarun() {\n"
+         "  local -a verbs\n"
+         "  verbs=(" +
+         join(verb_names(), " ") + ")\n" + zsh_options_of_verbs() +
+         // -S: no options after "--"; -s: single letters may be combined.
+         "  _arguments -S -s \\\n" + zsh_options(kVerbLaunch) +
+         "    '1:program:{ compadd -a verbs; _command_names }' \\\n"
+         "    '*::arguments:_horarun_arguments'\n"
+         "}\n"
+         "_horarun \"$@\"\n";
 }
 
 // In fish's single quotes, only the quote and the backslash need escaping.
@@ -233,6 +267,18 @@ std::string fish_text(std::string_view text) {
     out += c;
   }
   return out;
+}
+
+// The test under which fish offers the option: its verb is there, or no other one.
+std::string fish_condition(const OptionRow& row) {
+  const bool is_of_jobs = (row.verbs & kVerbLaunch) != 0;
+  std::string out;
+  for (const auto& [name, verb, arguments] : kWithOptions) {
+    if (((row.verbs & verb) == 0) == is_of_jobs) out += " " + std::string(name);
+  }
+  if (out.empty()) return out;
+  return std::string(" -n '") + (is_of_jobs ? "not " : "") + "__fish_seen_subcommand_from" + out +
+         "'";
 }
 
 std::string fish_script() {
@@ -251,7 +297,7 @@ std::string fish_script() {
   }
   for (const OptionRow& row : option_table()) {
     if (row.has(kHidden)) continue;
-    out += "complete -c horarun";
+    out += "complete -c horarun" + fish_condition(row);
     // fish distinguishes long options, short ones, and old-style ones such as -np.
     for (const std::string_view name : names_of(row)) {
       if (name.substr(0, 2) == "--") {

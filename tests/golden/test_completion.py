@@ -42,6 +42,13 @@ def test_bash_completes_options(tmp_path):
     assert {"-np", "-H", "--hosts"} <= complete(tmp_path, "-")
 
 
+def test_bash_completes_the_options_of_a_verb(tmp_path):
+    assert complete(tmp_path, "cache", "ls", "--j") == {"--json"}
+    assert complete(tmp_path, "k8s", "--im") == {"--image"}
+    assert complete(tmp_path, "doctor", "-n") == set()
+    assert complete(tmp_path, "--im") == set()
+
+
 def test_bash_completes_values(tmp_path):
     assert complete(tmp_path, "--transport", "") == {"auto", "ssh", "command"}
     assert complete(tmp_path, "cache", "") == {"ls", "clean"}
@@ -88,6 +95,8 @@ def typed_in_zsh(tmp_path, line, wanted):
 def test_zsh_completes_what_follows_a_verb(tmp_path):
     wanted = "GOT explain D_SHARED_MEMORY"
     assert wanted in typed_in_zsh(tmp_path, "horarun explain D_SHA\t", wanted)
+    wanted = "GOT cache ls --json"
+    assert wanted in typed_in_zsh(tmp_path, "horarun cache ls --j\t", wanted)
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
