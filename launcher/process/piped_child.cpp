@@ -17,8 +17,10 @@
 
 #include "launcher/process/env_words.h"
 #include "launcher/process/program_search.h"
+#include "launcher/process/strays.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/os/random.h"
 #include "rendezvous/os/time_until.h"
 
 extern char** environ;
@@ -28,7 +30,8 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kSweepPatience{4'000};  // longer than the guard's own
-constexpr int kLookAgainMs = 5;                             // where the kernel has no pidfds
+constexpr std::chrono::milliseconds kMarkedPatience{1'000};
+constexpr int kLookAgainMs = 5;  // where the kernel has no pidfds
 
 struct Ends {
   os::Fd ours;
@@ -57,7 +60,7 @@ Result<Ends> make_socket() {
 }
 
 // No user can answer a prompt of the child, so an ssh client must not open a window either.
-std::vector<char*> environment_of(const CommandWords& command) {
+std::vector<char*> environment_of(const CommandWords& command, const std::string& mark) {
   std::vector<char*> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (std::string_view(*variable).rfind("SSH_ASKPASS_REQUIRE=", 0) != 0 &&
@@ -70,6 +73,7 @@ std::vector<char*> environment_of(const CommandWords& command) {
   for (const std::string& variable : command.set) {
     variables.push_back(const_cast<char*>(variable.c_str()));
   }
+  if (!mark.empty()) variables.push_back(const_cast<char*>(mark.c_str()));
   variables.push_back(nullptr);
   return variables;
 }
@@ -97,14 +101,16 @@ Result<PipedChild> PipedChild::start_confined(const std::vector<std::string>& ar
   const auto starter = [](const SpawnRequest& request, std::array<int, 2>) {
     return confine_program(request);
   };
-  auto child = start_by(starter, argv);
-  if (child) child->is_confined_ = true;
+  const std::string mark = "HORA_SCRIPT_MARK=" + os::random_token();
+  auto child = start_by(starter, argv, false, mark);
+  if (child) child->mark_ = mark;
   return child;
 }
 
 // Resolving the program here, in the parent, gives an error that names the search path.
 Result<PipedChild> PipedChild::start_by(const Starter& starter,
-                                        const std::vector<std::string>& argv, bool one_socket) {
+                                        const std::vector<std::string>& argv, bool one_socket,
+                                        const std::string& mark) {
   const CommandWords command = without_env(argv);
   const char* path = ::getenv("PATH");
   auto program =
@@ -126,7 +132,7 @@ Result<PipedChild> PipedChild::start_by(const Starter& starter,
     arguments.push_back(const_cast<char*>(word.c_str()));
   }
   arguments.push_back(nullptr);
-  auto variables = environment_of(command);
+  auto variables = environment_of(command, mark);
 
   SpawnRequest request;
   request.program = program->c_str();
@@ -165,7 +171,7 @@ PipedChild& PipedChild::operator=(PipedChild&& other) noexcept {
   // Moved-from objects keep no pid, so their destructor signals no process.
   status_ = std::exchange(other.status_, std::nullopt);
   pid_ = std::exchange(other.pid_, -1);
-  is_confined_ = other.is_confined_;
+  mark_ = std::exchange(other.mark_, {});
   return *this;
 }
 
@@ -220,7 +226,8 @@ void PipedChild::await_sweep() const {
 
 void PipedChild::end() {
   lifeline_.reset();
-  if (pid_ > 0 && !status_ && is_confined_) await_sweep();
+  const bool is_confined = !mark_.empty();
+  if (pid_ > 0 && !status_ && is_confined) await_sweep();
   stdin_fd.reset();
   stdout_fd.reset();
   stderr_fd.reset();
@@ -230,8 +237,11 @@ void PipedChild::end() {
     // The pid and its group stay reserved until the child is reaped, so this signal cannot hit
     // another process.
     ::kill(-pid_, SIGKILL);
-    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
     }
+    // A guard that was killed has swept nothing.
+    if (is_confined && WIFSIGNALED(status)) kill_marked(mark_, kMarkedPatience);
   }
   pid_ = -1;
 }

@@ -29,7 +29,8 @@ class PipedChild {
   static Result<PipedChild> start_guarded(const std::vector<std::string>& argv,
                                           std::chrono::milliseconds patience);
   // One of which nothing is left: with it, and with a launcher that is killed by force, all ends
-  // that it has started (confine_program()).
+  // that it has started (confine_program()). Its variables have a mark, by which end() finds that
+  // if somebody has killed the guard.
   static Result<PipedChild> start_confined(const std::vector<std::string>& argv);
   PipedChild() = default;
   PipedChild(PipedChild&& other) noexcept;
@@ -54,14 +55,14 @@ class PipedChild {
  private:
   using Starter = std::function<Guarded(const SpawnRequest&, std::array<int, 2> our_ends)>;
   static Result<PipedChild> start_by(const Starter& starter, const std::vector<std::string>& argv,
-                                     bool one_socket = false);
+                                     bool one_socket = false, const std::string& mark = {});
   void end();
   void await_sweep() const;
   pid_t pid_ = -1;
   std::optional<int> status_;
   os::Fd pidfd_;
-  os::Fd lifeline_;  // of the guard, whose pid is pid_ then
-  bool is_confined_ = false;
+  os::Fd lifeline_;   // of the guard, whose pid is pid_ then
+  std::string mark_;  // "NAME=VALUE" of one that is confined; else empty
 };
 
 }  // namespace hora::launcher

@@ -134,4 +134,21 @@ StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, Millise
   }
 }
 
+bool kill_marked(const std::string& mark, Milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  do {
+    std::vector<ProcessEntry> found;
+    const auto all = list_processes();
+    for (const ProcessEntry& entry : all.value_or(std::vector<ProcessEntry>())) {
+      if (!entry.is_zombie() && environment_has(entry.pid, mark)) found.push_back(entry);
+    }
+    if (all && found.empty()) return true;
+    // Stopped first, so that none forks while the others are being killed.
+    for (const ProcessEntry& entry : found) signal_process(entry, SIGSTOP);
+    for (const ProcessEntry& entry : found) signal_process(entry, SIGKILL);
+    wait_for_a_child();
+  } while (Clock::now() < deadline);
+  return false;
+}
+
 }  // namespace hora::launcher

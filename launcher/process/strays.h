@@ -47,4 +47,8 @@ struct StraysLeft {
 StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path,
                        std::chrono::milliseconds patience);
 
+// The same to every process with the mark, for one that is not their ancestor and reaps none of
+// them. False: some may be left.
+bool kill_marked(const std::string& mark, std::chrono::milliseconds patience);
+
 }  // namespace hora::launcher

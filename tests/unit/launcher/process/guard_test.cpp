@@ -154,6 +154,17 @@ TEST_CASE("a confined program that is dropped ends with all that it has started"
   CHECK(ends(left));
 }
 
+TEST_CASE("what a confined program has started ends although its guard was killed") {
+  PipedChild child = start_that_leaves("exec sleep 1000");
+  const pid_t left = read_number(child.stdout_fd.get());
+  ::kill(child.pid(), SIGKILL);
+  pollfd ended{child.ended_fd(), POLLIN, 0};
+  REQUIRE(::poll(&ended, 1, static_cast<int>(kLong.count())) == 1);
+  CHECK(child.ended() == kExitSignalBase + SIGKILL);
+  child = PipedChild();
+  CHECK(ends(left));
+}
+
 TEST_CASE("a confined program that leaves nothing ends as it does") {
   auto child = PipedChild::start_confined({"/bin/sh", "-c", "echo word; exit 3"});
   REQUIRE(child);
