@@ -122,7 +122,8 @@ constexpr FailureClass kClasses[] = {
      "environment from a Python that travels along (docs/howto/ship.md)."},
     {failure::kNetwork, kExitLauncher, "the hosts have no network in common",
      "The hosts cannot reach each other on any address, or --network-interfaces matches nothing "
-     "on a host. The message lists what each host has.",
+     "on a host. The message lists what each host has; one without any address has its loopback "
+     "interface down.",
      "Select the network, for example --network-interfaces 10.0.0.0/8 or eth0. Check firewalls "
      "between the hosts.",
      "horarun doctor -H {host}"},

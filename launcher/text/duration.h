@@ -9,7 +9,8 @@
 
 namespace hora::launcher {
 
-inline constexpr std::string_view kDurationGrammar = "a time such as 30, 30s, 1m30s or 500ms";
+inline constexpr std::string_view kDurationGrammar =
+    "a time up to 365d, such as 30, 30s, 1m30s or 500ms";
 
 // A number without a unit counts seconds; units ms, s, m, h, d, each at most once, larger ones
 // first. At most 365 days. Nothing for anything else.

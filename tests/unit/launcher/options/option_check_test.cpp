@@ -31,7 +31,7 @@ TEST_CASE("A usage error names the option, what was found and what was expected"
   CHECK(error_of({"-np", "1", "--log-level", "debug", "x"}).find("TRACE, DEBUG") !=
         std::string::npos);
   CHECK(error_of({"-np", "1", "--grace", "soon", "x"}) ==
-        "--grace: expected a time such as 30, 30s, 1m30s or 500ms, found 'soon'");
+        "--grace: expected a time up to 365d, such as 30, 30s, 1m30s or 500ms, found 'soon'");
   CHECK(error_of({"-np", "1", "--lease", "100ms", "x"}).find("at least 1s") != std::string::npos);
   CHECK(error_of({"-np", "1", "-p", "70000", "x"}).find("from 1 to 65535") != std::string::npos);
   CHECK(error_of({"-np", "1", "--cycle-time-ms", "nan", "x"}).find("expected a number") !=

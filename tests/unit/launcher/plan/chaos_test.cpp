@@ -65,7 +65,7 @@ TEST_CASE("what is wrong with --chaos, and where") {
     return "--chaos: column " + std::to_string(column) + ": " + words;
   };
   const std::string such = ", such as kill:3@10s or stop:5@20s+3s";
-  const std::string time = "expected a time such as 30, 30s, 1m30s or 500ms, found ";
+  const std::string time = "expected a time up to 365d, such as 30, 30s, 1m30s or 500ms, found ";
   CHECK(error_of("") == at(1, "expected kill, term or stop" + such + ", found ''"));
   CHECK(error_of("kill:1@1,") == at(10, "expected kill, term or stop" + such + ", found ''"));
   CHECK(error_of("kill:1@1, stop:1@1") ==
