@@ -151,6 +151,19 @@ void hold_signals(std::initializer_list<int> signals) {
   ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
+// One that has come already takes effect now.
+void release_signal(int signal) {
+  sigset_t released;
+  sigemptyset(&released);
+  sigaddset(&released, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &released, nullptr);
+}
+
+bool runs_job(const Command& command) {
+  return std::holds_alternative<Launch>(command) || std::holds_alternative<Smoke>(command) ||
+         std::holds_alternative<ManageCache>(command);
+}
+
 // For what has no narrator.
 void announce_engine(const JobSpec& spec) {
   if (spec.engine && !spec.json) {
@@ -223,8 +236,6 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
   }
   if (spec.verbose) os::set_log_level(os::LogLevel::kDebug);
-  // It asks where the job stands, and ends nothing: the job answers when there is one.
-  hold_signals({SIGQUIT});
   if (const auto good = complete_working_directory(spec); !good) return complain(good.error());
   const EnvironmentList environment = split_environment(environ);
   // The Job is what there is to see; which pod gets which ranks is known when there are pods.
@@ -492,8 +503,9 @@ std::vector<std::string> variable_names() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // These signals are for the ranks. Outside a job they have no effect.
-  hold_signals({SIGUSR1, SIGUSR2});
+  // The first two are for the ranks; outside a job they have no effect. SIGQUIT asks where a job
+  // stands, and ends none: the job answers when there is one.
+  hold_signals({SIGUSR1, SIGUSR2, SIGQUIT});
   hold_standard_streams();
   // At the limit of a file's size (ulimit -f), write() fails like on a full disk instead of ending
   // the program.
@@ -505,5 +517,6 @@ int main(int argc, char** argv) {
       {variable, read_text_file, read_own_text_file, has_program, has_file, variable_names});
   if (!command) return complain(command.error());
   if (std::holds_alternative<Join>(*command)) hide_join_url(argc, argv);
+  if (!runs_job(*command)) release_signal(SIGQUIT);
   return std::visit([](const auto& chosen) { return execute(chosen); }, *command);
 }
