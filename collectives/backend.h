@@ -9,7 +9,7 @@
 // A backend implements one of two interfaces:
 //   Backend    whole collectives on a process set                    self, shm, mpi, nccl
 //   PeerLinks  bytes from rank to rank; the runtime's own algorithms
-//              (collectives/algorithms) make collectives of them     gloo
+//              (collectives/algorithms) make collectives of them     tcp, gloo
 //
 // One thread at a time calls these functions, except abort(), which any thread may call.
 #pragma once

@@ -126,7 +126,7 @@ Json runtime_trials(int ranks, Milliseconds patience) {
   // If the library fails alone, several ranks fail for the same reason.
   if (!out["alone"].contains("error")) {
     out["shared_memory"] = ranks_of_this_host(std::clamp(ranks, 2, kMostRanks), "shm", patience);
-    out["tcp"] = ranks_of_this_host(2, "gloo", patience);
+    out["tcp"] = ranks_of_this_host(2, "tcp", patience);
   }
   out["mpi"] = mpi.get();
   return out;

@@ -10,7 +10,7 @@
 
 namespace hora::doctor {
 
-// libhora alone, as `ranks` processes over shared memory, as two over Gloo; MPI.
+// libhora alone, as `ranks` processes over shared memory, as two over TCP; MPI.
 Json runtime_trials(int ranks, std::chrono::milliseconds patience);
 // The driver's libraries, the copies of NCCL (of `copies`, and the one that the loader finds), and
 // a communicator of one where there is a GPU.

@@ -23,7 +23,7 @@ int run(const Options& options) {
   report.ranks = hora_size();
   // Local rank 0 exists once on each host.
   report.hosts = static_cast<int>(sum_over_ranks(hora_local_rank() == 0 ? 1 : 0));
-  for (const char* id : {"self", "shm", "gloo", "mpi", "nccl"}) {
+  for (const char* id : {"self", "shm", "tcp", "gloo", "mpi", "nccl"}) {
     if (hora_backend_enabled(id) != 0) report.backends.emplace_back(id);
   }
   const bool json = options.format == Format::kJson;

@@ -41,7 +41,7 @@ Report examine() {
   report.version = hora_version();
   report.ranks = hora_size();
   report.hosts = count_hosts();
-  for (const char* id : {"self", "shm", "gloo", "mpi", "nccl"}) {
+  for (const char* id : {"self", "shm", "tcp", "gloo", "mpi", "nccl"}) {
     if (hora_backend_enabled(id) != 0) report.backends.emplace_back(id);
   }
   report.checks = check_all();

@@ -17,7 +17,7 @@
 
 namespace hora::collectives {
 
-// "GLOO_ALLREDUCE": what the timeline shows while the backend works.
+// "TCP_ALLREDUCE": what the timeline shows while the backend works.
 std::string activity_name(std::string_view backend, hora_operation operation,
                           bool by_adasum = false);
 

@@ -33,8 +33,8 @@ bool has_one_rank(const JobSpec& spec) {
   return spec.hosts.size() == 1 && spec.hosts.front().slots == 1;
 }
 
-// Also on one host, where ranks share memory: where that is refused, Gloo takes its place.
-Shipping gloo(const Job& job) { return yes_if(!has_one_rank(job.spec) || names(job, "gloo")); }
+// What libhora has itself is better, unless it is refused.
+Shipping gloo(const Job& job) { return yes_if(names(job, "gloo") || names(job, "-tcp")); }
 
 // The module looks at MPI only in processes that an MPI launcher, or PMI, has introduced to each
 // other.
@@ -71,7 +71,7 @@ struct Rule {
 
 constexpr Rule kRules[] = {
     {"core", always, Doctor::kWithRuntime},      // libhora, the Python packages
-    {"gloo", gloo, Doctor::kWithRuntime},        // tensors over TCP
+    {"gloo", gloo, Doctor::kNo},                 // tensors over TCP, by another library
     {"mpi", mpi, Doctor::kWithRuntime},          // tensors through the site's MPI
     {"nccl", nccl, Doctor::kWithRuntimeToGpus},  // tensors between GPUs
     {"tls", tls, Doctor::kNo},                   // --rendezvous-tls

@@ -43,6 +43,10 @@ Status wait_for(int fd, short events, Deadline deadline, std::string_view what) 
   }
 }
 
+std::string connecting_to(const Endpoint& where) {
+  return "connecting to " + format_endpoint(where);
+}
+
 // These end one connection that waited to be accepted, and say nothing about the listener.
 bool died_while_waiting(int errnum) {
   switch (errnum) {
@@ -147,8 +151,8 @@ Result<std::optional<Accepted>> accept_tcp(int listener) {
   }
 }
 
-Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline) {
-  const std::string what = "connecting to " + format_endpoint(where);
+Result<os::Fd> begin_connect_tcp(const Endpoint& where, Deadline deadline) {
+  const std::string what = connecting_to(where);
   auto fd = make_socket(where);
   if (!fd) return std::move(fd).error().with_context(what);
   HORA_TRY(set_option(fd->get(), IPPROTO_TCP, TCP_NODELAY, 1, what));
@@ -160,15 +164,26 @@ Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline) {
                        errno == EINPROGRESS || errno == EINTR;
     return begun ? 0 : errno;
   };
+  // After EINTR, too, the connection is under way: calling connect() again would be an error.
   const int refused = os::retry_while_refused(begin, deadline);
   if (refused != 0) return errno_error(refused, what);
-  // After EINTR, too, the connection is under way: calling connect() again would be an error.
-  HORA_TRY(wait_for(fd->get(), POLLOUT, deadline, what));
+  return fd;
+}
+
+Status end_connect_tcp(int fd, const Endpoint& where) {
   // A socket becomes writable when connecting has failed, too; only SO_ERROR tells which it is.
   int error = 0;
   socklen_t size = sizeof error;
-  if (::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-  if (error != 0) return errno_error(error, what);
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error != 0) return errno_error(error, connecting_to(where));
+  return Ok{};
+}
+
+Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline) {
+  auto fd = begin_connect_tcp(where, deadline);
+  if (!fd) return fd;
+  HORA_TRY(wait_for(fd->get(), POLLOUT, deadline, connecting_to(where)));
+  HORA_TRY(end_connect_tcp(fd->get(), where));
   return fd;
 }
 

@@ -35,6 +35,11 @@ Result<std::optional<Accepted>> accept_tcp(int listener);
 
 // Connects or returns why not: refused, unreachable, kTimedOut.
 Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline);
+// The same for callers that have other things to do meanwhile: once the socket is writable, or has
+// failed, end_connect_tcp() says whether it is connected. Until the deadline, a kernel may have no
+// port or route to spare.
+Result<os::Fd> begin_connect_tcp(const Endpoint& where, Deadline deadline);
+Status end_connect_tcp(int fd, const Endpoint& where);
 
 Result<Endpoint> local_endpoint(int fd);
 

@@ -111,7 +111,7 @@ void run_all(const WorldOptions& options, const RankBody& body) {
 }  // namespace
 
 TEST_CASE("adasum: as defined, in every floating dtype, on every power of two") {
-  for (const char* backends : {"shm", "gloo"}) {
+  for (const char* backends : {"shm", "tcp", "gloo"}) {
     for (const int size : {1, 2, 4, 8}) {
       WorldOptions options;
       options.size = size;

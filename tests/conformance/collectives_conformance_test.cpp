@@ -25,7 +25,7 @@ struct Case {
 std::vector<Case> cases() {
   if (launched_size() > 0) return {{launched_backend(), launched_size()}};
   std::vector<Case> all{{"self", 1}};
-  for (const char* id : {"gloo", "shm"}) {
+  for (const char* id : {"tcp", "gloo", "shm"}) {
     const collectives::BackendRow* row = collectives::find_backend_row(id);
     if (row == nullptr || !collectives::load_backend(*row)) continue;
     for (int size : {2, 3, 4, 5}) all.push_back({id, size});

@@ -172,7 +172,7 @@ bool can_use(const std::string& backends) {
 TEST_CASE("a killed rank: every operation, the coordinator and another one, small and large") {
   WorldOptions options;
   options.size = 3;
-  options.backends = GENERATE("", "gloo");
+  options.backends = GENERATE("", "tcp");
   if (!can_use(options.backends)) return;
   for (hora_operation operation : {HORA_ALLREDUCE, HORA_ALLGATHER, HORA_BROADCAST, HORA_ALLTOALL,
                                    HORA_REDUCESCATTER, HORA_BARRIER}) {
@@ -272,7 +272,7 @@ double expect_updates_of(const WorldOptions& options, const Strike& strike, int 
 std::vector<WorldOptions> all_places() {
   std::vector<WorldOptions> places(3);
   places[0].backends = test_device() == HORA_CPU_DEVICE ? "shm" : "nccl,shm";
-  places[1].backends = "gloo";
+  places[1].backends = "tcp";
   places[2].hosts = {"a", "a", "b"};
   if (test_device() != HORA_CPU_DEVICE) places.resize(1);
   return places;
@@ -407,7 +407,7 @@ TEST_CASE("a stopped rank: in a set without rank 0, which alone is named", "[.lo
 
 // It has posted, and told rank 0 so, and all others do: by that nobody is missing.
 TEST_CASE("a stopped rank: one that leads its host, while it waits in the fast path", "[.long]") {
-  if (test_device() != HORA_CPU_DEVICE || !can_use("gloo")) return;
+  if (test_device() != HORA_CPU_DEVICE) return;
   WorldOptions options = with_limit({});
   options.hosts = {"a", "b", "b"};
   const int victim = 1;
@@ -460,7 +460,6 @@ TEST_CASE("a killed rank: one that leads its host, and one that does not") {
   WorldOptions options;
   options.size = 5;
   options.hosts = {"a", "a", "b", "b", "c"};
-  if (!can_use("gloo")) return;
   for (hora_operation operation : {HORA_ALLREDUCE, HORA_BARRIER}) {
     for (int victim : {0, 1, 2, 3, 4}) expect_survivors_to_know(options, operation, 10, victim, 50);
   }

@@ -113,11 +113,11 @@ bool contains(const std::string& text, const std::string& part) {
 TEST_CASE("prepared: sets of any size, again and again, beside submissions") {
   WorldOptions options;
   options.size = GENERATE(1, 2, 4);
-  options.backends = GENERATE("", "gloo");
+  options.backends = GENERATE("", "tcp");
   // 3: numbers are dropped all the time. With a low threshold a plan is several operations.
   options.cache_capacity = GENERATE(3, 1024);
   options.fusion_threshold_bytes = GENERATE(2000, 128 << 20);
-  if (options.size == 1 && options.backends == "gloo") return;
+  if (options.size == 1 && options.backends == "tcp") return;
   CAPTURE(options.size, options.backends, options.cache_capacity, options.fusion_threshold_bytes);
   run_all(options, [](Communicator& communicator) {
     const int rank = rank_of(communicator);
@@ -152,9 +152,9 @@ TEST_CASE("prepared: sets of any size, again and again, beside submissions") {
 TEST_CASE("prepared: the same bits as submissions") {
   WorldOptions options;
   options.size = GENERATE(2, 3);
-  options.backends = GENERATE("", "gloo");
+  options.backends = GENERATE("", "tcp");
   // Other backends than shared memory add in an order that depends on what shares a step.
-  options.deterministic = options.backends == "gloo";
+  options.deterministic = options.backends == "tcp";
   const hora_reduce_op op = GENERATE(HORA_SUM, HORA_AVERAGE);
   const std::int64_t most = GENERATE(9, 30'000);
   run_all(options, [&](Communicator& communicator) {
@@ -206,7 +206,7 @@ TEST_CASE("prepared: the same bits as submissions") {
 TEST_CASE("prepared: a rank that submits the tensors one by one is a mismatch for all") {
   WorldOptions options;
   options.size = 3;
-  options.backends = GENERATE("", "gloo");
+  options.backends = GENERATE("", "tcp");
   const int odd = GENERATE(0, 2);
   run_all(options, [&](Communicator& communicator) {
     const int rank = rank_of(communicator);
@@ -270,7 +270,7 @@ TEST_CASE("prepared: sets that differ name the tensor; a plan of one meets a sub
 TEST_CASE("prepared: a rank that has joined takes part with nothing") {
   WorldOptions options;
   options.size = 3;
-  options.backends = GENERATE("", "gloo");
+  options.backends = GENERATE("", "tcp");
   run_all(options, [&](Communicator& communicator) {
     const int rank = rank_of(communicator);
     // What stands in for the absent rank must lie as the tensors of the others do, piece by piece.
@@ -295,7 +295,7 @@ TEST_CASE("prepared: a rank that has joined takes part with nothing") {
 TEST_CASE("prepared: threads with plans and submissions of several process sets") {
   WorldOptions options;
   options.size = 4;
-  options.backends = GENERATE("", "gloo");
+  options.backends = GENERATE("", "tcp");
   options.process_sets = {{0, 2}, {1, 2, 3}};
   constexpr int kThreads = 3;
   run_all(options, [&](Communicator& communicator) {

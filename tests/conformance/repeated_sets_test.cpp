@@ -135,7 +135,7 @@ TEST_CASE("repeated sets: deviations in the middle of a set, and the set again")
   WorldOptions options;
   options.size = kSize;
   // Without shared memory the ranks are driven by their own threads.
-  options.backends = GENERATE("", "gloo");
+  options.backends = GENERATE("", "tcp");
   options.cache_capacity = options.backends.empty() ? GENERATE(10, 1024) : 1024;
   CAPTURE(options.cache_capacity, options.backends);
   const auto failures = run_ranks(options, [](Communicator& communicator) {
@@ -155,7 +155,7 @@ TEST_CASE("repeated sets: deviations in the middle of a set, and the set again")
 TEST_CASE("repeated sets: groups that come again, beside others and in another order") {
   WorldOptions options;
   options.size = kSize;
-  options.backends = GENERATE("", "gloo");
+  options.backends = GENERATE("", "tcp");
   options.cache_capacity = GENERATE(20, 1024);
   CAPTURE(options.cache_capacity, options.backends);
   const auto failures = run_ranks(options, [](Communicator& communicator) {

@@ -46,11 +46,11 @@ def test_this_machine_without_hosts(horarun):
 
 def test_libraries_are_used_on_every_host_and_by_all_together(horarun, hosts):
     report = doctor(horarun, hosts(3))
-    assert report["world"]["ranks"] == 3 and report["world"]["backends"] == ["gloo"], report["world"]
+    assert report["world"]["ranks"] == 3 and report["world"]["backends"] == ["tcp"], report["world"]
     for host in report["hosts"]:
         selftests = host["selftests"]
         assert selftests["alone"]["ranks"] == 1 and selftests["shared_memory"]["ranks"] == 2, selftests
-        assert selftests["shared_memory"]["backends"] == ["shm"] and selftests["tcp"]["backends"] == ["gloo"], selftests
+        assert selftests["shared_memory"]["backends"] == ["shm"] and selftests["tcp"]["backends"] == ["tcp"], selftests
         assert not [name for name, selftest in selftests.items() if "error" in selftest], selftests
 
 

@@ -36,7 +36,7 @@ def test_wrong_usage(horarun):
 
 
 def test_a_plot_of_two_runs(horarun, build, tmp_path):
-    for label, options in (("shm", []), ("gloo", [])):
+    for label, options in (("shm", []), ("tcp", [])):
         done = horarun.run(
             "-np",
             2,
@@ -53,7 +53,7 @@ def test_a_plot_of_two_runs(horarun, build, tmp_path):
         (tmp_path / f"{label}.csv").write_text(done.text)
     perf = [f"{build}/bin/hora-perf", "plot"]
     subprocess.run(
-        [*perf, "-o", tmp_path / "plot.svg", tmp_path / "shm.csv", f"over tcp={tmp_path}/gloo.csv"],
+        [*perf, "-o", tmp_path / "plot.svg", tmp_path / "shm.csv", f"over tcp={tmp_path}/tcp.csv"],
         check=True,
         timeout=60,
     )

@@ -260,7 +260,7 @@ def test_an_account_without_a_name(horarun, hosts):
         shutil.rmtree(own)
 
 
-@pytest.mark.parametrize("backend, threads", [("shm", 4), ("gloo", 6)])
+@pytest.mark.parametrize("backend, threads", [("shm", 4), ("tcp", 4), ("gloo", 6)])
 def test_a_thread_that_the_kernel_refuses_for_the_moment(horarun, build, tmp_path, backend, threads):
     """As where as many processes run as the machine allows: each of the guard's, Gloo's and the runtime's threads of
     two ranks."""

@@ -280,11 +280,12 @@ def mpi_threads_supported() -> bool:
 
 
 def gloo_built() -> bool:
-    return _built(b"gloo")
+    """Whether tensors in host memory go from host to host without MPI, which Horovod needs Gloo for."""
+    return _built(b"tcp") or _built(b"gloo")
 
 
 def gloo_enabled() -> bool:
-    return is_initialized() and _enabled(b"gloo")
+    return is_initialized() and (_enabled(b"tcp") or _enabled(b"gloo"))
 
 
 def nccl_built() -> int:

@@ -16,7 +16,7 @@ JobSpec job_of(int ranks) {
   return spec;
 }
 
-// "core gloo nccl?": a part that only hosts with a GPU get has a question mark.
+// "core nccl?": a part that only hosts with a GPU get has a question mark.
 std::string shipped(const JobSpec& spec, const EnvironmentList& environment = {}) {
   std::string text;
   for (const char* part : {"core", "doctor", "gloo", "mpi", "nccl", "pmi", "tls", "tools"}) {
@@ -40,51 +40,35 @@ std::string examined(bool with_runtime) {
 }  // namespace
 
 TEST_CASE("parts: a job ships what it needs") {
-  CHECK(shipped(job_of(2)) == "core gloo nccl?");
+  CHECK(shipped(job_of(2)) == "core nccl?");
   JobSpec spec = job_of(4);
   SECTION("--rendezvous-tls") {
     spec.rendezvous_tls = true;
-    CHECK(shipped(spec) == "core gloo nccl? tls");
+    CHECK(shipped(spec) == "core nccl? tls");
   }
   SECTION("--pmi") {
     spec.pmi = "pmix";
-    CHECK(shipped(spec) == "core gloo mpi nccl? pmi");
+    CHECK(shipped(spec) == "core mpi nccl? pmi");
   }
   SECTION("--mpi") {
     spec.by_mpirun = true;
-    CHECK(shipped(spec) == "core gloo mpi nccl?");
+    CHECK(shipped(spec) == "core mpi nccl?");
   }
   SECTION("--cpu-operations mpi") {
     spec.knobs = {{"HOROVOD_CPU_OPERATIONS", "MPI"}};
-    CHECK(shipped(spec) == "core gloo mpi nccl?");
+    CHECK(shipped(spec) == "core mpi nccl?");
   }
   SECTION("the launcher's environment names a backend") {
-    CHECK(shipped(spec, {{"HORA_BACKENDS", "nccl,MPI"}}) == "core gloo mpi nccl");
-    CHECK(shipped(spec, {{"OTHER", "nccl,mpi"}}) == "core gloo nccl?");
+    CHECK(shipped(spec, {{"HORA_BACKENDS", "nccl,MPI"}}) == "core mpi nccl");
+    CHECK(shipped(spec, {{"OTHER", "nccl,mpi"}}) == "core nccl?");
   }
 }
 
-TEST_CASE("parts: one rank alone needs no connections") {
-  CHECK(shipped(job_of(1)) == "core nccl?");
-  CHECK(shipped(job_of(1), {{"HORA_BACKENDS", "gloo"}}) == "core gloo nccl?");
-  JobSpec spec = job_of(1);
-  SECTION("it may become more") {
-    spec.elastic.emplace();
-    CHECK(shipped(spec) == "core gloo nccl?");
+TEST_CASE("parts: Gloo goes along where somebody asks for it, or refuses what is better") {
+  for (const char* list : {"gloo", "shm,Gloo", "-tcp"}) {
+    CHECK(shipped(job_of(2), {{"HORA_BACKENDS", list}}) == "core gloo nccl?");
   }
-  SECTION("as many as the one host has slots") {
-    spec.num_proc = 0;
-    CHECK(shipped(spec) == "core nccl?");
-    spec.hosts.front().slots = 2;
-    CHECK(shipped(spec) == "core gloo nccl?");
-    spec.hosts.front().slots.reset();
-    CHECK(shipped(spec) == "core gloo nccl?");
-  }
-  SECTION("as many as the hosts have slots") {
-    spec.num_proc = 0;
-    spec.hosts.push_back(Host{"node2", "", 1});
-    CHECK(shipped(spec) == "core gloo nccl?");
-  }
+  CHECK(shipped(job_of(2), {{"HORA_BACKENDS", "tcp"}}) == "core nccl?");
 }
 
 TEST_CASE("parts: the programs of the bundle go along where the command names them") {
@@ -101,7 +85,7 @@ TEST_CASE("parts: a part without a rule goes to everybody") {
 }
 
 TEST_CASE("parts: the doctor loads what ranks would load") {
-  CHECK(examined(true) == "core doctor gloo mpi nccl?");
+  CHECK(examined(true) == "core doctor mpi nccl?");
   CHECK(examined(false) == "doctor");
 }
 

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// epoll is edge-triggered, so each socket is added once and a connection remembers what it has been
+// told. Nothing moves but in a post or a wait: all that a rank sends, it waits for, so at the end
+// of an operation it is in the kernel's hands.
+#include "collectives/backends/tcp/links.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "rendezvous/base/hex.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/random.h"
+#include "rendezvous/os/time_until.h"
+
+namespace hora::collectives::tcp {
+
+namespace {
+
+constexpr std::uint64_t kMagic = 0x3176'6b6e'694c'6f48;  // "HoLinkv1"
+
+// epoll's user data: a rank, or one of these, or a stranger.
+constexpr std::uint32_t kListener = 0xFFFF'FFFF;
+constexpr std::uint32_t kStop = 0xFFFF'FFFE;
+constexpr std::uint32_t kFirstStranger = 0x8000'0000;
+constexpr std::uint32_t kStrangers = 0x4000'0000;  // numbers, before they begin anew
+
+// Ranks show their key at once. This limits the memory and the descriptors that others can take.
+constexpr std::size_t kMostStrangers = 64;
+
+epoll_event event_of(std::uint32_t number) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.u32 = number;
+  return event;
+}
+
+}  // namespace
+
+Links::Links(int rank, std::chrono::milliseconds patience, bool spin)
+    : rank_(rank),
+      patience_(patience),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  spinner_.enable(spin);
+}
+
+Result<Door> Links::listen(const IpAddress& address) {
+  if (!epoll_.valid() || !stop_.valid()) return errno_error(errno, "creating an epoll instance");
+  auto listener = net::listen_tcp(Endpoint{address, 0});
+  if (!listener) return std::move(listener).error();
+  auto where = net::local_endpoint(listener->get());
+  if (!where) return std::move(where).error();
+  listener_ = std::move(*listener);
+  HORA_TRY(watch(listener_.get(), kListener));
+  HORA_TRY(watch(stop_.get(), kStop));
+  const std::string random = os::random_bytes(key_.size());
+  std::copy(random.begin(), random.end(), key_.begin());
+  return Door{*where, key_};
+}
+
+void Links::learn(std::vector<Door> doors) {
+  doors_ = std::move(doors);
+  peers_.resize(doors_.size());
+}
+
+Status Links::meet(const std::vector<int>& ranks) {
+  const Deadline deadline = Clock::now() + patience_;
+  for (const int rank : ranks) reach(rank);
+  while (true) {
+    if (aborted_.load(std::memory_order_acquire)) fail("the job is ending");
+    move_all();
+    if (!failure_.empty()) return make_error(ErrorCode::kFailed, failure_);
+    const auto missing =
+        std::find_if(ranks.begin(), ranks.end(), [&](int rank) { return !is_met(rank); });
+    if (missing == ranks.end()) return Ok{};
+    if (Clock::now() >= deadline) {
+      return make_error(ErrorCode::kTimedOut, "no connection to rank " + std::to_string(*missing) +
+                                                  " within " +
+                                                  std::to_string(patience_.count() / 1000) + " s");
+    }
+    take_events(os::milliseconds_until(deadline));
+    check_deadlines();
+  }
+}
+
+bool Links::is_met(int rank) const {
+  const auto& peer = peers_[static_cast<std::size_t>(rank)];
+  return peer != nullptr && peer->connection.is_open() && peer->connection.is_idle();
+}
+
+PeerLinks::Ticket Links::post_send(int rank, std::uint64_t tag, const void* data,
+                                   std::size_t bytes) noexcept {
+  // Nothing writes through it.
+  return post(rank, tag, static_cast<char*>(const_cast<void*>(data)), bytes, true);
+}
+
+PeerLinks::Ticket Links::post_receive(int rank, std::uint64_t tag, void* data,
+                                      std::size_t bytes) noexcept {
+  return post(rank, tag, static_cast<char*>(data), bytes, false);
+}
+
+PeerLinks::Ticket Links::post(int rank, std::uint64_t tag, char* data, std::size_t bytes,
+                              bool is_send) noexcept {
+  if (!failure_.empty()) return 0;
+  try {
+    Peer& peer = reach(rank);
+    if (free_.empty()) {
+      transfers_.emplace_back();
+      free_.push_back(transfers_.size());
+    }
+    const Ticket ticket = free_.back();
+    free_.pop_back();
+    Transfer& transfer = transfers_[ticket - 1];
+    transfer = {tag, data, bytes};
+    if (is_send) {
+      peer.connection.send(transfer);
+    } else {
+      peer.connection.receive(transfer);
+    }
+    // The kernel may have room at once. A failure shows in the next wait.
+    if (is_send) static_cast<void>(peer.connection.move());
+    return ticket;
+  } catch (const std::exception& thrown) {
+    fail(thrown.what());
+    return 0;
+  }
+}
+
+// The connection to that rank, which begins with the first use.
+Links::Peer& Links::reach(int rank) {
+  std::unique_ptr<Peer>& place = peers_[static_cast<std::size_t>(rank)];
+  if (place == nullptr) {
+    place = std::make_unique<Peer>();
+    place->rank = rank;
+    // The other way round, that rank connects when it comes to use it.
+    if (rank < rank_) {
+      if (Status begun = begin_to_connect(*place); !begun) fail(begun.error().message);
+    }
+  }
+  if (!place->active) active_.push_back(place.get());
+  place->active = true;
+  return *place;
+}
+
+Status Links::begin_to_connect(Peer& peer) {
+  peer.give_up_at = Clock::now() + patience_;
+  auto socket =
+      net::begin_connect_tcp(doors_[static_cast<std::size_t>(peer.rank)].where, peer.give_up_at);
+  if (!socket) return std::move(socket).error();
+  peer.connecting = std::move(*socket);
+  return watch(peer.connecting.get(), static_cast<std::uint32_t>(peer.rank));
+}
+
+void Links::finish_connecting(Peer& peer) {
+  const Door& door = doors_[static_cast<std::size_t>(peer.rank)];
+  if (Status done = net::end_connect_tcp(peer.connecting.get(), door.where); !done) {
+    fail("rank " + std::to_string(peer.rank) + ": " + done.error().message);
+    return;
+  }
+  const Greeting greeting{kMagic, rank_, door.key};
+  peer.give_up_at = Deadline::max();
+  peer.connection.open(std::move(peer.connecting),
+                       {reinterpret_cast<const char*>(&greeting), sizeof greeting});
+}
+
+bool Links::wait(Ticket ticket, ErrorText& error) noexcept {
+  try {
+    // A post that failed has said why. Otherwise the caller wants to end all transfers.
+    if (ticket == 0) fail("all transfers were given up");
+    while (failure_.empty() && !transfers_[ticket - 1].done) advance(transfers_[ticket - 1]);
+  } catch (const std::exception& thrown) {
+    fail(thrown.what());
+  }
+  if (!failure_.empty()) return error.set("%s", failure_.c_str());
+  free_.push_back(ticket);
+  return true;
+}
+
+// Moves what can be moved at this moment, and then waits until there is more.
+void Links::advance(const Transfer& awaited) {
+  if (aborted_.load(std::memory_order_acquire)) return fail("the job is ending");
+  move_all();
+  if (!failure_.empty() || awaited.done) return;
+  if (!spinner_.until([&] { return take_events(0); })) {
+    take_events(os::milliseconds_until(next_deadline()));
+  }
+  check_deadlines();
+}
+
+void Links::move_all() {
+  for (std::size_t i = 0; i < active_.size();) {
+    Peer& peer = *active_[i];
+    if (!peer.connection.move()) {
+      return fail("the connection to rank " + std::to_string(peer.rank) +
+                  " has ended: " + peer.connection.failure());
+    }
+    if (!peer.connection.is_idle() || !peer.connection.is_open()) {
+      ++i;
+      continue;
+    }
+    peer.active = false;
+    active_[i] = active_.back();
+    active_.pop_back();
+  }
+}
+
+// Whether there were any.
+bool Links::take_events(int timeout_ms) {
+  epoll_event events[64];
+  const int count = epoll_wait(epoll_.get(), events, 64, timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    const std::uint32_t number = events[i].data.u32;
+    if (number == kStop) continue;  // advance() looks at aborted_
+    if (number == kListener) {
+      accept_all();
+    } else if (number >= kFirstStranger) {
+      hear(number);
+    } else {
+      Peer& peer = *peers_[number];
+      if (peer.connecting.valid()) finish_connecting(peer);
+      peer.connection.note_events(events[i].events);
+    }
+  }
+  return count > 0;
+}
+
+Deadline Links::next_deadline() const {
+  Deadline next = Deadline::max();
+  for (const Peer* peer : active_) next = std::min(next, peer->give_up_at);
+  return next;
+}
+
+void Links::check_deadlines() {
+  if (next_deadline() == Deadline::max()) return;
+  const auto now = Clock::now();
+  for (const Peer* peer : active_) {
+    if (peer->give_up_at > now) continue;
+    return fail("rank " + std::to_string(peer->rank) + " does not answer at " +
+                format_endpoint(doors_[static_cast<std::size_t>(peer->rank)].where) + " for " +
+                std::to_string(patience_.count() / 1000) + " s");
+  }
+}
+
+void Links::accept_all() {
+  while (true) {
+    auto accepted = net::accept_tcp(listener_.get());
+    if (!accepted) return fail("accepting another rank: " + accepted.error().message);
+    if (!*accepted) return;
+    if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
+    const std::uint32_t number = kFirstStranger + next_stranger_++ % kStrangers;
+    if (Status watched = watch((*accepted)->fd.get(), number); !watched) {
+      return fail(watched.error().message);
+    }
+    strangers_[number].socket = std::move((*accepted)->fd);
+    hear(number);
+  }
+}
+
+void Links::hear(std::uint32_t number) {
+  const auto found = strangers_.find(number);
+  if (found == strangers_.end()) return;
+  Stranger& stranger = found->second;
+  char* const greeting = reinterpret_cast<char*>(&stranger.greeting);
+  while (stranger.here < sizeof stranger.greeting) {
+    const ssize_t count = ::recv(stranger.socket.get(), greeting + stranger.here,
+                                 sizeof stranger.greeting - stranger.here, MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (count <= 0) {
+      strangers_.erase(found);
+      return;
+    }
+    stranger.here += static_cast<std::size_t>(count);
+  }
+  let_in(stranger);
+  strangers_.erase(found);
+}
+
+// If it is a rank that is to connect here and has not.
+void Links::let_in(Stranger& stranger) {
+  const auto [magic, rank, key] = stranger.greeting;
+  const auto view = [](const Key& each) { return std::string_view(each.data(), each.size()); };
+  if (!equals_in_constant_time(view(key), view(key_)) || magic != kMagic || rank <= rank_ ||
+      rank >= static_cast<std::int64_t>(peers_.size())) {
+    return;
+  }
+  std::unique_ptr<Peer>& place = peers_[static_cast<std::size_t>(rank)];
+  if (place == nullptr) place = std::make_unique<Peer>();
+  place->rank = static_cast<int>(rank);
+  if (place->connection.is_open()) return;
+  epoll_event event = event_of(static_cast<std::uint32_t>(rank));
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stranger.socket.get(), &event) != 0) {
+    return fail(errno_error(errno, "watching a connection").message);
+  }
+  place->connection.open(std::move(stranger.socket), {});
+}
+
+Status Links::watch(int fd, std::uint32_t number) {
+  epoll_event event = event_of(number);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return Ok{};
+  return errno_error(errno, "watching a connection");
+}
+
+void Links::abort() noexcept {
+  aborted_.store(true, std::memory_order_release);
+  const std::uint64_t one = 1;
+  // EAGAIN: the counter is full, so it has been rung.
+  [[maybe_unused]] const ssize_t ignored = ::write(stop_.get(), &one, sizeof one);
+}
+
+// Ends all transfers, so that their memory can go back to its owners.
+void Links::fail(std::string why) {
+  if (failure_.empty()) failure_ = std::move(why);
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) peer->connection.forget_transfers();
+  }
+  active_.clear();
+}
+
+}  // namespace hora::collectives::tcp

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// PeerLinks over TCP sockets that the waiting thread itself drives: no thread of their own hands
+// messages over. A rank connects to those that it has to do with, when it has: of two ranks, the
+// higher one to the lower one.
+//
+// Anybody may connect to the listening socket. A rank shows the key that the owner of the socket
+// has given to all ranks over the control channel; whoever does not is turned away.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/backend.h"
+#include "collectives/backends/tcp/connection.h"
+#include "collectives/memory/futex.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::collectives::tcp {
+
+using Key = std::array<char, 16>;
+
+// Where a rank listens, and what to show there.
+struct Door {
+  Endpoint where;
+  Key key{};
+};
+
+class Links final : public PeerLinks {
+ public:
+  // `patience`: how long another rank may take to accept a connection. `spin`: this host has a core
+  // for each rank.
+  Links(int rank, std::chrono::milliseconds patience, bool spin);
+
+  // Listens at that address, on any free port.
+  Result<Door> listen(const IpAddress& address);
+  // By rank; this one's does not matter.
+  void learn(std::vector<Door> doors);
+  // Connects to these ranks, which call this, too, with this one among theirs.
+  Status meet(const std::vector<int>& ranks);
+
+  Ticket post_send(int rank, std::uint64_t tag, const void* data,
+                   std::size_t bytes) noexcept override;
+  Ticket post_receive(int rank, std::uint64_t tag, void* data, std::size_t bytes) noexcept override;
+  bool wait(Ticket ticket, ErrorText& error) noexcept override;
+  void abort() noexcept override;
+  void destroy() noexcept override { delete this; }
+
+ private:
+  // What precedes the messages on a connection, in the byte order of this machine.
+  struct Greeting {
+    std::uint64_t magic = 0;
+    std::int64_t rank = 0;
+    Key key{};
+  };
+
+  struct Peer {
+    int rank = 0;
+    Connection connection;
+    os::Fd connecting;
+    Deadline give_up_at = Deadline::max();
+    bool active = false;  // it is in active_
+  };
+  // Somebody who has connected and has not shown the key yet.
+  struct Stranger {
+    os::Fd socket;
+    Greeting greeting;
+    std::size_t here = 0;  // bytes of the greeting
+  };
+
+  Ticket post(int rank, std::uint64_t tag, char* data, std::size_t bytes, bool is_send) noexcept;
+  Peer& reach(int rank);
+  Status begin_to_connect(Peer& peer);
+  void finish_connecting(Peer& peer);
+  bool is_met(int rank) const;
+
+  void advance(const Transfer& awaited);
+  void move_all();
+  bool take_events(int timeout_ms);
+  Deadline next_deadline() const;
+  void check_deadlines();
+  void accept_all();
+  void hear(std::uint32_t number);
+  void let_in(Stranger& stranger);
+  Status watch(int fd, std::uint32_t number);
+  void fail(std::string why);
+
+  int rank_;
+  std::chrono::milliseconds patience_;
+  Spinner spinner_;
+  os::Fd epoll_;
+  os::Fd stop_;  // an eventfd
+  std::atomic<bool> aborted_{false};
+  os::Fd listener_;
+  Key key_{};
+  std::vector<Door> doors_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: nothing to do with it so far
+  std::vector<Peer*> active_;                 // those with something under way
+  std::map<std::uint32_t, Stranger> strangers_;
+  std::uint32_t next_stranger_ = 0;
+  std::deque<Transfer> transfers_;  // by ticket - 1
+  std::vector<Ticket> free_;
+  std::string failure_;  // the first one
+};
+
+}  // namespace hora::collectives::tcp

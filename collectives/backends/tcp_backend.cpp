@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// PeerLinks over TCP, as a part of libhora: what ranks of several hosts have without any other
+// library.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/backend.h"
+#include "collectives/backends/capabilities.h"
+#include "collectives/backends/tcp/links.h"
+#include "collectives/memory/futex.h"
+#include "rendezvous/net/socket.h"
+
+namespace hora::collectives {
+namespace {
+
+// A Door as it travels between the ranks; plain data of fixed size.
+struct Card {
+  sockaddr_in6 where{};  // or a sockaddr_in
+  tcp::Key key{};
+};
+
+Card card_of(const tcp::Door& door) {
+  Card card;
+  sockaddr_storage where{};
+  net::to_sockaddr(door.where, where);
+  std::memcpy(&card.where, &where, sizeof card.where);
+  card.key = door.key;
+  return card;
+}
+
+std::optional<tcp::Door> door_of(const void* bytes) {
+  Card card;
+  std::memcpy(&card, bytes, sizeof card);
+  sockaddr_storage where{};
+  std::memcpy(&where, &card.where, sizeof card.where);
+  const auto endpoint = net::from_sockaddr(where);
+  if (!endpoint) return std::nullopt;
+  return tcp::Door{*endpoint, card.key};
+}
+
+bool learn_doors(const GroupContext& group, const tcp::Door& own, std::vector<tcp::Door>& doors,
+                 ErrorText& error) {
+  const Card mine = card_of(own);
+  const void* const* theirs = nullptr;
+  const std::size_t* lengths = nullptr;
+  if (!group.services->exchange(&mine, sizeof mine, false, &theirs, &lengths, error)) return false;
+  for (int rank = 0; rank < group.world_size; ++rank) {
+    const auto door = lengths[rank] == sizeof(Card) ? door_of(theirs[rank]) : std::nullopt;
+    if (!door) return error.set("rank %d sent no address", rank);
+    doors.push_back(*door);
+  }
+  return true;
+}
+
+// A link that a firewall blocks is to be seen now, and not in the first operation.
+std::vector<int> neighbours(const GroupContext& group) {
+  const int left = (group.rank + group.world_size - 1) % group.world_size;
+  const int right = (group.rank + 1) % group.world_size;
+  if (group.world_size == 1) return {};
+  return left == right ? std::vector<int>{left} : std::vector<int>{left, right};
+}
+
+PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
+  const auto refuse = [&](const Error& why) -> PeerLinks* {
+    error.set("connecting the ranks over %s: %s", group.address, why.message.c_str());
+    return nullptr;
+  };
+  try {
+    auto links = std::make_unique<tcp::Links>(
+        group.rank, std::chrono::milliseconds(group.timeout_ms), cores_for(group.local_size));
+    auto address = parse_ip_address(group.address);
+    if (!address) return refuse(address.error());
+    auto door = links->listen(*address);
+    if (!door) return refuse(door.error());
+    std::vector<tcp::Door> doors;
+    if (!learn_doors(group, *door, doors, error)) return nullptr;
+    links->learn(std::move(doors));
+    if (Status met = links->meet(neighbours(group)); !met) return refuse(met.error());
+    return links.release();
+  } catch (const std::exception& failure) {
+    error.set("connecting the ranks over %s: %s", group.address, failure.what());
+    return nullptr;
+  }
+}
+
+// Above Gloo, below the hierarchy that uses it, and below what knows more of the machine.
+constexpr auto kRows = rows_for_all_operations({.score = 110});
+constexpr BackendDescriptor kDescriptor =
+    with_traits(peer_links_descriptor("tcp", "TCP", kRows, connect), kAnyThread);
+
+}  // namespace
+
+const BackendDescriptor* tcp_backend_descriptor() { return &kDescriptor; }
+
+}  // namespace hora::collectives
