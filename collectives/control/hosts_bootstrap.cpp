@@ -189,10 +189,10 @@ Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
   return Ok{};
 }
 
-// The kernel takes a peer that has had no room for TCP_USER_TIMEOUT for dead, even if it answers. So
-// what another leader may send without having heard from this process, which may be stopped or busy
-// elsewhere, has to fit. The kernel counts its own records, too, so this is twice as much. It may
-// keep the window that the connection began with, unless it is told.
+// The kernel takes a peer that has had no room for TCP_USER_TIMEOUT for dead, even if it answers.
+// So what another leader may send without having heard from this process, which may be stopped or
+// busy elsewhere, has to fit. The kernel counts its own records, too, so this is twice as much. It
+// may keep the window that the connection began with, unless it is told.
 void make_room_for_unread(const Links& leaders) {
   const int bytes = static_cast<int>(2 * LeaderFastPath::kMostRoom);
   for (const auto& [host, channel] : leaders) {

@@ -75,6 +75,4 @@ def test_each_byte_leaves_a_host_once(run):
 
 def test_it_can_be_switched_off(run):
     _, names, done = run("--no-hierarchical-allreduce", "--no-hierarchical-allgather")
-    assert {"TCP_ALLREDUCE", "TCP_ALLGATHER"} <= names and not any("HIERARCHICAL" in str(name) for name in names), (
-        done
-    )
+    assert {"TCP_ALLREDUCE", "TCP_ALLGATHER"} <= names and not any("HIERARCHICAL" in str(name) for name in names), done

@@ -29,11 +29,13 @@ void Connection::note_events(std::uint32_t events) {
 
 bool Connection::move() {
   if (!failure_.empty()) return false;
+  // The transfers wait until both sides have come to use the connection.
   if (!is_open()) return true;
   return send_some() && receive_some();
 }
 
 bool Connection::send_some() {
+  // Head and body go together, so that a small message is one packet.
   while (writable_ && !(greeting_.empty() && sends_.empty())) {
     iovec parts[3];
     int count = 0;
@@ -82,6 +84,7 @@ bool Connection::receive_some() {
       continue;
     }
     Transfer* const transfer = due();
+    // Its bytes stay in the socket, which remains readable, until somebody says where they go.
     if (transfer == nullptr) return true;
     if (transfer->bytes != head_.bytes) {
       return fail("it sent " + std::to_string(head_.bytes) + " bytes, and " +

@@ -125,7 +125,8 @@ PeerLinks::Ticket Links::post(int rank, std::uint64_t tag, char* data, std::size
     } else {
       peer.connection.receive(transfer);
     }
-    // The kernel may have room at once. A failure shows in the next wait.
+    // The kernel may have room at once, and then the bytes travel while the caller posts the rest.
+    // A failure shows in the next wait.
     if (is_send) static_cast<void>(peer.connection.move());
     return ticket;
   } catch (const std::exception& thrown) {
@@ -150,6 +151,8 @@ Links::Peer& Links::reach(int rank) {
   return *place;
 }
 
+// Never blocks: what the other one needs to go on may still have to be sent from here. Its kernel
+// accepts the connection even while the rank itself is busy elsewhere.
 Status Links::begin_to_connect(Peer& peer) {
   peer.give_up_at = Clock::now() + patience_;
   auto socket =
@@ -184,7 +187,8 @@ bool Links::wait(Ticket ticket, ErrorText& error) noexcept {
   return true;
 }
 
-// Moves what can be moved at this moment, and then waits until there is more.
+// Moves what can be moved at this moment, and then waits until there is more. That is done for all
+// transfers, whichever is awaited: the peer may wait for another one.
 void Links::advance(const Transfer& awaited) {
   if (aborted_.load(std::memory_order_acquire)) return fail("the job is ending");
   move_all();
@@ -199,6 +203,8 @@ void Links::move_all() {
   for (std::size_t i = 0; i < active_.size();) {
     Peer& peer = *active_[i];
     if (!peer.connection.move()) {
+      // Also if another one is awaited, which may never come: this names the rank that is the
+      // cause.
       return fail("the connection to rank " + std::to_string(peer.rank) +
                   " has ended: " + peer.connection.failure());
     }
@@ -226,6 +232,7 @@ bool Links::take_events(int timeout_ms) {
     } else {
       Peer& peer = *peers_[number];
       if (peer.connecting.valid()) finish_connecting(peer);
+      // A connection that is not in use keeps what it was told for later.
       peer.connection.note_events(events[i].events);
     }
   }
@@ -254,6 +261,7 @@ void Links::accept_all() {
     auto accepted = net::accept_tcp(listener_.get());
     if (!accepted) return fail("accepting another rank: " + accepted.error().message);
     if (!*accepted) return;
+    // The oldest goes: a rank's greeting is on its way when its connection is accepted.
     if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
     const std::uint32_t number = kFirstStranger + next_stranger_++ % kStrangers;
     if (Status watched = watch((*accepted)->fd.get(), number); !watched) {
@@ -264,6 +272,7 @@ void Links::accept_all() {
   }
 }
 
+// Reads what there is of a greeting, and not a byte of what follows it.
 void Links::hear(std::uint32_t number) {
   const auto found = strangers_.find(number);
   if (found == strangers_.end()) return;
@@ -300,6 +309,7 @@ void Links::let_in(Stranger& stranger) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stranger.socket.get(), &event) != 0) {
     return fail(errno_error(errno, "watching a connection").message);
   }
+  // The messages that follow the greeting may be there already: open() assumes that they are.
   place->connection.open(std::move(stranger.socket), {});
 }
 
