@@ -18,6 +18,7 @@ struct Exchange {
   Stretch given;
 };
 
+// The nearest first: the order in which doubling combines the operands.
 std::vector<Exchange> exchanges_of(int index, int size, std::int64_t count) {
   std::vector<Exchange> exchanges;
   Stretch left{0, count};
@@ -52,6 +53,7 @@ bool halving_allreduce(Messages& messages, char* data, std::int64_t count,
     sends.push_back(messages.post_send(peer, data + part.begin * width, part.count * width));
   };
   operand = messages.scratch(count * width);
+  // What it gives away, this rank needs no more, and the peer's half lands in a buffer.
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     const auto& [peer, kept, given] = exchanges[i];
     send(peer, given);
@@ -61,6 +63,8 @@ bool halving_allreduce(Messages& messages, char* data, std::int64_t count,
     reduction.function(mine, left ? mine : operand, left ? operand : mine, kept.count);
     operand += kept.count * width;
   }
+  // By the same ways back: what this rank kept in an exchange is complete once all later exchanges
+  // have come back.
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     const Exchange& back = exchanges[exchanges.size() - 1 - i];
     send(back.peer, back.kept);

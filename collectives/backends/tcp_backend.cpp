@@ -26,6 +26,8 @@ struct Card {
   tcp::Key key{};
 };
 
+// An address of either family lies at the front of a sockaddr_storage; the rest of the card is 0,
+// so that equal doors give equal cards.
 Card card_of(const tcp::Door& door) {
   Card card;
   sockaddr_storage where{};
@@ -35,6 +37,7 @@ Card card_of(const tcp::Door& door) {
   return card;
 }
 
+// The bytes are another rank's and need not be aligned.
 std::optional<tcp::Door> door_of(const void* bytes) {
   Card card;
   std::memcpy(&card, bytes, sizeof card);
@@ -45,6 +48,7 @@ std::optional<tcp::Door> door_of(const void* bytes) {
   return tcp::Door{*endpoint, card.key};
 }
 
+// By rank: the set of the links is the world, so its index is the rank.
 bool learn_doors(const GroupContext& group, const tcp::Door& own, std::vector<tcp::Door>& doors,
                  ErrorText& error) {
   const Card mine = card_of(own);
@@ -78,6 +82,7 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
     auto address = parse_ip_address(group.address);
     if (!address) return refuse(address.error());
     auto door = links->listen(*address);
+    // The others are told by the exchange, in which this rank does not take part.
     if (!door) return refuse(door.error());
     std::vector<tcp::Door> doors;
     if (!learn_doors(group, *door, doors, error)) return nullptr;

@@ -53,6 +53,7 @@ bool LeaderExchange::can_go_on() const {
   return found != inbox_.end() && !found->second.empty();
 }
 
+// Without a number there is nothing to give, but the peer waits for the message all the same.
 void LeaderExchange::send(const LeaderStep& step, Payload* load) {
   message_.assign(reinterpret_cast<const char*>(&turn_), sizeof turn_);
   message_.append(reinterpret_cast<const char*>(&number_), sizeof number_);

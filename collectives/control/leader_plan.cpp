@@ -56,6 +56,8 @@ std::vector<LeaderStep> leader_steps(int host, int hosts) {
   return steps;
 }
 
+// What a leader has kept in a step is complete after the later ones have returned; the peer gets it
+// for what it kept itself.
 std::vector<LeaderStep> returning_steps(std::vector<LeaderStep> steps) {
   std::reverse(steps.begin(), steps.end());
   for (LeaderStep& step : steps) step.result = true;

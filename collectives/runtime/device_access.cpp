@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Asked once for each device: the answer costs a call into the driver, and a device that was there
+// does not go away.
 #include "collectives/runtime/device_access.h"
 
 #include <mutex>
@@ -24,6 +26,7 @@ bool is_there(std::int32_t device, ErrorText& why_not) {
 
 }  // namespace
 
+// A module whose library this process has no use for is not loaded for the question.
 const BackendDescriptor* device_memory() {
   for (const BackendRow& row : backend_rows()) {
     ErrorText why_not;
@@ -35,6 +38,7 @@ const BackendDescriptor* device_memory() {
 }
 
 Status check_device(std::int32_t device) {
+  // Held during the call into the driver: a second thread has to wait for the answer anyway.
   static std::mutex mutex;
   static std::set<std::int32_t> known;
   const std::lock_guard<std::mutex> lock(mutex);

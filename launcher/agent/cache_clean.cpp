@@ -108,6 +108,7 @@ Status find_users(const CacheDirectory& directory, std::vector<Entry>& entries) 
   return Ok{};
 }
 
+// For the choice, which knows nothing of who the users are.
 std::vector<CacheItem> items_of(const std::vector<Entry>& entries) {
   std::vector<CacheItem> items;
   for (const Entry& entry : entries) items.push_back(entry.item);
@@ -254,7 +255,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
       continue;
     }
     if (request.deadline && Clock::now() >= *request.deadline) return told;
-    // Somebody may have begun to use it since.
+    // Somebody may have begun to use it since; then it stays, and they are told of as the others.
     auto use = remove_unused(*directory, name);
     if (!use) return std::move(use).error();
     tell(name, *use);
@@ -267,6 +268,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
   return told;
 }
 
+// For programs: bytes, seconds and whole paths, where people get columns.
 Result<std::vector<std::string>> list_cache_as_json(const std::string& path,
                                                     const std::string& head) {
   const auto entries = entries_by_use(path);

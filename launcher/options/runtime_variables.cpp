@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The runtime takes its settings from variables, so a misspelt one changes nothing and says
+// nothing. The list is that of docs/reference/runtime.md; a test compares the two.
 #include "launcher/options/runtime_variables.h"
 
 #include <algorithm>

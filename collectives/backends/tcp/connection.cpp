@@ -20,6 +20,7 @@ void Connection::open(os::Fd socket, std::string greeting) {
   readable_ = writable_ = true;
 }
 
+// An end counts as readable and writable: the call that fails says how the connection has ended.
 void Connection::note_events(std::uint32_t events) {
   constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
   ends_ = ends_ || (events & kEnd) != 0;
@@ -62,6 +63,7 @@ bool Connection::send_some() {
   return true;
 }
 
+// The kernel has taken so many bytes, in the order of the parts, and any part may be cut.
 void Connection::sent(std::size_t count) {
   const std::size_t of_greeting = std::min(count, greeting_.size());
   greeting_.erase(0, of_greeting);
@@ -86,6 +88,7 @@ bool Connection::receive_some() {
     Transfer* const transfer = due();
     // Its bytes stay in the socket, which remains readable, until somebody says where they go.
     if (transfer == nullptr) return true;
+    // Both sides know the size, so a difference is a defect, and nothing may be written beyond it.
     if (transfer->bytes != head_.bytes) {
       return fail("it sent " + std::to_string(head_.bytes) + " bytes, and " +
                   std::to_string(transfer->bytes) + " were due");
@@ -124,6 +127,7 @@ Transfer* Connection::due() {
   return found == receives_.end() ? nullptr : *found;
 }
 
+// The next bytes are the head of another message.
 void Connection::finish(Transfer& receive) {
   receive.done = true;
   receives_.erase(std::find(receives_.begin(), receives_.end(), &receive));

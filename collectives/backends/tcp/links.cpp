@@ -66,6 +66,7 @@ Result<Door> Links::listen(const IpAddress& address) {
   return Door{*where, key_};
 }
 
+// A place for each rank, and a connection only for those that this one has to do with.
 void Links::learn(std::vector<Door> doors) {
   doors_ = std::move(doors);
   peers_.resize(doors_.size());
@@ -91,6 +92,7 @@ Status Links::meet(const std::vector<int>& ranks) {
   }
 }
 
+// Whether the greeting has gone out, or come in.
 bool Links::is_met(int rank) const {
   const auto& peer = peers_[static_cast<std::size_t>(rank)];
   return peer != nullptr && peer->connection.is_open() && peer->connection.is_idle();
@@ -162,6 +164,7 @@ Status Links::begin_to_connect(Peer& peer) {
   return watch(peer.connecting.get(), static_cast<std::uint32_t>(peer.rank));
 }
 
+// The socket is writable, or has failed.
 void Links::finish_connecting(Peer& peer) {
   const Door& door = doors_[static_cast<std::size_t>(peer.rank)];
   if (Status done = net::end_connect_tcp(peer.connecting.get(), door.where); !done) {
@@ -239,6 +242,8 @@ bool Links::take_events(int timeout_ms) {
   return count > 0;
 }
 
+// Only to connect has a limit. How long an operation may take is for the runtime to say, which
+// watches the ranks and calls abort().
 Deadline Links::next_deadline() const {
   Deadline next = Deadline::max();
   for (const Peer* peer : active_) next = std::min(next, peer->give_up_at);
@@ -256,6 +261,7 @@ void Links::check_deadlines() {
   }
 }
 
+// All, because the listener says only once that there are some.
 void Links::accept_all() {
   while (true) {
     auto accepted = net::accept_tcp(listener_.get());
@@ -313,6 +319,7 @@ void Links::let_in(Stranger& stranger) {
   place->connection.open(std::move(stranger.socket), {});
 }
 
+// Once for each socket: closing it takes it out again.
 Status Links::watch(int fd, std::uint32_t number) {
   epoll_event event = event_of(number);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return Ok{};
