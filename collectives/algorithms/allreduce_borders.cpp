@@ -28,7 +28,7 @@ AllreduceBorders allreduce_borders(int ranks, std::chrono::microseconds round_tr
   const bool halves = power_of_two && ranks > 2;
   const std::int64_t least_ring = power_of_two ? kPairwise + 1 : kLeast;
   if (round_trip < kNear) return {halves ? kLeast : least_ring, least_ring};
-  const int doublings = std::bit_width(static_cast<unsigned>(ranks - 1));
+  const auto doublings = static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1)));
   const double hops = 2.0 * (ranks - 1);
   // The size at which doubling takes as long as an algorithm that waits that often for the link.
   const auto doubling_until = [&](double waits, std::int64_t least) {

@@ -258,7 +258,7 @@ TEST_CASE("tcp links: the end of a rank is seen by those who wait for it") {
   const auto texts = world.run([&](int rank, Links& links) -> std::string {
     std::string text;
     if (rank == 1) {
-      const std::string why = send(links, 0, "last") + send(links, 2, "last");
+      std::string why = send(links, 0, "last") + send(links, 2, "last");
       world.ranks[1].reset();
       return why;
     }
