@@ -30,7 +30,7 @@ constexpr Row kRows[] = {
      "ranks of one host exchange data in /dev/shm; without it they fall back to TCP, or fail",
      "check /dev/shm (df /dev/shm; ls -l /dev/shm) and memory limits; HORA_BACKENDS=-shm disables "
      "the backend"},
-    {"tcp", "D_LOOPBACK", "two ranks of this host over Gloo",
+    {"tcp", "D_LOOPBACK", "two ranks of this host over TCP",
      "ranks exchange data over TCP; here it does not even work within the host",
      "check that the loopback device is up (ip link set lo up) and that no firewall filters "
      "127.0.0.1"},
