@@ -35,10 +35,19 @@ int ranks_of(const LeaderPlan& plan) {
   return static_cast<int>(all);
 }
 
+// Tensors of this size, in bytes, go by the leaders whatever the hosts.
+constexpr std::size_t kSmall = 16 * 1024;
+// A leader reduces the tensors of its host alone. Beyond so many bytes, its ranks do better side by
+// side, through the backends.
+constexpr std::size_t kMostOfHost = 1024 * 1024;
+
 // The same on all hosts, whose boards have room for it.
 std::size_t room_of(const LeaderPlan& plan) {
+  const auto members = static_cast<std::size_t>(plan.most_members());
+  // Where a host lends, its partner carries the tensor twice more, so the links are the limit soon.
   const std::size_t most =
-      plan.lends() ? LeaderFastPath::kMostRoomWithLenders : LeaderFastPath::kMostRoom;
+      plan.lends() ? kSmall
+                   : std::clamp(kMostOfHost / members / 64 * 64, kSmall, LeaderFastPath::kMostRoom);
   return std::min(most, ShmFastPath::room(plan.most_members()));
 }
 

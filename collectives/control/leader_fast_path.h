@@ -19,11 +19,9 @@ namespace hora::collectives {
 
 class LeaderFastPath final : public FastPath {
  public:
-  // The largest tensor, in bytes. Where the hosts are no power of two, a partner carries the tensor
-  // of a lender twice more: beyond a small one, more messages with less in each are faster. Up to
-  // these bounds, the backends reduce in the order of leader_plan.h, too.
+  // The largest tensor, in bytes. Up to there, the backends reduce in the order of leader_plan.h,
+  // too.
   static constexpr std::size_t kMostRoom = 128 * 1024;
-  static constexpr std::size_t kMostRoomWithLenders = 16 * 1024;
 
   // The size in bytes of the memory that the ranks of this host share, which starts zeroed.
   static std::size_t memory_bytes(const LeaderPlan& plan);
