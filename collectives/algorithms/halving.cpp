@@ -37,7 +37,11 @@ bool halving_allreduce(Messages& messages, char* data, std::int64_t count,
   const int index = messages.index();
   const std::int64_t width = reduction.element_bytes;
   const std::vector<Exchange> exchanges = exchanges_of(index, messages.size(), count);
-  char* operand = messages.scratch(count * width);  // all that is kept is less
+  // Odd halves are rounded up, so together they may have more elements than the tensor.
+  std::int64_t kept_in_all = 0;
+  for (const Exchange& each : exchanges) kept_in_all += each.kept.count;
+  char* const scratch = messages.scratch(kept_in_all * width);
+  char* operand = scratch;
   std::vector<Transfer> operands;
   for (const Exchange& each : exchanges) {
     operands.push_back(messages.post_receive(each.peer, operand, each.kept.count * width));
@@ -52,7 +56,7 @@ bool halving_allreduce(Messages& messages, char* data, std::int64_t count,
   const auto send = [&](int peer, const Stretch& part) {
     sends.push_back(messages.post_send(peer, data + part.begin * width, part.count * width));
   };
-  operand = messages.scratch(count * width);
+  operand = scratch;
   // What it gives away, this rank needs no more, and the peer's half lands in a buffer.
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     const auto& [peer, kept, given] = exchanges[i];

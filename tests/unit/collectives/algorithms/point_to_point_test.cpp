@@ -119,6 +119,14 @@ TEST_CASE("halving gives the bits of doubling") {
   }
 }
 
+TEST_CASE("halving has room for what its ranks keep of a single element") {
+  // So many halves of one element that memory for one does not hold them by chance.
+  constexpr int kRanks = 256;
+  std::vector<std::vector<float>> results(kRanks);
+  REQUIRE(run(kRanks, halving(), allreduce(1, results)).good);
+  for (const auto& each : results) CHECK(each == results.front());
+}
+
 TEST_CASE("a ring reduces each element in the order of the ring") {
   // Starting behind the rank that ends up with it: as many elements as ranks, one for each.
   constexpr int kSize = 5;
