@@ -32,7 +32,7 @@ constexpr std::uint32_t kStop = 0xFFFF'FFFE;
 constexpr std::uint32_t kFirstStranger = 0x8000'0000;
 constexpr std::uint32_t kStrangers = 0x4000'0000;  // numbers, before they begin anew
 
-// Ranks show their key at once. This limits the memory and the descriptors that others can take.
+// This limits the memory and the descriptors that others can take.
 constexpr std::size_t kMostStrangers = 64;
 
 epoll_event event_of(std::uint32_t number) {
@@ -267,8 +267,9 @@ void Links::accept_all() {
     auto accepted = net::accept_tcp(listener_.get());
     if (!accepted) return fail("accepting another rank: " + accepted.error().message);
     if (!*accepted) return;
-    // The oldest goes: a rank's greeting is on its way when its connection is accepted.
-    if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
+    // All ranks may have connected before the first of them shows its key. Of more, the oldest
+    // goes: a rank shows it as soon as it can.
+    if (strangers_.size() >= kMostStrangers + peers_.size()) strangers_.erase(strangers_.begin());
     const std::uint32_t number = kFirstStranger + next_stranger_++ % kStrangers;
     if (Status watched = watch((*accepted)->fd.get(), number); !watched) {
       return fail(watched.error().message);

@@ -203,6 +203,40 @@ TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody")
   }
 }
 
+TEST_CASE("tcp links: more ranks may connect to one at a time than strangers are kept") {
+  World world(100);
+  world.learn();
+  const Deadline deadline = Clock::now() + std::chrono::seconds(20);
+  // Here all have connected before the first one shows the key.
+  std::vector<os::Fd> ranks;
+  for (std::size_t rank = 1; rank < world.doors.size(); ++rank) {
+    ranks.push_back(connect_to(world.doors[0]));
+  }
+  const auto texts = world.run([&](int rank, Links& links) -> std::string {
+    if (rank > 1) return "";
+    std::string text;
+    if (rank == 1) return send(links, 0, "all are in the queue");
+    if (std::string why = receive(links, 1, 20, text); !why.empty()) return why;
+    struct {
+      std::uint64_t magic = 0x3176'6b6e'694c'6f48;
+      std::int64_t rank = 1;
+      tcp::Key key;
+    } greeting;
+    greeting.key = world.doors[0].key;
+    for (std::size_t each = 2; each < world.doors.size(); ++each) {
+      greeting.rank = static_cast<std::int64_t>(each);
+      const std::string_view bytes(reinterpret_cast<const char*>(&greeting), sizeof greeting);
+      if (!net::send_all(ranks[each - 1].get(), bytes, deadline)) return "turned away";
+    }
+    std::vector<int> others;
+    for (int each = 2; each < 100; ++each) others.push_back(each);
+    const Status met = links.meet(others);
+    return met ? "" : met.error().message;
+  });
+  CHECK(texts[0] == "");
+  CHECK(texts[1] == "");
+}
+
 TEST_CASE("tcp links: a second connection of a rank does not replace the first") {
   World world(2);
   world.learn();
