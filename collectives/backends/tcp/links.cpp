@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// epoll is edge-triggered, so each socket is added once and a connection remembers what it has been
+// epoll is edge-triggered for connections, so each is added once and remembers what it has been
 // told. Nothing moves but in a post or a wait: all that a rank sends, it waits for, so at the end
 // of an operation it is in the kernel's hands.
 #include "collectives/backends/tcp/links.h"
@@ -34,10 +34,12 @@ constexpr std::uint32_t kStrangers = 0x4000'0000;  // numbers, before they begin
 
 // This limits the memory and the descriptors that others can take.
 constexpr std::size_t kMostStrangers = 64;
+// After so many, the ranks get their turn: others may connect faster than they can be accepted.
+constexpr int kAcceptsPerTurn = 64;
 
 epoll_event event_of(std::uint32_t number) {
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.events = number == kListener ? EPOLLIN : EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u32 = number;
   return event;
 }
@@ -229,7 +231,7 @@ bool Links::take_events(int timeout_ms) {
     const std::uint32_t number = events[i].data.u32;
     if (number == kStop) continue;  // advance() looks at aborted_
     if (number == kListener) {
-      accept_all();
+      accept_some();
     } else if (number >= kFirstStranger) {
       hear(number);
     } else {
@@ -261,11 +263,15 @@ void Links::check_deadlines() {
   }
 }
 
-// All, because the listener says only once that there are some.
-void Links::accept_all() {
-  while (true) {
+void Links::accept_some() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = net::accept_tcp(listener_.get());
-    if (!accepted) return fail("accepting another rank: " + accepted.error().message);
+    if (!accepted) {
+      // No descriptor or memory is left: a stranger has to make room.
+      if (strangers_.empty()) return fail("accepting another rank: " + accepted.error().message);
+      strangers_.erase(strangers_.begin());
+      continue;
+    }
     if (!*accepted) return;
     // All ranks may have connected before the first of them shows its key. Of more, the oldest
     // goes: a rank shows it as soon as it can.

@@ -89,7 +89,7 @@ class Links final : public PeerLinks {
   bool take_events(int timeout_ms);
   Deadline next_deadline() const;
   void check_deadlines();
-  void accept_all();
+  void accept_some();
   void hear(std::uint32_t number);
   void let_in(Stranger& stranger);
   Status watch(int fd, std::uint32_t number);

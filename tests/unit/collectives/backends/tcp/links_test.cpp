@@ -2,6 +2,7 @@
 // Ranks are threads here.
 #include "collectives/backends/tcp/links.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -235,6 +236,28 @@ TEST_CASE("tcp links: more ranks may connect to one at a time than strangers are
   });
   CHECK(texts[0] == "");
   CHECK(texts[1] == "");
+}
+
+TEST_CASE("tcp links: strangers make room when the descriptors run out") {
+  World world(2);
+  world.learn();
+  std::vector<os::Fd> strangers;
+  for (int i = 0; i < 20; ++i) strangers.push_back(connect_to(world.doors[0]));
+  // Begins to connect, which takes a descriptor.
+  const std::string text = "hello";
+  const PeerLinks::Ticket sent = world.ranks[1]->post_send(0, 7, text.data(), text.size());
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const os::Fd next(::dup(0));
+  const rlimit few{static_cast<rlim_t>(next.get()) + 4, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::string came;
+  const auto texts = world.run([&](int rank, Links& links) {
+    return rank == 0 ? receive(links, 1, text.size(), came) : wait_for(links, sent);
+  });
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  for (const std::string& why : texts) CHECK(why == "");
+  CHECK(came == text);
 }
 
 TEST_CASE("tcp links: a second connection of a rank does not replace the first") {
