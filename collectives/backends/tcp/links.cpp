@@ -17,6 +17,7 @@
 
 #include "rendezvous/base/hex.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/file_limit.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/os/time_until.h"
 
@@ -34,6 +35,8 @@ constexpr std::uint32_t kStrangers = 0x4000'0000;  // numbers, before they begin
 
 // This limits the memory and the descriptors that others can take.
 constexpr std::size_t kMostStrangers = 64;
+// What the program may open besides.
+constexpr std::size_t kOtherDescriptors = 1024;
 // After so many, the ranks get their turn: others may connect faster than they can be accepted.
 constexpr int kAcceptsPerTurn = 64;
 
@@ -68,10 +71,12 @@ Result<Door> Links::listen(const IpAddress& address) {
   return Door{*where, key_};
 }
 
-// A place for each rank, and a connection only for those that this one has to do with.
+// A place for each rank, and a connection only for those that this one has to do with. They may
+// come to be all, for each of which it needs a descriptor.
 void Links::learn(std::vector<Door> doors) {
   doors_ = std::move(doors);
   peers_.resize(doors_.size());
+  os::raise_file_limit(peers_.size() + kMostStrangers + kOtherDescriptors);
 }
 
 Status Links::meet(const std::vector<int>& ranks) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <future>
 #include <random>
@@ -258,6 +259,20 @@ TEST_CASE("tcp links: strangers make room when the descriptors run out") {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   for (const std::string& why : texts) CHECK(why == "");
   CHECK(came == text);
+}
+
+TEST_CASE("tcp links: there may be a connection to every rank, where the hard limit allows it") {
+  constexpr std::size_t kRanks = 2000;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit usual{std::min<rlim_t>(1024, before.rlim_max), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
+  World world(1);
+  world.ranks[0]->learn(std::vector<tcp::Door>(kRanks, world.doors[0]));
+  rlimit now{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &now) == 0);
+  CHECK(now.rlim_cur >= std::min<rlim_t>(kRanks, before.rlim_max));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("tcp links: a second connection of a rank does not replace the first") {
