@@ -87,6 +87,17 @@ const Rule* find_rule(std::string_view part) {
   return nullptr;
 }
 
+// Calls take(name, value) for what the ranks' environment is made of, the later ones winning.
+template <typename Take>
+void for_each_variable(const JobSpec& spec, const EnvironmentList& environment, const Take& take) {
+  for (const auto& [name, value] : environment) take(name, value);
+  for (const auto& [name, value] : spec.variables) take(name, value);
+  for (const Program& program : spec.programs) {
+    for (const auto& [name, value] : program.variables) take(name, value);
+  }
+  for (const auto& [name, value] : spec.knobs) take(name, value);
+}
+
 // The library ignores case in these lists, too.
 void add_value(std::string& text, const std::string& name, const std::string& value) {
   if (name != "HORA_BACKENDS" && name != rendezvous::env::kCpuOperations) return;
@@ -118,8 +129,7 @@ bool may_use_nccl(const JobSpec& spec, const EnvironmentList& environment) {
     job.backends.clear();
     add_value(job.backends, name, value);
   };
-  for (const auto& [name, value] : environment) take(name, value);
-  for (const EnvironmentVariable& knob : spec.knobs) take(knob.name, knob.value);
+  for_each_variable(spec, environment, take);
   return list_allows(job.backends, "nccl");
 }
 
@@ -128,10 +138,9 @@ Shipping shipping_for_job(std::string_view part, const JobSpec& spec,
   const Rule* rule = find_rule(part);
   if (rule == nullptr) return Shipping::kYes;
   Job job{spec, {}};
-  for (const auto& [name, value] : environment) add_value(job.backends, name, value);
-  for (const EnvironmentVariable& knob : spec.knobs) {
-    add_value(job.backends, knob.name, knob.value);
-  }
+  for_each_variable(spec, environment, [&job](const std::string& name, const std::string& value) {
+    add_value(job.backends, name, value);
+  });
   return rule->job(job);
 }
 

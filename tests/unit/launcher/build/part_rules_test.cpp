@@ -69,6 +69,16 @@ TEST_CASE("parts: Gloo goes along where somebody asks for it, or refuses what is
     CHECK(shipped(job_of(2), {{"HORA_BACKENDS", list}}) == "core gloo nccl?");
   }
   CHECK(shipped(job_of(2), {{"HORA_BACKENDS", "tcp"}}) == "core nccl?");
+  SECTION("by -x") {
+    JobSpec spec = job_of(2);
+    spec.variables = {{"HORA_BACKENDS", "gloo"}};
+    CHECK(shipped(spec) == "core gloo nccl?");
+  }
+  SECTION("by -x of one of several programs") {
+    JobSpec spec = job_of(2);
+    spec.programs = {{{"a"}, 1, {}}, {{"b"}, 1, {{"HORA_BACKENDS", "-tcp"}}}};
+    CHECK(shipped(spec) == "core gloo nccl?");
+  }
 }
 
 TEST_CASE("parts: the programs of the bundle go along where the command names them") {
@@ -102,6 +112,8 @@ TEST_CASE("parts: a job may use NCCL unless it has one rank, or HORA_BACKENDS ru
   CHECK_FALSE(with("-nccl"));
   CHECK_FALSE(with("-mpi,-nccl"));
   JobSpec spec = job_of(2);
+  spec.variables = {{"HORA_BACKENDS", "-nccl"}};
+  CHECK_FALSE(may_use_nccl(spec, {}));
   spec.knobs.push_back({"HORA_BACKENDS", "gloo"});
   CHECK_FALSE(may_use_nccl(spec, {{"HORA_BACKENDS", "nccl"}}));
 }
