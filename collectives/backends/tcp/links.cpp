@@ -189,12 +189,11 @@ bool Links::wait(Ticket ticket, ErrorText& error) noexcept {
     // A post that failed has said why. Otherwise the caller wants to end all transfers.
     if (ticket == 0) fail("all transfers were given up");
     while (failure_.empty() && !transfers_[ticket - 1].done) advance(transfers_[ticket - 1]);
+    if (failure_.empty()) free_.push_back(ticket);
   } catch (const std::exception& thrown) {
     fail(thrown.what());
   }
-  if (!failure_.empty()) return error.set("%s", failure_.c_str());
-  free_.push_back(ticket);
-  return true;
+  return failure_.empty() || error.set("%s", failure_.c_str());
 }
 
 // Moves what can be moved at this moment, and then waits until there is more. That is done for all
