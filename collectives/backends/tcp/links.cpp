@@ -5,6 +5,8 @@
 #include "collectives/backends/tcp/links.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -47,6 +49,15 @@ epoll_event event_of(std::uint32_t number) {
   return event;
 }
 
+// Firewalls between hosts forget a connection that is silent for minutes, as one is while the ranks
+// compute for long, or have only small tensors, which go by their leaders.
+void keep_alive(int socket) {
+  const int on = 1;
+  const int idle_s = 60;
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+}
+
 }  // namespace
 
 Links::Links(int rank, std::chrono::milliseconds patience, bool spin)
@@ -64,6 +75,7 @@ Result<Door> Links::listen(const IpAddress& address) {
   auto where = net::local_endpoint(listener->get());
   if (!where) return std::move(where).error();
   listener_ = std::move(*listener);
+  keep_alive(listener_.get());  // accepted sockets inherit it
   HORA_TRY(watch(listener_.get(), kListener));
   HORA_TRY(watch(stop_.get(), kStop));
   const std::string random = os::random_bytes(key_.size());
@@ -168,6 +180,7 @@ Status Links::begin_to_connect(Peer& peer) {
       net::begin_connect_tcp(doors_[static_cast<std::size_t>(peer.rank)].where, peer.give_up_at);
   if (!socket) return std::move(socket).error();
   peer.connecting = std::move(*socket);
+  keep_alive(peer.connecting.get());
   return watch(peer.connecting.get(), static_cast<std::uint32_t>(peer.rank));
 }
 

@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "rendezvous/net/socket.h"
@@ -298,6 +301,37 @@ TEST_CASE("tcp links: a second connection of a rank does not replace the first")
   });
   for (const std::string& why : texts) CHECK(why == "");
   CHECK(text == "one");
+}
+
+TEST_CASE("tcp links: a silent connection is kept alive") {
+  World world(2);
+  world.learn();
+  const auto texts = world.run([&](int rank, Links& links) -> std::string {
+    const Status met = links.meet({1 - rank});
+    return met ? "" : met.error().message;
+  });
+  for (const std::string& text : texts) CHECK(text == "");
+  // How many of the connection's two ends wait to send a probe, of all that /proc/net/tcp has: "sl:
+  // local remote state queues timer ...", state 01 for established and timer 02 for keepalive.
+  char port[8];
+  std::snprintf(port, sizeof port, ":%04X", world.doors[0].where.port);
+  const auto kept = [&] {
+    int ends = 0;
+    std::ifstream table("/proc/net/tcp");
+    std::string line;
+    while (std::getline(table, line)) {
+      std::istringstream fields(line);
+      std::string number, local, remote, state, queues, timer;
+      fields >> number >> local >> remote >> state >> queues >> timer;
+      const bool ours = local.ends_with(port) || remote.ends_with(port);
+      ends += ours && state == "01" && timer.starts_with("02:") ? 1 : 0;
+    }
+    return ends;
+  };
+  // Another timer comes first while the greeting is not acknowledged.
+  const Deadline deadline = Clock::now() + std::chrono::seconds(10);
+  while (kept() < 2 && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(10));
+  CHECK(kept() == 2);
 }
 
 TEST_CASE("tcp links: abort ends a wait, and everything after it") {
