@@ -2,6 +2,7 @@
 // Ranks are threads here.
 #include "collectives/backends/tcp/links.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -252,7 +253,7 @@ TEST_CASE("tcp links: strangers make room when the descriptors run out") {
   const PeerLinks::Ticket sent = world.ranks[1]->post_send(0, 7, text.data(), text.size());
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const os::Fd next(::dup(0));
+  const os::Fd next(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const rlimit few{static_cast<rlim_t>(next.get()) + 4, before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
   std::string came;
