@@ -172,8 +172,8 @@ Links::Peer& Links::reach(int rank) {
   return *place;
 }
 
-// Never blocks: what the other one needs to go on may still have to be sent from here. Its kernel
-// accepts the connection even while the rank itself is busy elsewhere.
+// Never waits for the other rank: what that one needs to go on may still have to be sent from here.
+// Its kernel accepts the connection even while the rank itself is busy elsewhere.
 Status Links::begin_to_connect(Peer& peer) {
   peer.give_up_at = Clock::now() + patience_;
   auto socket =
