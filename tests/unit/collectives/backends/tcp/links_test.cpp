@@ -89,6 +89,18 @@ os::Fd connect_to(const tcp::Door& door) {
   return std::move(*fd);
 }
 
+constexpr std::uint64_t kMagic = 0x3176'6b6e'694c'6f48;
+
+// What a rank says first on a connection (Links::Greeting).
+std::string greeting(std::int64_t rank, const tcp::Key& key, std::uint64_t magic = kMagic) {
+  const struct {
+    std::uint64_t magic;
+    std::int64_t rank;
+    tcp::Key key;
+  } words{magic, rank, key};
+  return {reinterpret_cast<const char*>(&words), sizeof words};
+}
+
 char byte_of(int from, int to, int message, std::size_t i) {
   return static_cast<char>(from * 31 + to * 17 + message * 7 + static_cast<int>(i % 251));
 }
@@ -174,20 +186,10 @@ TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody")
     strangers.push_back(connect_to(world.doors[0]));
     REQUIRE(net::send_all(strangers.back().get(), bytes, Clock::now() + std::chrono::seconds(5)));
   };
-  struct {
-    std::uint64_t magic = 0x3176'6b6e'694c'6f48;
-    std::int64_t rank = 1;
-    tcp::Key key{};
-  } greeting;
-  say({reinterpret_cast<const char*>(&greeting), sizeof greeting});  // another key
-  greeting.key = world.doors[0].key;
-  for (const std::int64_t rank : {-1, 0, 3, 1 << 30}) {
-    greeting.rank = rank;
-    say({reinterpret_cast<const char*>(&greeting), sizeof greeting});
-  }
-  greeting.rank = 2;
-  greeting.magic += 1;
-  say({reinterpret_cast<const char*>(&greeting), sizeof greeting});
+  const tcp::Key& key = world.doors[0].key;
+  say(greeting(1, tcp::Key{}));  // another key
+  for (const std::int64_t rank : {-1, 0, 3, 1 << 30}) say(greeting(rank, key));
+  say(greeting(2, key, kMagic + 1));
   say("GET / HTTP/1.1\r\nHost: rank-0\r\nAccept: */*\r\n\r\n");
   for (int i = 0; i < 200; ++i) strangers.push_back(connect_to(world.doors[0]));
   const auto texts = world.run([](int rank, Links& links) -> std::string {
@@ -223,15 +225,8 @@ TEST_CASE("tcp links: more ranks may connect to one at a time than strangers are
     std::string text;
     if (rank == 1) return send(links, 0, "all are in the queue");
     if (std::string why = receive(links, 1, 20, text); !why.empty()) return why;
-    struct {
-      std::uint64_t magic = 0x3176'6b6e'694c'6f48;
-      std::int64_t rank = 1;
-      tcp::Key key;
-    } greeting;
-    greeting.key = world.doors[0].key;
     for (std::size_t each = 2; each < world.doors.size(); ++each) {
-      greeting.rank = static_cast<std::int64_t>(each);
-      const std::string_view bytes(reinterpret_cast<const char*>(&greeting), sizeof greeting);
+      const std::string bytes = greeting(static_cast<std::int64_t>(each), world.doors[0].key);
       if (!net::send_all(ranks[each - 1].get(), bytes, deadline)) return "turned away";
     }
     std::vector<int> others;
@@ -288,13 +283,7 @@ TEST_CASE("tcp links: a second connection of a rank does not replace the first")
   };
   for (const std::string& text : world.run(meet)) CHECK(text == "");
   const os::Fd second = connect_to(world.doors[0]);
-  struct {
-    std::uint64_t magic = 0x3176'6b6e'694c'6f48;
-    std::int64_t rank = 1;
-    tcp::Key key;
-  } greeting;
-  greeting.key = world.doors[0].key;
-  const std::string_view bytes(reinterpret_cast<const char*>(&greeting), sizeof greeting);
+  const std::string bytes = greeting(1, world.doors[0].key);
   REQUIRE(net::send_all(second.get(), bytes, Clock::now() + std::chrono::seconds(5)));
   std::string text;
   const auto texts = world.run([&](int rank, Links& links) {
