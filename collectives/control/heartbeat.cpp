@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datagrams between the watchdogs: rank 0 asks, the others answer. Each contains rank 0's secret,
-// so that a forged one counts for nothing; losses do not matter, because the next question follows.
+// Datagrams between the watchdogs. Each contains rank 0's secret, so that a forged one counts for
+// nothing; losses do not matter, because the next question follows.
 #include "collectives/control/heartbeat.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
@@ -20,8 +23,25 @@ namespace {
 constexpr std::chrono::milliseconds kFirstQuestion{500};
 // After this many questions the answers are read, before the socket's buffer overflows.
 constexpr std::size_t kAskedAtOnce = 64;
+// A leader that has not answered so many questions is not relied upon at the next one.
+constexpr int kUnanswered = 2;
+
+std::int32_t in_milliseconds(std::chrono::milliseconds time) {
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(time.count(), 0, INT32_MAX));
+}
 
 }  // namespace
+
+std::vector<int> find_askers(const std::vector<std::int32_t>& hosts) {
+  std::map<std::int32_t, int> leaders;
+  std::vector<int> askers;
+  for (const std::int32_t host : hosts) {
+    const int rank = static_cast<int>(askers.size());
+    const int leader = leaders.emplace(host, rank).first->second;
+    askers.push_back(leader == rank ? 0 : leader);
+  }
+  return askers;
+}
 
 Result<Heartbeat> Heartbeat::open(const std::string& address, int rank) {
   auto ip = parse_ip_address(address);
@@ -44,9 +64,18 @@ Result<Heartbeat> Heartbeat::open(const std::string& address, int rank) {
   return made;
 }
 
-Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait) {
+Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait,
+                            std::vector<int> askers) {
   places_.resize(cards.size());
   heard_.resize(cards.size());
+  unanswered_.resize(cards.size());
+  askers_ = std::move(askers);
+  askers_.resize(cards.size(), 0);
+  // A leader passes on what it has heard since the last question; when it has gone silent, that is
+  // noticed after kUnanswered more.
+  if (std::any_of(askers_.begin(), askers_.end(), [](int asker) { return asker != 0; })) {
+    delay_ = 2 + kUnanswered;
+  }
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const std::string& card = cards[rank];
     // A rank without heartbeats (its socket could not be opened).
@@ -57,60 +86,124 @@ Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait) {
   }
   if (!places_.front()) return Ok{};
   cards.front().copy(secret_.data(), sizeof(Secret));
-  if (rank_ == 0) {
-    ask();
-  } else if (wait &&
-             net::wait_readable(fd(), Clock::now() + kFirstQuestion, "rank 0's first question")) {
+  ask(Clock::now());
+  const Deadline deadline = Clock::now() + kFirstQuestion;
+  while (rank_ != 0 && wait && !was_asked_ &&
+         net::wait_readable(fd(), deadline, "the first question")) {
     hear(Clock::now(), {});
   }
   return Ok{};
 }
 
-void Heartbeat::send(const Endpoint& to, const Wait& own) const {
-  const auto since = std::min<std::int64_t>(own.since.count(), INT32_MAX);
-  // A plain struct: all ranks run the same version (handshake).
-  Sign sign{secret_, rank_, own.set, own.in_step ? 1 : 0, static_cast<std::int32_t>(since), {}};
-  own.what.copy(sign.what.data(), sign.what.size() - 1);
-  sockaddr_storage where{};
-  const unsigned length = net::to_sockaddr(to, where);
-  // A lost datagram does not matter: the next one follows.
-  static_cast<void>(::sendto(socket_.get(), &sign, sizeof sign, MSG_DONTWAIT | MSG_NOSIGNAL,
-                             reinterpret_cast<const sockaddr*>(&where), length));
+bool Heartbeat::asks(std::size_t rank) const {
+  if (!places_[rank] || static_cast<int>(rank) == rank_) return false;
+  const auto asker = static_cast<std::size_t>(askers_[rank]);
+  if (askers_[rank] == rank_) return true;
+  return rank_ == 0 && (!places_[asker] || unanswered_[asker] > kUnanswered);
 }
 
-void Heartbeat::ask() {
-  if (rank_ != 0) return;
+// Leaders before those of their hosts, so what is known of a leader includes this question.
+void Heartbeat::ask(Clock::time_point now) {
+  std::optional<Sign> of_rank_0 = known_of(0, now);
+  if (rank_ == 0) of_rank_0 = Sign{0, Wait::kNowhere, 0, 0, 0, {}};
+  std::size_t asked = 0;
   for (std::size_t rank = 1; rank < places_.size(); ++rank) {
-    if (places_[rank]) send(*places_[rank], {});
-    if (rank % kAskedAtOnce == 0) hear(Clock::now(), {});
+    if (!asks(rank)) continue;
+    send(rank, {of_rank_0 ? &*of_rank_0 : nullptr, of_rank_0 ? 1U : 0U});
+    ++unanswered_[rank];
+    if (rank_ == 0 && ++asked % kAskedAtOnce == 0) hear(now, {});
   }
 }
 
-// The answer goes to the address that rank 0 has announced, whoever sent the datagram.
 void Heartbeat::hear(Clock::time_point now, const Wait& own) {
   while (true) {
-    Sign sign{};
-    const ssize_t count = ::recv(socket_.get(), &sign, sizeof sign, MSG_DONTWAIT);
+    Message message{};
+    const ssize_t count = ::recv(socket_.get(), &message, sizeof message, MSG_DONTWAIT);
     if (count < 0 && errno == EAGAIN) return;
     if (count < 0 && errno == EINTR) continue;
-    if (count != sizeof sign || sign.secret != secret_) {
-      if (count < 0) return;  // an answer of the network to what was sent; more may come
+    if (count < 0) return;  // an answer of the network to what was sent; more may come
+    const auto bytes = static_cast<std::size_t>(count);
+    const auto signs = static_cast<std::size_t>(message.count);
+    if (bytes < offsetof(Message, signs) || message.secret != secret_ ||
+        signs > message.signs.size() || bytes != offsetof(Message, signs) + signs * sizeof(Sign)) {
       continue;
     }
-    const auto from = static_cast<std::size_t>(sign.rank);
-    // Workers hear only rank 0, and rank 0 only workers: an echo of the own datagram is not a sign.
-    if (sign.rank < 0 || from >= heard_.size() || (sign.rank == 0) == (rank_ == 0)) continue;
-    sign.what.back() = '\0';
-    heard_[from] = Heard{
-        now,
-        {sign.set, sign.in_step != 0, std::chrono::milliseconds(sign.since_ms), sign.what.data()}};
-    if (rank_ != 0 && places_.front()) send(*places_.front(), own);
+    receive(now, message, own);
   }
+}
+
+void Heartbeat::receive(Clock::time_point now, const Message& message, const Wait& own) {
+  const auto from = static_cast<std::size_t>(message.from);
+  // An echo of the own datagram is not a sign.
+  if (from >= heard_.size() || message.from == rank_) return;
+  const std::span signs(message.signs.data(), static_cast<std::size_t>(message.count));
+  if (rank_ == 0 || askers_[from] == rank_) {
+    unanswered_[from] = 0;
+    for (const Sign& sign : signs) note(now, sign);
+  } else if (from == 0 || message.from == askers_[static_cast<std::size_t>(rank_)]) {
+    was_asked_ = true;
+    // This is all that one who is asked learns.
+    if (!signs.empty() && signs.front().rank == 0) note(now, signs.front());
+    Sign mine{rank_, own.set, own.in_step ? 1 : 0, in_milliseconds(own.since), 0, {}};
+    own.what.copy(mine.what.data(), mine.what.size() - 1);
+    std::vector<Sign> known{mine};
+    for (std::size_t rank = 1; from == 0 && rank < heard_.size(); ++rank) {
+      if (askers_[rank] != rank_) continue;
+      if (const auto sign = known_of(rank, now)) known.push_back(*sign);
+    }
+    // To the address that it has announced, whoever sent the datagram.
+    send(from, known);
+  }
+}
+
+void Heartbeat::note(Clock::time_point now, const Sign& sign) {
+  const auto of = static_cast<std::size_t>(sign.rank);
+  if (of >= heard_.size() || sign.rank == rank_ || sign.age_ms < 0) return;
+  const auto when = now - std::chrono::milliseconds(sign.age_ms);
+  std::optional<Heard>& heard = heard_[of];
+  if (heard && heard->when > when) return;  // it comes the longer way
+  const std::string_view what(sign.what.data(), sign.what.size());
+  heard = Heard{when,
+                {sign.set, sign.in_step != 0, std::chrono::milliseconds(sign.since_ms),
+                 std::string(what.substr(0, what.find('\0')))}};
+}
+
+std::optional<Heartbeat::Sign> Heartbeat::known_of(std::size_t rank, Clock::time_point now) const {
+  const std::optional<Heard>& heard = heard_[rank];
+  if (!heard) return std::nullopt;
+  const Wait& wait = heard->wait;
+  const auto age = std::chrono::floor<std::chrono::milliseconds>(now - heard->when);
+  Sign sign{static_cast<std::int32_t>(rank),
+            wait.set,
+            wait.in_step ? 1 : 0,
+            in_milliseconds(wait.since),
+            in_milliseconds(age),
+            {}};
+  wait.what.copy(sign.what.data(), sign.what.size() - 1);
+  return sign;
+}
+
+void Heartbeat::send(std::size_t to, std::span<const Sign> signs) const {
+  if (!places_[to]) return;
+  sockaddr_storage where{};
+  const unsigned length = net::to_sockaddr(*places_[to], where);
+  do {
+    Message message{secret_, rank_, 0, {}};
+    const std::size_t count = std::min(signs.size(), message.signs.size());
+    std::copy_n(signs.begin(), count, message.signs.begin());
+    message.count = static_cast<std::int32_t>(count);
+    signs = signs.subspan(count);
+    // A lost datagram does not matter: the next one follows.
+    static_cast<void>(
+        ::sendto(socket_.get(), &message, offsetof(Message, signs) + count * sizeof(Sign),
+                 MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&where), length));
+  } while (!signs.empty());
 }
 
 std::vector<int> Heartbeat::silent_since(Clock::time_point then) const {
   std::vector<int> silent;
-  for (std::size_t rank = 0; rank < heard_.size(); ++rank) {
+  const std::size_t end = rank_ == 0 ? heard_.size() : 1;
+  for (std::size_t rank = 0; rank < end; ++rank) {
     if (heard_[rank] && heard_[rank]->when < then) silent.push_back(static_cast<int>(rank));
   }
   return silent;

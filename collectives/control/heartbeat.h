@@ -3,12 +3,17 @@
 // thread that may be blocked in a collective. Rank 0 asks all others again and again, and each
 // answers, and says what it waits for; one that is lost does not matter. Who has never answered is
 // not judged: a network may let no datagrams pass.
+//
+// In a large job rank 0 asks the leaders of the other hosts alone. Each asks the ranks of its host,
+// and its answer has what it has heard of them, and how long ago. Those of a leader that does not
+// answer are asked by rank 0.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +37,10 @@ struct Wait {
   std::string what;  // "allreduce 'x'", where it is in a step; cut when it is long
 };
 
+// By rank, who asks it in a large job: rank 0, or the first rank of its host. `hosts`: host numbers
+// by rank.
+std::vector<int> find_askers(const std::vector<std::int32_t>& hosts);
+
 class Heartbeat {
  public:
   // A socket on this host's address towards the others.
@@ -41,14 +50,17 @@ class Heartbeat {
   // know.
   const std::string& card() const { return card_; }
   // Everybody's, by rank; empty: that one has no socket. With `wait` everybody is heard of here,
-  // unless the network is slow: who is stopped right afterwards can be missed.
-  Status bootstrap(const std::vector<std::string>& cards, bool wait);
+  // unless the network is slow: who is stopped right afterwards can be missed. `askers`: by rank;
+  // empty: rank 0 asks all.
+  Status bootstrap(const std::vector<std::string>& cards, bool wait, std::vector<int> askers = {});
+  // How many questions may follow a sign until the next one is known to rank 0.
+  int delay() const { return delay_; }
 
   // Readable when hear() has something to do.
   int fd() const { return socket_.get(); }
   void hear(Clock::time_point now, const Wait& own);
-  // Rank 0: asks all others. Elsewhere nothing.
-  void ask();
+  // Those that this rank asks, if any.
+  void ask(Clock::time_point now);
   // Of those that have been heard of: who has not been since then. Elsewhere than on rank 0 it is
   // rank 0 that this is about.
   std::vector<int> silent_since(Clock::time_point then) const;
@@ -59,20 +71,33 @@ class Heartbeat {
 
  private:
   using Secret = std::array<char, 8>;
+  // Of a rank, as long ago as it says.
   struct Sign {
-    Secret secret;
     std::int32_t rank;
     std::int32_t set;
     std::int32_t in_step;
     std::int32_t since_ms;
+    std::int32_t age_ms;
     std::array<char, 96> what;  // up to the first zero
+  };
+  // A question has the sign of rank 0, an answer those of the ranks that it is about. A plain
+  // struct, sent up to its last sign: all ranks run the same version (handshake).
+  struct Message {
+    Secret secret;
+    std::int32_t from;
+    std::int32_t count;
+    std::array<Sign, 12> signs;  // as many as a packet of 1,500 bytes has room for
   };
   struct Heard {
     Clock::time_point when;
     Wait wait;
   };
 
-  void send(const Endpoint& to, const Wait& own) const;
+  bool asks(std::size_t rank) const;
+  void receive(Clock::time_point now, const Message& message, const Wait& own);
+  void note(Clock::time_point now, const Sign& sign);
+  std::optional<Sign> known_of(std::size_t rank, Clock::time_point now) const;
+  void send(std::size_t to, std::span<const Sign> signs) const;
 
   os::Fd socket_;
   int rank_ = 0;
@@ -80,6 +105,10 @@ class Heartbeat {
   Secret secret_{};
   std::vector<std::optional<Endpoint>> places_;
   std::vector<std::optional<Heard>> heard_;
+  std::vector<int> askers_;
+  std::vector<int> unanswered_;  // by rank: the questions since its last answer
+  int delay_ = 1;
+  bool was_asked_ = false;
 };
 
 }  // namespace hora::collectives

@@ -32,9 +32,11 @@ Status StallMonitor::start(const SetTable& sets) {
   if (heartbeat_ && (warning.count() > 0 || world_.stall_limit().count() > 0)) {
     std::vector<std::string> cards;
     for (const RankInfo& each : world_.rank_infos) cards.push_back(each.heartbeat_card);
+    const bool large = world_.settings.size > world_.settings.star_ranks;
     // With a limit, every rank answers once before the first operation: a rank that has never
     // answered is not judged.
-    HORA_TRY(heartbeat_->bootstrap(cards, world_.stall_limit().count() > 0));
+    HORA_TRY(heartbeat_->bootstrap(cards, world_.stall_limit().count() > 0,
+                                   large ? find_askers(world_.hosts) : std::vector<int>()));
     watch = {std::move(*heartbeat_),
              world_.stall_limit(),
              world_.settings.rank,

@@ -40,7 +40,7 @@ Watchdog::Watchdog(std::vector<int> fds, OnBreak on_break, std::optional<Watch> 
       on_break_(std::move(on_break)),
       watch_(std::move(watch)),
       look_every_(time_between_looks(watch_)),
-      answer_patience_(kAnswerPatience + look_every_),
+      answer_patience_(kAnswerPatience + (watch_ ? watch_->signs.delay() : 1) * look_every_),
       stuck_since_(Clock::now()),
       next_look_(stuck_since_),
       next_warning_(stuck_since_),
@@ -111,8 +111,7 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
     signs.begin_anew(now);
     stuck_since_ = now;
   }
-  // A no-op on all ranks but 0, which alone asks.
-  signs.ask();
+  signs.ask(now);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     // For the stall inspector, which has a limit of its own and asks only who answers now.

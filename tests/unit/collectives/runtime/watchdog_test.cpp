@@ -60,7 +60,7 @@ class News {
 };
 
 // The ends of some ranks that have met; no network leads to the last one.
-std::vector<std::optional<Heartbeat>> meet(int size) {
+std::vector<std::optional<Heartbeat>> meet(int size, const std::vector<int>& askers = {}) {
   std::vector<std::optional<Heartbeat>> all;
   std::vector<std::string> cards;
   for (int rank = 0; rank < size; ++rank) {
@@ -70,22 +70,24 @@ std::vector<std::optional<Heartbeat>> meet(int size) {
     all.emplace_back(std::move(*signs));
   }
   cards.push_back("");
-  for (auto& each : all) REQUIRE(each->bootstrap(cards, true));
+  for (auto& each : all) REQUIRE(each->bootstrap(cards, true, askers));
   return all;
 }
 
 constexpr milliseconds kLimit{300};
 constexpr milliseconds kLong = std::chrono::minutes(1);  // for what has to come
 constexpr milliseconds kPastAll{2500};                   // for what must not
+const std::vector<int> kByLeaders = find_askers({0, 0, 1, 1, 1});
 
 // The guards of four ranks of a world of five, with a set 1 of the ranks 2 and 3. The last one is
 // never heard of.
 class Watched {
  public:
-  explicit Watched(milliseconds limit = kLimit, milliseconds warning = {})
+  explicit Watched(milliseconds limit = kLimit, milliseconds warning = {},
+                   const std::vector<int>& askers = {})
       : limit_(limit),
         warning_(warning),
-        signs_(meet(4)),
+        signs_(meet(4, askers)),
         news_(signs_.size()),
         guards_(signs_.size()) {
     sets_.add(0, {0, 1, 2, 3, 4});
@@ -257,6 +259,91 @@ TEST_CASE("watchdog: while rank 0 is silent those who wait tell of it in turn") 
   ranks.stop(1);  // whose turn would be the first
   check_warning(ranks.warning_of(2, kLong), 0, "allreduce 'x'");
   check_warning(ranks.warning_of(3, kLong), 0, "allreduce 'x'");
+}
+
+TEST_CASE("signs of life: in a large job the leader of a host asks its ranks") {
+  CHECK(find_askers({0, 0, 1, 1, 1}) == std::vector<int>{0, 0, 0, 2, 2});
+  CHECK(find_askers({0, 1, 0, 1, 2}) == std::vector<int>{0, 0, 0, 1, 0});
+  const std::vector<int> askers = find_askers({0, 0, 1, 1, 1});
+  auto all = meet(4, askers);
+  const Wait wait{7, true, milliseconds(50), "allreduce 'x'"};
+  auto now = Clock::now();
+  // As the watchdogs do: one question of each, and who has been asked answers.
+  const auto turn = [&](const std::vector<std::size_t>& alive) {
+    now += std::chrono::seconds(1);
+    for (const std::size_t rank : alive) all[rank]->ask(now);
+    for (int hop = 0; hop < 3; ++hop) {
+      for (const std::size_t rank : alive) all[rank]->hear(now, wait);
+    }
+  };
+  // Of those whose last sign rank 0 knows, those from whom it is that old.
+  const auto silent_for = [&](int turns) {
+    return all[0]->silent_since(now - std::chrono::seconds(turns) + milliseconds(1));
+  };
+  turn({0, 1, 2, 3});
+  turn({0, 1, 2, 3});
+  CHECK(silent_for(0) == std::vector<int>{1, 2, 3});  // all are known
+  CHECK(silent_for(2).empty());
+  const std::vector<Wait> waits = all[0]->waits(now - std::chrono::seconds(1));
+  REQUIRE(waits.size() == 3);
+  CHECK(waits[2].set == 7);
+  CHECK(waits[2].what == "allreduce 'x'");
+  // A rank that is stopped: its leader tells how long ago it was heard of.
+  for (int i = 0; i < 4; ++i) turn({0, 1, 2});
+  CHECK(silent_for(3) == std::vector<int>{3});
+  // A leader that is stopped: its ranks are asked in its place, and know that rank 0 lives.
+  for (int i = 0; i < 2; ++i) turn({0, 1, 2, 3});
+  CHECK(silent_for(2).empty());
+  for (int i = 0; i < 20; ++i) {
+    turn({0, 1, 3});
+    const auto known = now - all[0]->delay() * std::chrono::seconds(1);
+    const std::vector<int> silent = all[0]->silent_since(known);
+    CHECK(silent == (i < all[0]->delay() ? std::vector<int>() : std::vector<int>{2}));
+    CHECK(all[3]->silent_since(known).empty());
+  }
+  // It goes on.
+  for (int i = 0; i < 2; ++i) turn({0, 1, 2, 3});
+  CHECK(silent_for(2).empty());
+  // Rank 0 is stopped: all miss it, also those who hear of it through others.
+  for (int i = 0; i < 4; ++i) turn({1, 2, 3});
+  for (const std::size_t rank : {1, 2, 3}) {
+    CHECK(all[rank]->silent_since(now - std::chrono::seconds(3)) == std::vector<int>{0});
+  }
+}
+
+TEST_CASE("signs of life: a host of more ranks than a datagram has room for") {
+  constexpr int kRanks = 42;
+  std::vector<std::int32_t> hosts(kRanks, 1);
+  hosts[0] = 0;
+  hosts.push_back(1);  // who is never heard of
+  auto all = meet(kRanks, find_askers(hosts));
+  const auto begun = Clock::now();
+  for (int turn = 0; turn < 2; ++turn) {
+    for (auto& each : all) each->ask(Clock::now());
+    for (int rank = kRanks - 1; rank >= 0; --rank) {
+      all[static_cast<std::size_t>(rank)]->hear(Clock::now(), {3, false, {}, {}});
+    }
+    all[1]->hear(Clock::now(), {});
+  }
+  CHECK(all[0]->silent_since(begun).empty());
+  CHECK(all[0]->silent_since(Clock::now() + kLong).size() == kRanks - 1);
+}
+
+TEST_CASE("watchdog: by the leaders of the hosts, who is silent is named, be it a leader or not") {
+  const int victim = GENERATE(0, 2, 3);
+  Watched ranks(kLimit, {}, kByLeaders);
+  for (const int rank : {0, 1, 2, 3}) ranks.waits_in(rank, 0);
+  if (victim == 3) {
+    CHECK_FALSE(ranks.updates_of(0, kPastAll + kPastAll / 2));
+    CHECK_FALSE(ranks.updates_of(3, milliseconds(0)));
+  }
+  ranks.stop(victim);
+  for (const int rank : {0, 1, 2, 3}) {
+    if (rank == victim || (victim > 0 && rank > 0)) continue;
+    const auto heard = ranks.updates_of(rank, kLong);
+    REQUIRE(heard);
+    CHECK(*heard == std::vector<int>{victim});
+  }
 }
 
 TEST_CASE("signs of life: a stranger's datagrams are no signs") {
