@@ -13,6 +13,10 @@
 // ended before its buffer goes.
 // The sanitizer forgets who has written the name of a library that dl_iterate_phdr() shows, since
 // it does not see the lock of the loader; but it leaves out the NUL at the name's end.
+// A report without the other thread's stack cannot be told from others: it remembers as much as it
+// can.
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() { return "history_size=7"; }
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() {
   return "race:gloo::transport::tcp::UnboundBuffer::~UnboundBuffer\n"

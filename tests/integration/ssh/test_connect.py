@@ -58,7 +58,7 @@ def test_black_hole(probe, two, config):
         two.execute(1, "nft", "delete table ip hole")
     outcome.hello("node2")
     message = outcome.failure("E_CONNECT_TIMEOUT")
-    assert "10.79.0.1:22" in message and "2.0 s" in message
+    assert re.search(r"no answer from 10\.79\.0\.1:22 within [2-9]\.\d s", message)
 
 
 def test_frozen(probe, two):
