@@ -15,6 +15,8 @@ namespace hora::collectives {
 // Among a power of two of ranks, an allreduce up to this size, in bytes, reduces pairwise, so that
 // leaders that exchange it without rank 0 (leader_plan.h) come to the same bits.
 inline constexpr std::int64_t kPairwise = 128 * 1024;
+// The same among other numbers of ranks.
+inline constexpr std::int64_t kPairwiseLent = 64 * 1024;
 
 // Bytes.
 struct AllreduceBorders {

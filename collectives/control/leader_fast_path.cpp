@@ -44,10 +44,9 @@ constexpr std::size_t kMostOfHost = 1024 * 1024;
 // The same on all hosts, whose boards have room for it.
 std::size_t room_of(const LeaderPlan& plan) {
   const auto members = static_cast<std::size_t>(plan.most_members());
-  // Where a host lends, its partner carries the tensor twice more, so the links are the limit soon.
   const std::size_t most =
-      plan.lends() ? kSmall
-                   : std::clamp(kMostOfHost / members / 64 * 64, kSmall, LeaderFastPath::kMostRoom);
+      std::clamp(kMostOfHost / members / 64 * 64, kSmall,
+                 plan.lends() ? LeaderFastPath::kMostLent : LeaderFastPath::kMostRoom);
   return std::min(most, ShmFastPath::room(plan.most_members()));
 }
 

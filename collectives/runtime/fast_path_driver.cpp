@@ -23,6 +23,7 @@ namespace {
 
 // Both ways come to the same bits.
 static_assert(kPairwise >= static_cast<std::int64_t>(LeaderFastPath::kMostRoom));
+static_assert(kPairwiseLent >= static_cast<std::int64_t>(LeaderFastPath::kMostLent));
 
 // After this time the other ranks are called upon to post, so that rank 0 learns who is missing.
 constexpr std::chrono::milliseconds kFastPathPatience{100};
