@@ -34,7 +34,7 @@ constexpr std::chrono::milliseconds kSweepPatience{3'000};  // what is left is s
 
 // What the guard tells of the start.
 struct Report {
-  SpawnStage stage = SpawnStage::kNone;
+  int stage = 0;  // a SpawnStage, without padding behind it
   int errnum = 0;
 };
 
@@ -90,7 +90,7 @@ SpawnOutcome start_on_duty(Duty& duty) {
   duty.request.new_session = false;
   duty.request.want_pidfd = true;
   SpawnOutcome program = spawn(duty.request);
-  const Report report{program.failed_stage, program.errnum};
+  const Report report{static_cast<int>(program.failed_stage), program.errnum};
   (void)!::write(duty.report_to, &report, sizeof report);
   if (!program.ok()) ::_exit(kExitCannotExecute);
   close_all_but({duty.lifeline, program.pidfd.get(), duty.kept[0], duty.kept[1]});
@@ -121,6 +121,7 @@ SpawnOutcome start_on_duty(Duty& duty) {
   const SpawnOutcome program = start_on_duty(duty);
   const auto code =
       wait_for(program.pid, program.pidfd.get(), duty.lifeline, Clock::time_point::max());
+  ::close(duty.lifeline);
   // Most leave nothing behind, and then nobody has to be looked for.
   if (!reap_all_children()) {
     StrayScope scope;
@@ -177,11 +178,13 @@ Guarded start_guard(const SpawnRequest& request, std::array<int, 2> kept, const 
   ssize_t got = 0;
   while ((got = ::read(report_end.get(), &report, sizeof report)) < 0 && errno == EINTR) {
   }
-  if (got != sizeof report) report = {SpawnStage::kClone, ECHILD};  // somebody has killed the guard
-  if (report.stage != SpawnStage::kNone) {
+  if (got != sizeof report) {  // somebody has killed the guard
+    report = {static_cast<int>(SpawnStage::kClone), ECHILD};
+  }
+  if (const auto stage = static_cast<SpawnStage>(report.stage); stage != SpawnStage::kNone) {
     while (::waitpid(made.pid, nullptr, 0) < 0 && errno == EINTR) {
     }
-    return failed(report.stage, report.errnum);
+    return failed(stage, report.errnum);
   }
   made.pidfd = os::Fd(static_cast<int>(::syscall(SYS_pidfd_open, made.pid, 0)));
   return made;
