@@ -184,8 +184,8 @@ def main():
     parser.add_argument("--leaving", type=int, default=5, metavar="ROUNDS", help="0: not")
     parser.add_argument("--no-streams", dest="streams", action="store_false")
     options = parser.parse_args()
-    if slurm.missing():
-        sys.exit(f"{slurm.missing()} is not installed (scripts/setup --tests)")
+    if why := slurm.missing():
+        sys.exit(why)
     factory = conftest.HostFactory()
     try:
         results = {count: measure(options, factory, count) for count in map(int, options.nodes.split(","))}

@@ -55,8 +55,8 @@ def clean_up_time(build, folder, environment, ranks):
 
 def main():
     options = bench_engines.parser_of(__doc__).parse_args()
-    if name := gridengine.missing():
-        sys.exit(f"no {gridengine.PROGRAMS}/{name} (scripts/setup --engines)")
+    if why := gridengine.missing():
+        sys.exit(why)
     factory = conftest.HostFactory()
     folder = tempfile.mkdtemp(prefix="hora-bench.", dir="/var/tmp")
     os.chmod(folder, 0o755)

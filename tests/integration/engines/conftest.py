@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures: `cluster` (Slurm on as many test hosts as the module's HOSTS says), `allocation` (of it)."""
+"""Fixtures: `cluster` (of the module's ENGINE, or Slurm, on as many test hosts as its HOSTS says), `allocation`
+(of Slurm's)."""
 
 import os
 import shutil
@@ -28,8 +29,9 @@ def close(cluster):
 
 @pytest.fixture
 def cluster(request, hosts, clusters):
-    if slurm.missing():
-        pytest.skip(f"{slurm.missing()} is not installed (scripts/setup --tests)")
+    engine = getattr(request.module, "ENGINE", slurm)
+    if why := engine.missing():
+        pytest.skip(why)
     # The next one's controller will have the same port.
     for broken in [each for each in clusters if each.faulty]:
         close(clusters.pop(broken))
@@ -37,7 +39,7 @@ def cluster(request, hosts, clusters):
     if present not in clusters:
         folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
         os.chmod(folder, 0o755)
-        clusters[present] = slurm.Cluster(present, folder)
+        clusters[present] = engine.Cluster(present, folder)
     return clusters[present]
 
 

@@ -6,11 +6,9 @@ import contextlib
 import hashlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import pytest
@@ -20,29 +18,9 @@ import jobs
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "support", "engines"))
 import gridengine
 
+ENGINE = gridengine
 HOSTS = 4
 CLEAN_S = 30
-
-
-@pytest.fixture(scope="module")
-def clusters():
-    held = {}
-    yield held
-    for one in held.values():
-        one.close()
-        shutil.rmtree(one.folder, ignore_errors=True)
-
-
-@pytest.fixture
-def cluster(hosts, clusters):
-    if name := gridengine.missing():
-        pytest.skip(f"no {gridengine.PROGRAMS}/{name} (scripts/setup --engines)")
-    present = hosts(HOSTS)
-    if present not in clusters:
-        folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
-        os.chmod(folder, 0o755)
-        clusters[present] = gridengine.Cluster(present, folder)
-    return clusters[present]
 
 
 @pytest.fixture

@@ -6,11 +6,9 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import pytest
@@ -20,31 +18,8 @@ import jobs
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "support", "engines"))
 import kubernetes
 
+ENGINE = kubernetes
 HOSTS = 2
-
-
-@pytest.fixture(scope="module")
-def clusters():
-    """The cluster of this module, by its hosts: after a test that broke hosts there are others."""
-    held = {}
-    yield held
-    for one in held.values():
-        one.close()
-        shutil.rmtree(one.folder, ignore_errors=True)
-
-
-@pytest.fixture
-def cluster(hosts, clusters):
-    if why := kubernetes.missing():
-        pytest.skip(why)
-    present = hosts(HOSTS)
-    if present not in clusters:
-        for old in list(clusters):
-            clusters.pop(old).close()
-        folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
-        os.chmod(folder, 0o755)
-        clusters[present] = kubernetes.Cluster(present, folder)
-    yield clusters[present]
 
 
 @pytest.fixture

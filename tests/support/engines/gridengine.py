@@ -56,8 +56,9 @@ qsort_args         NONE
 
 
 def missing():
-    """The first of Grid Engine's programs that this machine does not have."""
-    return next((name for name in NEEDED if not os.access(os.path.join(PROGRAMS, name), os.X_OK)), None)
+    """What this machine lacks, as a sentence; None: nothing."""
+    lacks = next((name for name in NEEDED if not os.access(os.path.join(PROGRAMS, name), os.X_OK)), None)
+    return lacks and f"no {PROGRAMS}/{lacks} (scripts/setup --engines)"
 
 
 class Cluster:

@@ -66,9 +66,10 @@ CgroupAutomount=no
 
 
 def missing():
-    """The first of Slurm's programs that this machine does not have."""
+    """What this machine lacks, as a sentence; None: nothing."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    return next((name for name in PROGRAMS if shutil.which(name, path=path) is None), None)
+    lacks = next((name for name in PROGRAMS if shutil.which(name, path=path) is None), None)
+    return lacks and f"{lacks} is not installed (scripts/setup --tests)"
 
 
 class Cluster:
