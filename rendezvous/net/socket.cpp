@@ -147,7 +147,12 @@ Result<std::optional<Accepted>> accept_tcp(int listener) {
       return std::optional<Accepted>(Accepted{std::move(fd), *peer});
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<Accepted>();
-    if (!died_while_waiting(errno)) return errno_error(errno, "accepting a connection");
+    if (died_while_waiting(errno)) continue;
+    const int why = errno;
+    // Without a descriptor to spare the kernel does not even look whether somebody waits.
+    const Status waits = wait_readable(listener, Deadline::min(), "the next connection");
+    if (!waits && waits.error().code == ErrorCode::kTimedOut) return std::optional<Accepted>();
+    return errno_error(why, "accepting a connection");
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <thread>
 
 #include "rendezvous/net/interfaces.h"
@@ -13,6 +14,7 @@
 #include "rendezvous/net/round_trip.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/descriptor_limit.h"
 
 using namespace hora;
 using namespace hora::net;
@@ -60,6 +62,22 @@ int int_option(int fd, int level, int name) {
 }
 
 }  // namespace
+
+TEST_CASE("without a descriptor to spare, accepting fails only while somebody waits") {
+  const Listener listener = listen_on(loopback());
+  const os::Fd client = connect_tcp(listener.where, soon()).value();
+  std::optional<test::DescriptorLimit> none(std::in_place, test::next_descriptor());
+  const auto waiting = accept_tcp(listener.fd.get());
+  none.reset();
+  REQUIRE(accept_tcp(listener.fd.get()).value());
+  none.emplace(test::next_descriptor());
+  const auto nobody = accept_tcp(listener.fd.get());
+  none.reset();
+  REQUIRE_FALSE(waiting);
+  CHECK(waiting.error().code == ErrorCode::kUnavailable);
+  REQUIRE(nobody);
+  CHECK_FALSE(*nobody);
+}
 
 TEST_CASE("bytes travel over a connection") {
   const Listener listener = listen_on(loopback());
