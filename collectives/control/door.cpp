@@ -25,10 +25,7 @@ namespace {
 
 constexpr std::uint32_t kLargestHello = 4096;  // from whoever connects
 constexpr std::uint32_t kLargestProof = 1 << 20;
-// After this many, the accepted connections and the clock get their turn: connections may arrive
-// faster than they can be accepted.
-constexpr int kAcceptsPerTurn = 64;
-constexpr int kWordsPerTurn = 256;  // and from as many candidates it is read between two turns
+constexpr int kWordsPerTurn = 256;  // from as many candidates it is read between two looks
 constexpr std::uint64_t kListener = 0;
 constexpr std::chrono::milliseconds kRoomPause{10};  // until the kernel may have room again
 
@@ -40,9 +37,15 @@ Door::Door(os::Fd listener, ControlIdentity self, bool takes_nodes, std::functio
       self_(std::move(self)),
       takes_nodes_(takes_nodes),
       is_in_(std::move(is_in)),
-      next_number_(kListener + 1) {}
+      candidates_(epoll_.get(), kListener + 1, [this](Candidate& each) { converse(each); }) {}
 
-Status Door::open() { return watch(listener_, kListener); }
+Status Door::open() {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kListener;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) == 0) return Ok{};
+  return errno_error(errno, "watching for the other ranks");
+}
 
 Deadline Door::next_look() const { return look_again_; }
 
@@ -51,14 +54,16 @@ Result<std::vector<Newcomer>> Door::look(Deadline until) {
   const int count = ::epoll_wait(epoll_.get(), events, kWordsPerTurn,
                                  os::milliseconds_until(std::min(until, next_look())));
   if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for the other ranks");
-  for (int i = 0; i < count; ++i) {
-    // Whoever was ready may have been turned away meanwhile.
-    const auto candidate = candidates_.find(events[i].data.u64);
-    if (candidate != candidates_.end()) converse(candidate);
-  }
+  for (int i = 0; i < count; ++i) candidates_.read(events[i].data.u64);
   // No event says that the kernel has room again: EPOLLOUT knows the connection's own buffer only.
-  if (look_again_ != Deadline::max()) push_all();
-  HORA_TRY(accept_some());
+  if (std::exchange(look_again_, Deadline::max()) != Deadline::max()) {
+    candidates_.read_all_that_have_spoken();
+  }
+  const auto ranks = static_cast<std::size_t>(self_.size);
+  if (Status accepted = candidates_.accept_from(listener_.get(), ranks, kMaxUnauthenticated);
+      !accepted) {
+    return std::move(accepted).error().with_context("accepting a rank");
+  }
   return std::exchange(came_, {});
 }
 
@@ -68,63 +73,9 @@ bool Door::is_in(int rank) const {
                                      [&](const Newcomer& each) { return each.rank == rank; });
 }
 
-Status Door::watch(const os::Fd& socket, std::uint64_t number) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = number;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
-    return errno_error(errno, "watching the connections of the other ranks");
-  }
-  return Ok{};
-}
-
-Status Door::accept_some() {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    auto accepted = net::accept_tcp(listener_.get());
-    if (!accepted) {
-      // No descriptor or memory is left: an unauthenticated connection has to make room.
-      if (turn_one_away()) continue;
-      return std::move(accepted).error().with_context("accepting a rank");
-    }
-    if (!accepted->has_value()) return Ok{};
-    if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMaxUnauthenticated)
-      turn_one_away();
-    Candidate candidate;
-    candidate.socket = std::move((*accepted)->fd);
-    HORA_TRY(watch(candidate.socket, next_number_));
-    candidates_.emplace(next_number_++, std::move(candidate));
-  }
-  return Ok{};
-}
-
-// Closes the connection that has waited longest, preferably one that has sent nothing: a rank
-// identifies itself as soon as it is connected.
-bool Door::turn_one_away() {
-  if (candidates_.empty()) return false;
-  auto leaves = candidates_.begin();
-  for (auto each = candidates_.begin(); each != candidates_.end(); ++each) {
-    Candidate& candidate = each->second;
-    // Its word may have come meanwhile.
-    if (candidate.rank < 0 && !candidate.over) read_from(candidate);
-    if (candidate.rank >= 0 && !candidate.over) continue;
-    leaves = each;
-    break;
-  }
-  candidates_.erase(leaves);
-  return true;
-}
-
-void Door::converse(Candidates::iterator each) {
-  push(each->second);
-  if (!each->second.over) read_from(each->second);
-  if (each->second.over) candidates_.erase(each);
-}
-
-// Whoever the kernel had no room for.
-void Door::push_all() {
-  look_again_ = Deadline::max();
-  for (auto& [number, candidate] : candidates_) push(candidate);
-  std::erase_if(candidates_, [](const auto& each) { return each.second.over; });
+void Door::converse(Candidate& candidate) {
+  push(candidate);
+  read_from(candidate);
 }
 
 void Door::say(Candidate& candidate, std::string_view message) {
@@ -136,7 +87,7 @@ void Door::say(Candidate& candidate, std::string_view message) {
 // memory.
 void Door::push(Candidate& candidate) {
   std::string& out = candidate.out;
-  while (!candidate.over && !out.empty()) {
+  while (candidate.socket.valid() && !out.empty()) {
     const ssize_t sent =
         ::send(candidate.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
@@ -145,24 +96,24 @@ void Door::push(Candidate& candidate) {
       look_again_ = Clock::now() + kRoomPause;
       return;
     } else if (errno != EINTR) {
-      candidate.over = true;
+      candidate.socket.reset();
     }
   }
 }
 
 void Door::refuse(Candidate& candidate, std::string_view why) {
   say(candidate, refusal(why));
-  candidate.over = true;
+  candidate.socket.reset();
 }
 
 void Door::read_from(Candidate& candidate) {
   char buffer[16384];
-  while (!candidate.over) {
+  while (candidate.socket.valid()) {
     const ssize_t count = ::recv(candidate.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (count <= 0) {
-      candidate.over = true;
+      candidate.socket.reset();
       return;
     }
     candidate.in.append({buffer, static_cast<std::size_t>(count)});
@@ -171,7 +122,7 @@ void Door::read_from(Candidate& candidate) {
 }
 
 void Door::take_messages(Candidate& candidate) {
-  while (!candidate.over) {
+  while (candidate.socket.valid()) {
     // Before the hello anybody may be speaking, so very little is accepted.
     const std::uint32_t largest = candidate.rank < 0 ? kLargestHello : kLargestProof;
     std::optional<std::string> message = candidate.in.next(largest);
@@ -183,7 +134,7 @@ void Door::take_messages(Candidate& candidate) {
       return;  // what follows belongs to the channel
     }
   }
-  if (candidate.in.broken()) candidate.over = true;
+  if (candidate.in.broken()) candidate.socket.reset();
 }
 
 void Door::on_hello(Candidate& candidate, std::string_view bytes) {
@@ -195,7 +146,7 @@ void Door::on_hello(Candidate& candidate, std::string_view bytes) {
   const std::int64_t size = in.integer();
   candidate.worker_nonce = in.text();
   if (!hello || !in.ok() || candidate.worker_nonce.size() != kNonceBytes) {
-    candidate.over = true;  // not one of us
+    candidate.socket.reset();  // not one of us
     return;
   }
   if (version != kProtocolVersion) {
@@ -205,7 +156,7 @@ void Door::on_hello(Candidate& candidate, std::string_view bytes) {
   }
   const bool carries = in.u8() != 0;
   if (!in.ok()) {
-    candidate.over = true;
+    candidate.socket.reset();
     return;
   }
   // Ports are reused: a worker may have read the address of a job that has ended.
@@ -256,7 +207,6 @@ void Door::on_proof(Candidate& candidate, std::string_view bytes) {
   // Its buffered input moves along: the rank may have sent its first message already.
   came_.push_back({candidate.rank, candidate.carries, std::move(rank_info),
                    std::move(candidate.socket), std::move(candidate.in)});
-  candidate.over = true;
 }
 
 }  // namespace hora::collectives

@@ -6,8 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,12 +14,12 @@
 #include "collectives/control/tcp_control.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/net/unauthenticated.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
 
-// The limit of unauthenticated connections in addition to those of the ranks; it bounds the memory
-// and descriptors that outsiders can take.
+// The limit of unauthenticated connections in addition to those of the ranks.
 inline constexpr std::size_t kMaxUnauthenticated = 256;
 
 // A rank that has proved itself and waits for its welcome.
@@ -51,6 +49,8 @@ class Door {
  private:
   // A connection that has not finished its handshake.
   struct Candidate {
+    bool has_spoken() const { return rank >= 0; }
+
     os::Fd socket;
     FrameBuffer in;
     std::string out;  // what the kernel had no room for yet
@@ -58,16 +58,9 @@ class Door {
     bool carries = false;
     std::string worker_nonce;
     std::string own_nonce;
-    bool over = false;
   };
-  // In the order in which they came; each has a number, which is not used again.
-  using Candidates = std::map<std::uint64_t, Candidate>;
 
-  Status watch(const os::Fd& socket, std::uint64_t number);
-  Status accept_some();
-  bool turn_one_away();
-  void converse(Candidates::iterator each);
-  void push_all();
+  void converse(Candidate& candidate);
   void say(Candidate& candidate, std::string_view message);
   void push(Candidate& candidate);
   void refuse(Candidate& candidate, std::string_view why);
@@ -82,8 +75,7 @@ class Door {
   ControlIdentity self_;
   bool takes_nodes_;
   std::function<bool(int)> is_in_;
-  Candidates candidates_;
-  std::uint64_t next_number_;
+  net::Unauthenticated<Candidate> candidates_;
   Deadline look_again_ = Deadline::max();  // earlier while some candidate's `out` is not empty
   std::vector<Newcomer> came_;
 };

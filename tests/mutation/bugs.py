@@ -25,6 +25,7 @@ DOOR, COORD, PLAN = (
     "collectives/negotiation/coordinator.cpp",
     "launcher/plan/plan.cpp",
 )
+UNAUTHENTICATED = "rendezvous/net/unauthenticated.h"
 COUNTS = "collectives/negotiation/coordinator_counts.cpp"
 CONN, ACCESS = "rendezvous/kv_connection.cpp", "rendezvous/kv_access.cpp"
 EPOCHS = "launcher/elastic/elastic_state.cpp"
@@ -166,7 +167,7 @@ BUGS = [
     ("a rank talks to who has no token", "collectives/control/tcp_control.cpp", """return make_error(ErrorCode::kDenied,
                       "the process at rank 0's address does not know the job token");""", "", "collectives_test"),
     ("the proof is the same every time", DOOR, "candidate.own_nonce = os::random_bytes(kNonceBytes);", "candidate.own_nonce = std::string(kNonceBytes, 'n');", "collectives_test"),
-    ("strangers may take the last descriptor", DOOR, "if (turn_one_away()) continue;", "", "collectives_test"),
+    ("strangers may take the last descriptor", UNAUTHENTICATED, "        close_one(awaited);\n        continue;\n", "        return std::move(accepted).error();\n", "rendezvous_os_test collectives_test"),
     ("any token opens the store", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "if (!token.empty()) return true;", "rendezvous_server_test"),
     ("any address opens the store", ACCESS, "[&](const Cidr& network) { return network.contains(peer); }", "[&](const Cidr&) { return true; }", "rendezvous_server_test"),
     ("a rank that waits for its leader is missing", "collectives/runtime/attendance.cpp", "std::erase_if(missing, [&](int rank) { return came.count(std::to_string(rank)) > 0; });", "", "collectives_test"),
@@ -303,10 +304,13 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("what was sent is kept until all was", OUT, "  forget_sent();\n", "", "rendezvous_server_test"),
     ("the oldest stranger goes, wherever from", "rendezvous/unauthenticated_peers.cpp", "if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();", "", "rendezvous_tls_test rendezvous_server_test rendezvous_service_test"),
     ("a door that had no room looks at its word no more", DOOR, "      look_again_ = Clock::now() + kRoomPause;\n", "", "collectives_test"),
-    ("a flood keeps rank 0 at its door", DOOR, "i < kAcceptsPerTurn", "true", "collectives_test"),
+    ("a flood keeps a rank at its door", UNAUTHENTICATED, "i < kAcceptsPerTurn", "true", "rendezvous_os_test"),
     ("a flood keeps an agent at its collector", COLLECTOR, "i < kAcceptsPerTurn", "true", "agent_stack_collector_test"),
     ("a talker keeps an agent at its collector", COLLECTOR, "i < kReadsPerTurn", "true", "agent_stack_collector_test"),
-    ("rank 0's door has no limit", DOOR, "if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMaxUnauthenticated)\n      turn_one_away();", "", "collectives_test"),
+    ("a rank's door has no limit", UNAUTHENTICATED, "if (size() > 0 && size() >= awaited + others) close_one(awaited);", "", "rendezvous_os_test collectives_test"),
+    ("who has spoken unread is turned away", UNAUTHENTICATED, "      read(oldest);\n", "", "rendezvous_os_test"),
+    ("who has spoken counts as silent", UNAUTHENTICATED, "&all == &silent_ && found->second.has_spoken()", "false", "rendezvous_os_test"),
+    ("who never finishes has all places", UNAUTHENTICATED, "silent_.empty() || speaking_.size() > awaited", "silent_.empty()", "rendezvous_os_test"),
     ("a pickle may be nested without end", WIRE, "kDeepest = 16;", "kDeepest = 1u << 30;", "elastic_test"),
     ("a pickle may cost what it likes", WIRE, "return spent_ <= kMostWork;", "return true;", "elastic_test"),
     ("the key of hora.run is not looked at", CHANNEL, "if not hmac.compare_digest(code, self._code(self._theirs, self._received, body)):", "if False:", "python/test_run.py::test_strangers_get_nothing"),

@@ -5,57 +5,35 @@
 #include "collectives/backends/tcp/links.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <utility>
 
-#include "rendezvous/base/hex.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/file_limit.h"
-#include "rendezvous/os/random.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::collectives::tcp {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3176'6b6e'694c'6f48;  // "HoLinkv1"
-
 // epoll's user data: a rank, or one of these, or a stranger.
-constexpr std::uint32_t kListener = 0xFFFF'FFFF;
-constexpr std::uint32_t kStop = 0xFFFF'FFFE;
-constexpr std::uint32_t kFirstStranger = 0x8000'0000;
-constexpr std::uint32_t kStrangers = 0x4000'0000;  // numbers, before they begin anew
+constexpr std::uint64_t kListener = 0xFFFF'FFFF;
+constexpr std::uint64_t kStop = 0xFFFF'FFFE;
+constexpr std::uint64_t kFirstStranger = 0x1'0000'0000;
 
-// This limits the memory and the descriptors that others can take.
-constexpr std::size_t kMostStrangers = 64;
 // What the program may open besides.
 constexpr std::size_t kOtherDescriptors = 1024;
-// After so many, the ranks get their turn: others may connect faster than they can be accepted.
-constexpr int kAcceptsPerTurn = 64;
 
-epoll_event event_of(std::uint32_t number) {
+epoll_event event_of(std::uint64_t number) {
   epoll_event event{};
   event.events = number == kListener ? EPOLLIN : EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.u32 = number;
+  event.data.u64 = number;
   return event;
-}
-
-// Firewalls between hosts forget a connection that is silent for minutes, as one is while the ranks
-// compute for long, or have only small tensors, which go by their leaders.
-void keep_alive(int socket) {
-  const int on = 1;
-  const int idle_s = 60;
-  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
 }
 
 }  // namespace
@@ -64,23 +42,20 @@ Links::Links(int rank, std::chrono::milliseconds patience, bool spin)
     : rank_(rank),
       patience_(patience),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      listener_(epoll_.get(), kFirstStranger, [this](std::int64_t their_rank, os::Fd socket) {
+        let_in(their_rank, std::move(socket));
+      }) {
   spinner_.enable(spin);
 }
 
 Result<Door> Links::listen(const IpAddress& address) {
   if (!epoll_.valid() || !stop_.valid()) return errno_error(errno, "creating an epoll instance");
-  auto listener = net::listen_tcp(Endpoint{address, 0});
-  if (!listener) return std::move(listener).error();
-  auto where = net::local_endpoint(listener->get());
-  if (!where) return std::move(where).error();
-  listener_ = std::move(*listener);
-  keep_alive(listener_.get());  // accepted sockets inherit it
-  HORA_TRY(watch(listener_.get(), kListener));
+  auto door = listener_.open(address);
+  if (!door) return door;
+  HORA_TRY(watch(listener_.fd(), kListener));
   HORA_TRY(watch(stop_.get(), kStop));
-  const std::string random = os::random_bytes(key_.size());
-  std::copy(random.begin(), random.end(), key_.begin());
-  return Door{*where, key_};
+  return door;
 }
 
 // A place for each rank, and a connection only for those that this one has to do with. They may
@@ -88,7 +63,7 @@ Result<Door> Links::listen(const IpAddress& address) {
 void Links::learn(std::vector<Door> doors) {
   doors_ = std::move(doors);
   peers_.resize(doors_.size());
-  os::raise_file_limit(peers_.size() + kMostStrangers + kOtherDescriptors);
+  os::raise_file_limit(peers_.size() + Listener::kMostStrangers + kOtherDescriptors);
 }
 
 Status Links::meet(const std::vector<int>& ranks) {
@@ -181,7 +156,7 @@ Status Links::begin_to_connect(Peer& peer) {
   if (!socket) return std::move(socket).error();
   peer.connecting = std::move(*socket);
   keep_alive(peer.connecting.get());
-  return watch(peer.connecting.get(), static_cast<std::uint32_t>(peer.rank));
+  return watch(peer.connecting.get(), static_cast<std::uint64_t>(peer.rank));
 }
 
 // The socket is writable, or has failed.
@@ -191,7 +166,7 @@ void Links::finish_connecting(Peer& peer) {
     fail("rank " + std::to_string(peer.rank) + ": " + done.error().message);
     return;
   }
-  const Greeting greeting{kMagic, rank_, door.key};
+  const Greeting greeting{.rank = rank_, .key = door.key};
   peer.give_up_at = Deadline::max();
   peer.connection.open(std::move(peer.connecting),
                        {reinterpret_cast<const char*>(&greeting), sizeof greeting});
@@ -245,12 +220,13 @@ bool Links::take_events(int timeout_ms) {
   epoll_event events[64];
   const int count = epoll_wait(epoll_.get(), events, 64, timeout_ms);
   for (int i = 0; i < count; ++i) {
-    const std::uint32_t number = events[i].data.u32;
+    const std::uint64_t number = events[i].data.u64;
     if (number == kStop) continue;  // advance() looks at aborted_
     if (number == kListener) {
-      accept_some();
+      const Status accepted = listener_.accept_some(peers_.size());
+      if (!accepted) fail("accepting another rank: " + accepted.error().message);
     } else if (number >= kFirstStranger) {
-      hear(number);
+      listener_.read(number);
     } else {
       Peer& peer = *peers_[number];
       if (peer.connecting.valid()) finish_connecting(peer);
@@ -280,71 +256,23 @@ void Links::check_deadlines() {
   }
 }
 
-void Links::accept_some() {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    auto accepted = net::accept_tcp(listener_.get());
-    if (!accepted) {
-      // No descriptor or memory is left: a stranger has to make room.
-      if (strangers_.empty()) return fail("accepting another rank: " + accepted.error().message);
-      strangers_.erase(strangers_.begin());
-      continue;
-    }
-    if (!*accepted) return;
-    // All ranks may have connected before the first of them shows its key. Of more, the oldest
-    // goes: a rank shows it as soon as it can.
-    if (strangers_.size() >= kMostStrangers + peers_.size()) strangers_.erase(strangers_.begin());
-    const std::uint32_t number = kFirstStranger + next_stranger_++ % kStrangers;
-    if (Status watched = watch((*accepted)->fd.get(), number); !watched) {
-      return fail(watched.error().message);
-    }
-    strangers_[number].socket = std::move((*accepted)->fd);
-    hear(number);
-  }
-}
-
-// Reads what there is of a greeting, and not a byte of what follows it.
-void Links::hear(std::uint32_t number) {
-  const auto found = strangers_.find(number);
-  if (found == strangers_.end()) return;
-  Stranger& stranger = found->second;
-  char* const greeting = reinterpret_cast<char*>(&stranger.greeting);
-  while (stranger.here < sizeof stranger.greeting) {
-    const ssize_t count = ::recv(stranger.socket.get(), greeting + stranger.here,
-                                 sizeof stranger.greeting - stranger.here, MSG_DONTWAIT);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (count <= 0) {
-      strangers_.erase(found);
-      return;
-    }
-    stranger.here += static_cast<std::size_t>(count);
-  }
-  let_in(stranger);
-  strangers_.erase(found);
-}
-
 // If it is a rank that is to connect here and has not.
-void Links::let_in(Stranger& stranger) {
-  const auto [magic, rank, key] = stranger.greeting;
-  const auto view = [](const Key& each) { return std::string_view(each.data(), each.size()); };
-  if (!equals_in_constant_time(view(key), view(key_)) || magic != kMagic || rank <= rank_ ||
-      rank >= static_cast<std::int64_t>(peers_.size())) {
-    return;
-  }
+void Links::let_in(std::int64_t rank, os::Fd socket) {
+  if (rank <= rank_ || rank >= static_cast<std::int64_t>(peers_.size())) return;
   std::unique_ptr<Peer>& place = peers_[static_cast<std::size_t>(rank)];
   if (place == nullptr) place = std::make_unique<Peer>();
   place->rank = static_cast<int>(rank);
   if (place->connection.is_open()) return;
-  epoll_event event = event_of(static_cast<std::uint32_t>(rank));
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stranger.socket.get(), &event) != 0) {
+  epoll_event event = event_of(static_cast<std::uint64_t>(rank));
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket.get(), &event) != 0) {
     return fail(errno_error(errno, "watching a connection").message);
   }
   // The messages that follow the greeting may be there already: open() assumes that they are.
-  place->connection.open(std::move(stranger.socket), {});
+  place->connection.open(std::move(socket), {});
 }
 
 // Once for each socket: closing it takes it out again.
-Status Links::watch(int fd, std::uint32_t number) {
+Status Links::watch(int fd, std::uint64_t number) {
   epoll_event event = event_of(number);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return Ok{};
   return errno_error(errno, "watching a connection");

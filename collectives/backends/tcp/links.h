@@ -2,39 +2,25 @@
 // PeerLinks over TCP sockets that the waiting thread itself drives: no thread of their own hands
 // messages over. A rank connects to those that it has to do with, when it has: of two ranks, the
 // higher one to the lower one.
-//
-// Anybody may connect to the listening socket. A rank shows the key that the owner of the socket
-// has given to all ranks over the control channel; whoever does not is turned away.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives/backend.h"
 #include "collectives/backends/tcp/connection.h"
+#include "collectives/backends/tcp/listener.h"
 #include "collectives/memory/futex.h"
-#include "rendezvous/base/address.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::collectives::tcp {
-
-using Key = std::array<char, 16>;
-
-// Where a rank listens, and what to show there.
-struct Door {
-  Endpoint where;
-  Key key{};
-};
 
 class Links final : public PeerLinks {
  public:
@@ -57,25 +43,12 @@ class Links final : public PeerLinks {
   void destroy() noexcept override { delete this; }
 
  private:
-  // What precedes the messages on a connection, in the byte order of this machine.
-  struct Greeting {
-    std::uint64_t magic = 0;
-    std::int64_t rank = 0;
-    Key key{};
-  };
-
   struct Peer {
     int rank = 0;
     Connection connection;
     os::Fd connecting;
     Deadline give_up_at = Deadline::max();
     bool active = false;  // it is in active_
-  };
-  // Somebody who has connected and has not shown the key yet.
-  struct Stranger {
-    os::Fd socket;
-    Greeting greeting;
-    std::size_t here = 0;  // bytes of the greeting
   };
 
   Ticket post(int rank, std::uint64_t tag, char* data, std::size_t bytes, bool is_send) noexcept;
@@ -89,10 +62,8 @@ class Links final : public PeerLinks {
   bool take_events(int timeout_ms);
   Deadline next_deadline() const;
   void check_deadlines();
-  void accept_some();
-  void hear(std::uint32_t number);
-  void let_in(Stranger& stranger);
-  Status watch(int fd, std::uint32_t number);
+  void let_in(std::int64_t rank, os::Fd socket);
+  Status watch(int fd, std::uint64_t number);
   void fail(std::string why);
 
   int rank_;
@@ -101,14 +72,11 @@ class Links final : public PeerLinks {
   os::Fd epoll_;
   os::Fd stop_;  // an eventfd
   std::atomic<bool> aborted_{false};
-  os::Fd listener_;
-  Key key_{};
+  Listener listener_;
   std::vector<Door> doors_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: nothing to do with it so far
   std::vector<Peer*> active_;                 // those with something under way
-  std::map<std::uint32_t, Stranger> strangers_;
-  std::uint32_t next_stranger_ = 0;
-  std::deque<Transfer> transfers_;  // by ticket - 1
+  std::deque<Transfer> transfers_;            // by ticket - 1
   std::vector<Ticket> free_;
   std::string failure_;  // the first one
 };

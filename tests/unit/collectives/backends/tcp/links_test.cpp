@@ -2,7 +2,6 @@
 // Ranks are threads here.
 #include "collectives/backends/tcp/links.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,12 +11,14 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <thread>
 
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/descriptor_limit.h"
 
 using namespace hora;
 using namespace hora::collectives;
@@ -89,15 +90,10 @@ os::Fd connect_to(const tcp::Door& door) {
   return std::move(*fd);
 }
 
-constexpr std::uint64_t kMagic = 0x3176'6b6e'694c'6f48;
-
-// What a rank says first on a connection (Links::Greeting).
-std::string greeting(std::int64_t rank, const tcp::Key& key, std::uint64_t magic = kMagic) {
-  const struct {
-    std::uint64_t magic;
-    std::int64_t rank;
-    tcp::Key key;
-  } words{magic, rank, key};
+// What a rank says first on a connection.
+std::string greeting(std::int64_t rank, const tcp::Key& key,
+                     std::uint64_t magic = tcp::Greeting::kMagic) {
+  const tcp::Greeting words{magic, rank, key};
   return {reinterpret_cast<const char*>(&words), sizeof words};
 }
 
@@ -189,7 +185,7 @@ TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody")
   const tcp::Key& key = world.doors[0].key;
   say(greeting(1, tcp::Key{}));  // another key
   for (const std::int64_t rank : {-1, 0, 3, 1 << 30}) say(greeting(rank, key));
-  say(greeting(2, key, kMagic + 1));
+  say(greeting(2, key, tcp::Greeting::kMagic + 1));
   say("GET / HTTP/1.1\r\nHost: rank-0\r\nAccept: */*\r\n\r\n");
   for (int i = 0; i < 200; ++i) strangers.push_back(connect_to(world.doors[0]));
   const auto texts = world.run([](int rank, Links& links) -> std::string {
@@ -209,6 +205,27 @@ TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody")
         net::receive_some(strangers[i].get(), &nothing, 1, Clock::now() + std::chrono::seconds(5));
     CHECK((!got || *got == 0));
   }
+}
+
+TEST_CASE(
+    "tcp links: a flood of silent strangers turns away nobody who has begun to show the key") {
+  World world(2, milliseconds(10'000));
+  world.learn();
+  const std::string words = greeting(1, world.doors[0].key);
+  const Deadline deadline = Clock::now() + std::chrono::seconds(10);
+  const os::Fd rank = connect_to(world.doors[0]);
+  REQUIRE(net::send_all(rank.get(), words.substr(0, 20), deadline));
+  std::vector<os::Fd> flood;
+  for (int i = 0; i < 300; ++i) flood.push_back(connect_to(world.doors[0]));
+  auto met = std::async(std::launch::async, [&] { return world.ranks[0]->meet({1}); });
+  // All but the last ones.
+  for (std::size_t i = 0; i < 200; ++i) {
+    char nothing = 0;
+    const auto got = net::receive_some(flood[i].get(), &nothing, 1, deadline);
+    CHECK((!got || *got == 0));
+  }
+  REQUIRE(net::send_all(rank.get(), words.substr(20), deadline));
+  CHECK(met.get());
 }
 
 TEST_CASE("tcp links: more ranks may connect to one at a time than strangers are kept") {
@@ -246,32 +263,24 @@ TEST_CASE("tcp links: strangers make room when the descriptors run out") {
   // Begins to connect, which takes a descriptor.
   const std::string text = "hello";
   const PeerLinks::Ticket sent = world.ranks[1]->post_send(0, 7, text.data(), text.size());
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const os::Fd next(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-  const rlimit few{static_cast<rlim_t>(next.get()) + 4, before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::optional<test::DescriptorLimit> few(std::in_place, test::next_descriptor() + 4);
   std::string came;
   const auto texts = world.run([&](int rank, Links& links) {
     return rank == 0 ? receive(links, 1, text.size(), came) : wait_for(links, sent);
   });
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  few.reset();
   for (const std::string& why : texts) CHECK(why == "");
   CHECK(came == text);
 }
 
 TEST_CASE("tcp links: there may be a connection to every rank, where the hard limit allows it") {
   constexpr std::size_t kRanks = 2000;
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const rlimit usual{std::min<rlim_t>(1024, before.rlim_max), before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
+  const test::DescriptorLimit usual(1024);
   World world(1);
   world.ranks[0]->learn(std::vector<tcp::Door>(kRanks, world.doors[0]));
   rlimit now{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &now) == 0);
-  CHECK(now.rlim_cur >= std::min<rlim_t>(kRanks, before.rlim_max));
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(now.rlim_cur >= std::min<rlim_t>(kRanks, now.rlim_max));
 }
 
 TEST_CASE("tcp links: a second connection of a rank does not replace the first") {

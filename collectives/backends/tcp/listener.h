@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a rank listens for other ranks. Anybody may connect: a rank shows the key that the owner
+// has given to all ranks over the control channel; whoever does not is turned away.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/net/unauthenticated.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::collectives::tcp {
+
+using Key = std::array<char, 16>;
+
+// Where a rank listens, and what to show there.
+struct Door {
+  Endpoint where;
+  Key key{};
+};
+
+// What precedes the messages on a connection, in the byte order of this machine.
+struct Greeting {
+  static constexpr std::uint64_t kMagic = 0x3176'6b6e'694c'6f48;  // "HoLinkv1"
+
+  std::uint64_t magic = kMagic;
+  std::int64_t rank = 0;  // which connects
+  Key key{};
+};
+
+// On the thread of its owner, which waits by epoll.
+class Listener {
+ public:
+  // Beside the ranks, how many may have connected without having shown the key.
+  static constexpr std::size_t kMostStrangers = 64;
+
+  // Somebody with the key, who says to be that rank; it need not be true, nor a rank that there is.
+  // The bytes that follow the greeting are unread.
+  using OnRank = std::function<void(std::int64_t rank, os::Fd socket)>;
+
+  // `epoll` is the owner's. Events at or above `first` are for read(), those of fd() for
+  // accept_some().
+  Listener(int epoll, std::uint64_t first, OnRank on_rank);
+
+  // Listens at that address, on any free port.
+  Result<Door> open(const IpAddress& address);
+  int fd() const { return socket_.get(); }
+  // `ranks`: how many may connect. Fails when nobody can be accepted any more.
+  Status accept_some(std::size_t ranks) {
+    return strangers_.accept_from(socket_.get(), ranks, kMostStrangers);
+  }
+  void read(std::uint64_t number) { strangers_.read(number); }
+
+ private:
+  // Somebody who has not shown the key yet.
+  struct Stranger {
+    bool has_spoken() const { return here > 0; }
+
+    os::Fd socket;
+    Greeting greeting;
+    std::size_t here = 0;  // bytes of the greeting
+  };
+  void hear(Stranger& stranger);
+
+  os::Fd socket_;
+  Key key_{};
+  OnRank on_rank_;
+  net::Unauthenticated<Stranger> strangers_;
+};
+
+// Firewalls between hosts forget a connection that is silent for minutes, as one is while the ranks
+// compute for long, or have only small tensors, which go by their leaders.
+void keep_alive(int socket);
+
+}  // namespace hora::collectives::tcp
