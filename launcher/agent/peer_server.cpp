@@ -18,7 +18,6 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr int kAcceptsPerTurn = 16;
 constexpr std::chrono::milliseconds kLook{500};
 
 }  // namespace
@@ -27,44 +26,25 @@ Result<std::unique_ptr<PeerServer>> PeerServer::create(os::EventLoop& loop, Peer
                                                        MakeTalk make_talk) {
   auto socket = net::listen_everywhere();
   if (!socket) return std::move(socket).error().with_context("listening for other hosts");
-  const auto endpoint = net::local_endpoint(socket->get());
-  if (!endpoint) return endpoint.error();
   std::unique_ptr<PeerServer> server(
-      new PeerServer(loop, limits, std::move(make_talk), std::move(*socket), endpoint->port));
-  HORA_TRY(loop.watch(
-      server->socket_.get(), EPOLLIN, [raw = server.get()](std::uint32_t) { raw->accept_some(); },
-      os::EventLoop::Priority::kBackground));
+      new PeerServer(loop, limits, std::move(make_talk), std::move(*socket)));
+  HORA_TRY(server->acceptor_.start());
   return server;
 }
 
-PeerServer::PeerServer(os::EventLoop& loop, PeerLimits limits, MakeTalk make_talk, os::Fd socket,
-                       int port)
+PeerServer::PeerServer(os::EventLoop& loop, PeerLimits limits, MakeTalk make_talk, os::Fd socket)
     : loop_(loop),
       limits_(limits),
       make_talk_(std::move(make_talk)),
-      socket_(std::move(socket)),
-      port_(port) {
+      acceptor_(loop, std::move(socket),
+                [this](net::Accepted accepted) { admit(std::move(accepted.fd)); }) {
   timer_ = loop_.call_after(kLook, [this] { look_at_deadlines(); });
 }
 
 // Peers that are being served find the end of the stream, and turn to another source.
 PeerServer::~PeerServer() {
   loop_.cancel(timer_);
-  loop_.unwatch(socket_.get());
   for (const auto& [number, peer] : peers_) loop_.unwatch(peer.fd.get());
-}
-
-void PeerServer::accept_some() {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    auto accepted = net::accept_tcp(socket_.get());
-    if (!accepted) {
-      // No descriptor is free, and the listener would stay readable: look_at_deadlines() goes on.
-      (void)loop_.change(socket_.get(), 0);
-      return;
-    }
-    if (!accepted->has_value()) return;
-    admit(std::move((*accepted)->fd));
-  }
 }
 
 // A newcomer may be of the job, so a stranger gives way to it.
@@ -153,7 +133,6 @@ void PeerServer::look_at_deadlines() {
     const auto number = (each++)->first;
     if (peers_.at(number).deadline < now) drop(number);
   }
-  (void)loop_.change(socket_.get(), EPOLLIN);
   timer_ = loop_.call_after(kLook, [this] { look_at_deadlines(); });
 }
 

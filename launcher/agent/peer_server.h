@@ -19,6 +19,7 @@
 
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/net/acceptor.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
@@ -55,7 +56,7 @@ class PeerServer {
   PeerServer(const PeerServer&) = delete;
   PeerServer& operator=(const PeerServer&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return acceptor_.port(); }
   // For one more that is served.
   bool has_room() const { return served_ < limits_.served; }
 
@@ -69,8 +70,7 @@ class PeerServer {
   };
   using Number = std::uint64_t;
 
-  PeerServer(os::EventLoop& loop, PeerLimits limits, MakeTalk make_talk, os::Fd socket, int port);
-  void accept_some();
+  PeerServer(os::EventLoop& loop, PeerLimits limits, MakeTalk make_talk, os::Fd socket);
   void admit(os::Fd fd);
   void drop_oldest_stranger();
   void on_event(Number number);
@@ -83,12 +83,11 @@ class PeerServer {
   os::EventLoop& loop_;
   PeerLimits limits_;
   MakeTalk make_talk_;
-  os::Fd socket_;
-  int port_;
   std::map<Number, Peer> peers_;  // the oldest first
   std::size_t served_ = 0;        // of them
   Number next_ = 1;
   os::EventLoop::TimerId timer_ = 0;
+  net::Acceptor acceptor_;
 };
 
 }  // namespace hora::launcher

@@ -22,8 +22,6 @@ namespace {
 
 // Limits, so that a job with many hosts neither runs out of descriptors nor floods a switch.
 constexpr std::size_t kOpenAtATime = 128;
-constexpr int kAcceptsPerTurn = 64;
-constexpr std::chrono::milliseconds kAcceptPause{50};
 
 }  // namespace
 
@@ -32,40 +30,18 @@ constexpr std::chrono::milliseconds kAcceptPause{50};
 Result<std::unique_ptr<ProbeListener>> ProbeListener::create(os::EventLoop& loop) {
   auto socket = net::listen_everywhere();
   if (!socket) return std::move(socket).error().with_context("listening for probes");
-  const auto endpoint = net::local_endpoint(socket->get());
-  if (!endpoint) return endpoint.error();
-  std::unique_ptr<ProbeListener> listener(
-      new ProbeListener(loop, std::move(*socket), endpoint->port));
-  HORA_TRY(loop.watch(listener->socket_.get(), EPOLLIN,
-                      [raw = listener.get()](std::uint32_t) { raw->answer(); }));
+  std::unique_ptr<ProbeListener> listener(new ProbeListener(loop, std::move(*socket)));
+  HORA_TRY(listener->acceptor_.start());
   return listener;
 }
 
-ProbeListener::ProbeListener(os::EventLoop& loop, os::Fd socket, int port)
-    : loop_(loop), socket_(std::move(socket)), port_(port), nonce_(os::random_token()) {}
-
-// The number of the socket is the next file's: nothing may still mean this one by it.
-ProbeListener::~ProbeListener() {
-  loop_.cancel(pause_);
-  loop_.unwatch(socket_.get());
-}
-
-void ProbeListener::answer() {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    auto accepted = net::accept_tcp(socket_.get());
-    if (accepted && !accepted->has_value()) return;
-    if (!accepted) {
-      // No descriptor is free. The listener would stay readable, so it pauses briefly.
-      (void)loop_.change(socket_.get(), 0);
-      pause_ =
-          loop_.call_after(kAcceptPause, [this] { (void)loop_.change(socket_.get(), EPOLLIN); });
-      return;
-    }
-    // A nonce always fits into an empty socket's buffer.
-    (void)!::send((*accepted)->fd.get(), nonce_.data(), nonce_.size(), MSG_NOSIGNAL);
-    ::shutdown((*accepted)->fd.get(), SHUT_WR);
-  }
-}
+ProbeListener::ProbeListener(os::EventLoop& loop, os::Fd socket)
+    : nonce_(os::random_token()),
+      acceptor_(loop, std::move(socket), [this](const net::Accepted& accepted) {
+        // A nonce always fits into an empty socket's buffer.
+        (void)!::send(accepted.fd.get(), nonce_.data(), nonce_.size(), MSG_NOSIGNAL);
+        ::shutdown(accepted.fd.get(), SHUT_WR);
+      }) {}
 
 // --- asking --------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@
 
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/net/acceptor.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
@@ -20,22 +21,15 @@ namespace hora::launcher {
 class ProbeListener {
  public:
   static Result<std::unique_ptr<ProbeListener>> create(os::EventLoop& loop);
-  ~ProbeListener();
-  ProbeListener(const ProbeListener&) = delete;
-  ProbeListener& operator=(const ProbeListener&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return acceptor_.port(); }
   const std::string& nonce() const { return nonce_; }
 
  private:
-  ProbeListener(os::EventLoop& loop, os::Fd socket, int port);
-  void answer();
+  ProbeListener(os::EventLoop& loop, os::Fd socket);
 
-  os::EventLoop& loop_;
-  os::Fd socket_;
-  int port_;
   std::string nonce_;
-  os::EventLoop::TimerId pause_ = 0;  // until it listens again
+  net::Acceptor acceptor_;
 };
 
 // One round of probes; all addresses at a time, within one deadline.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/dial/dial_server.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <future>
@@ -25,8 +22,7 @@ namespace {
 constexpr std::size_t kMostStrangers = 64;
 constexpr auto kStrangerPatience = std::chrono::seconds(10);
 constexpr auto kGoodbyePatience = std::chrono::seconds(1);
-constexpr auto kRest = std::chrono::milliseconds(100);  // after an accept that failed
-constexpr std::size_t kMostAddresses = 4;               // in the URL
+constexpr std::size_t kMostAddresses = 4;  // in the URL
 
 // What other machines may call. The kernel lists the interfaces in the order in which they were
 // made, the first one is most often that of the site's network.
@@ -164,15 +160,13 @@ Status DialServer::listen(const Endpoint& where) {
   auto threads = IoThreads::start(1);
   if (!threads) return std::move(threads).error();
   threads_ = *std::move(threads);
-  listener_ = std::move(*listener);
-  Status watched = Ok{};
+  Status started = Ok{};
   run_on_loop([&] {
-    // Strangers knock here: those who have joined go first.
-    watched = threads_->loop(0).watch(
-        listener_.get(), EPOLLIN, [this](std::uint32_t) { on_connection(); },
-        os::EventLoop::Priority::kBackground);
+    acceptor_.emplace(threads_->loop(0), std::move(*listener),
+                      [this](net::Accepted accepted) { admit(std::move(accepted)); });
+    started = acceptor_->start();
   });
-  return watched;
+  return started;
 }
 
 // The order matters: nobody posts, then the loop stops, then this thread owns what is left.
@@ -232,32 +226,9 @@ bool DialServer::say_goodbye(int exit_code) {
 }
 
 // The kernel refuses who comes from now on, and --join says what that means.
-void DialServer::close_door() {
-  if (!listener_.valid()) return;
-  threads_->loop(0).cancel(std::exchange(resting_, 0));
-  threads_->loop(0).unwatch(listener_.get());
-  listener_.reset();
-}
+void DialServer::close_door() { acceptor_.reset(); }
 
 // --- connections ---------------------------------------------------------------------------------
-
-void DialServer::on_connection() {
-  auto accepted = net::accept_tcp(listener_.get());
-  // Out of descriptors, most likely. Who waits stays in the queue, and would be reported again at
-  // once and for ever.
-  if (!accepted) return rest();
-  if (accepted->has_value()) admit(std::move(**accepted));
-}
-
-// A little later there may be a descriptor to spare: the job's own come and go.
-void DialServer::rest() {
-  os::EventLoop& loop = threads_->loop(0);
-  (void)loop.change(listener_.get(), 0);
-  resting_ = loop.call_after(kRest, [this, &loop] {
-    resting_ = 0;
-    (void)loop.change(listener_.get(), EPOLLIN);
-  });
-}
 
 // TLS begins when a whole first message is there: silent strangers cost a socket each.
 void DialServer::admit(net::Accepted accepted) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/transport.h"
-#include "rendezvous/net/socket.h"
+#include "rendezvous/net/acceptor.h"
 
 namespace hora::launcher {
 
@@ -82,8 +83,6 @@ class DialServer {
   void run_on_loop(std::function<void()> task);  // and waits for it
 
   // On the loop's thread.
-  void on_connection();
-  void rest();
   void admit(net::Accepted accepted);
   void on_frame(PeerId id, const DialFrame& frame);
   void on_join(PeerId id, Peer& peer, std::string_view payload);
@@ -102,8 +101,7 @@ class DialServer {
   std::unique_ptr<IoThreads> threads_;
 
   // The rest belongs to the loop's thread.
-  os::Fd listener_;
-  os::EventLoop::TimerId resting_ = 0;  // the listener is not watched meanwhile
+  std::optional<net::Acceptor> acceptor_;  // until the door is closed
   DialRoster roster_;
   std::map<PeerId, std::unique_ptr<Peer>> peers_;
   std::map<HostId, std::unique_ptr<JoinedHost>> hosts_;

@@ -9,6 +9,7 @@
 
 #include "launcher/relay/relay_channels.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/net/acceptor.h"
 
 namespace hora::launcher {
 
@@ -17,25 +18,18 @@ class RelayDoor {
   // Listens on a free port of this address.
   static Result<std::unique_ptr<RelayDoor>> open(os::EventLoop& loop, const std::string& address,
                                                  const RelayChannels::Send& send);
-  ~RelayDoor();
-  RelayDoor(const RelayDoor&) = delete;
-  RelayDoor& operator=(const RelayDoor&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return acceptor_.port(); }
   RelayChannels& channels() { return channels_; }
 
  private:
-  RelayDoor(os::EventLoop& loop, os::Fd socket, int port, const RelayChannels::Send& send)
-      : loop_(loop), socket_(std::move(socket)), port_(port), send_(send), channels_(loop, send) {}
-  void accept_some();
+  RelayDoor(os::EventLoop& loop, os::Fd socket, const RelayChannels::Send& send);
+  void admit(os::Fd socket);
 
-  os::EventLoop& loop_;
-  os::Fd socket_;
-  const int port_;
   RelayChannels::Send send_;
   RelayChannels channels_;
   RelayChannels::Number next_ = 1;
-  os::EventLoop::TimerId timer_ = 0;
+  net::Acceptor acceptor_;
 };
 
 }  // namespace hora::launcher

@@ -3,33 +3,18 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/pipe.h"
 #include "tests/support/catch.h"
+#include "tests/support/descriptor_limit.h"
 
 using namespace hora;
 using namespace hora::launcher;
 using namespace std::chrono_literals;
 
 namespace {
-
-// Nothing can be opened while it lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    rlimit none = before_;
-    none.rlim_cur = 0;
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 void run_for(os::EventLoop& loop, std::chrono::milliseconds time) {
   loop.call_after(time, [&loop] { loop.stop(); });
@@ -46,8 +31,8 @@ TEST_CASE("a listener that had no descriptor to spare leaves nothing behind") {
                                          Clock::now() + 20s)
                             .value();
   {
-    const NoDescriptors none;
-    run_for(*loop, 1ms);  // it pauses
+    const test::DescriptorLimit none(0);
+    run_for(*loop, 1ms);  // it rests
   }
   // Its number is taken by a pipe that is watched for room to write.
   os::Pipe pipe;
@@ -58,7 +43,7 @@ TEST_CASE("a listener that had no descriptor to spare leaves nothing behind") {
   REQUIRE(next.get() < lowest.get());
   int woken = 0;
   REQUIRE(loop->watch(next.get(), EPOLLOUT, [&](std::uint32_t) { ++woken; }));
-  run_for(*loop, 100ms);  // longer than the pause
+  run_for(*loop, 200ms);  // longer than its rest
   const int before = std::exchange(woken, 0);
   run_for(*loop, 20ms);
   CHECK(before > 0);
