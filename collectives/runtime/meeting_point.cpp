@@ -4,8 +4,6 @@
 #include "collectives/runtime/meeting_point.h"
 
 #include <algorithm>
-#include <cstring>
-#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,8 +11,7 @@
 #include <vector>
 
 #include "collectives/control/oob_allgather.h"
-#include "collectives/runtime/launcher_place.h"
-#include "collectives/runtime/machine_identity.h"
+#include "collectives/runtime/text_allgather.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/hosted_rendezvous.h"
 #include "rendezvous/http_store.h"
@@ -31,7 +28,7 @@ constexpr std::chrono::seconds kFarewell{5};
 // What rank 0 leaves in the place of a rank that has not come. No note of a rank is like it.
 constexpr std::string_view kMissing = "\x01has not called init";
 
-class MeetingPoint {
+class MeetingPoint final : public TextAllgather {
  public:
   MeetingPoint(StartedWorld world, const Settings& settings)
       : world_(std::move(world)),
@@ -39,10 +36,10 @@ class MeetingPoint {
                                                  : settings.rendezvous_token),
         patience_(settings.start_timeout) {}
 
-  int rank() const { return world_.rank; }
+  int rank() const override { return world_.rank; }
   std::chrono::milliseconds patience() const { return patience_; }
 
-  Result<std::vector<std::string>> allgather(std::string_view mine, Deadline deadline) {
+  Result<std::vector<std::string>> allgather(std::string_view mine, Deadline deadline) override {
     if (!store_) HORA_TRY(arrive(deadline));
     // A key of its own for every exchange: a fast rank may be in the next one already.
     const std::string place = "hora_meeting_" + std::to_string(rounds_++);
@@ -178,32 +175,11 @@ bool is_launched(ErrorText&) noexcept { return here() != nullptr; }
 
 bool allgather(const void* data, std::size_t bytes, void* received, std::int64_t timeout_ms,
                ErrorText& error) noexcept {
-  try {
-    std::string_view mine(static_cast<const char*>(data), bytes);
-    // Notes are zero-terminated text in a fixed size; every rank reads those of all others.
-    while (!mine.empty() && mine.back() == '\0') mine.remove_suffix(1);
-    const auto all = here()->allgather(mine, Clock::now() + std::chrono::milliseconds(timeout_ms));
-    if (!all) return error.set("%s", all.error().message.c_str());
-    std::memset(received, 0, bytes * all->size());
-    for (std::size_t rank = 0; rank < all->size(); ++rank) {
-      std::memcpy(static_cast<char*>(received) + rank * bytes, (*all)[rank].data(),
-                  std::min(bytes, (*all)[rank].size()));
-    }
-    return true;
-  } catch (const std::exception& failure) {
-    return error.set("%s", failure.what());
-  }
+  return here()->gather_notes(data, bytes, received, timeout_ms, error);
 }
 
 bool find_place(LauncherPlace* place, ErrorText& error) noexcept {
-  try {
-    const auto machines = here()->allgather(machine_identity(), Clock::now() + here()->patience());
-    if (!machines) return error.set("%s", machines.error().message.c_str());
-    *place = place_among(*machines, here()->rank());
-    return true;
-  } catch (const std::exception& failure) {
-    return error.set("%s", failure.what());
-  }
+  return here()->find_place(place, here()->patience(), error);
 }
 
 constexpr LauncherBootstrap kLauncherBootstrap = {is_launched, find_place, allgather};

@@ -3,17 +3,13 @@
 // all values visible, then each reads those of the others.
 #include "collectives/runtime/pmi_bootstrap.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "collectives/runtime/launcher_place.h"
-#include "collectives/runtime/machine_identity.h"
 #include "collectives/runtime/pmi_client.h"
+#include "collectives/runtime/text_allgather.h"
 #include "rendezvous/base/hex.h"
 
 namespace hora::collectives {
@@ -30,19 +26,18 @@ int number(const char* name) {
 }
 
 // Starts once per process and finalises when the process exits normally.
-class Pmi {
+class Pmi final : public TextAllgather {
  public:
   Pmi(int fd, int rank, int size) : client_(fd), rank_(rank), size_(size) {}
-  ~Pmi() {
+  ~Pmi() override {
     if (begun_) client_.finish();
   }
   Pmi(const Pmi&) = delete;
   Pmi& operator=(const Pmi&) = delete;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const override { return rank_; }
 
-  Result<std::vector<std::string>> allgather(std::string_view mine, Deadline deadline) {
+  Result<std::vector<std::string>> allgather(std::string_view mine, Deadline deadline) override {
     // Not in the constructor: a process that only asks is_launched() must leave the descriptor to
     // the program.
     if (!begun_) HORA_TRY(client_.begin(deadline));
@@ -99,35 +94,13 @@ bool is_launched(ErrorText& text) noexcept {
 
 bool allgather(const void* data, std::size_t bytes, void* received, std::int64_t timeout_ms,
                ErrorText& error) noexcept {
-  try {
-    std::string_view mine(static_cast<const char*>(data), bytes);
-    // Notes are zero-terminated text in a fixed size; the padding would double the number of parts.
-    while (!mine.empty() && mine.back() == '\0') mine.remove_suffix(1);
-    const auto all = pmi().allgather(mine, Clock::now() + std::chrono::milliseconds(timeout_ms));
-    if (!all) return error.set("%s", all.error().message.c_str());
-    std::memset(received, 0, bytes * all->size());
-    for (std::size_t rank = 0; rank < all->size(); ++rank) {
-      const std::string& each = (*all)[rank];
-      std::memcpy(static_cast<char*>(received) + rank * bytes, each.data(),
-                  std::min(bytes, each.size()));
-    }
-    return true;
-  } catch (const std::exception& failure) {
-    return error.set("%s", failure.what());
-  }
+  return pmi().gather_notes(data, bytes, received, timeout_ms, error);
 }
 
 bool find_place(LauncherPlace* place, ErrorText& error) noexcept {
-  try {
-    // Processes of one job may start far apart on a busy cluster, and this is their first exchange.
-    constexpr std::chrono::seconds kPatience{60};
-    const auto machines = pmi().allgather(machine_identity(), Clock::now() + kPatience);
-    if (!machines) return error.set("%s", machines.error().message.c_str());
-    *place = place_among(*machines, pmi().rank());
-    return true;
-  } catch (const std::exception& failure) {
-    return error.set("%s", failure.what());
-  }
+  // Processes of one job may start far apart on a busy cluster, and this is their first exchange.
+  constexpr std::chrono::seconds kPatience{60};
+  return pmi().find_place(place, kPatience, error);
 }
 
 constexpr LauncherBootstrap kLauncherBootstrap = {is_launched, find_place, allgather};
