@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server over real sockets.
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <optional>
 
 #include "rendezvous/os/file_limit.h"
+#include "tests/support/descriptor_limit.h"
 #include "tests/unit/rendezvous/server_fixture.h"
 
 using namespace hora;
@@ -578,10 +579,7 @@ TEST_CASE("without a descriptor left, newcomers wait until there is one") {
   }
   server.await([](KvService& service) { return service.connections().accepted == 4; }, "all four");
   os::Fd later(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::optional<test::DescriptorLimit> few(std::in_place, 3);
   sockaddr_storage address;
   const unsigned length = net::to_sockaddr(server.where(), address);
   (void)::connect(later.get(), reinterpret_cast<sockaddr*>(&address), length);
@@ -599,7 +597,7 @@ TEST_CASE("without a descriptor left, newcomers wait until there is one") {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu_later);
     CHECK(service.connections().accepted <= accepted + 1);
   });
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  few.reset();
   REQUIRE(connected);
   REQUIRE(sent);
   const auto used_ms =

@@ -2,13 +2,12 @@
 // Control groups as they look in a container of version 2, on a host of version 1, and without any.
 #include "apps/doctor/cgroup.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace hora::doctor;
 
@@ -16,11 +15,6 @@ namespace {
 
 class Tree {
  public:
-  Tree() {
-    char path[] = "/tmp/cgroup-test-XXXXXX";
-    root_ = ::mkdtemp(path);
-  }
-  ~Tree() { std::filesystem::remove_all(root_); }
   void put(const std::string& path, const std::string& text) {
     const std::filesystem::path file = root_ + path;
     std::filesystem::create_directories(file.parent_path());
@@ -29,7 +23,8 @@ class Tree {
   Json facts() const { return cgroup_facts(root_); }
 
  private:
-  std::string root_;
+  hora::test::TemporaryDirectory directory_;
+  const std::string root_ = directory_.path();
 };
 
 }  // namespace

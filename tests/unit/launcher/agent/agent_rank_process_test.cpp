@@ -2,7 +2,6 @@
 // What a rank finds around itself: arguments, environment, directory, descriptors, signals.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,8 @@
 #include "rendezvous/os/read_file.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
+#include "tests/support/descriptor_limit.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/agent/packing.h"
 
 using namespace hora::launcher;
@@ -370,26 +371,8 @@ TEST_CASE("descriptors of many ranks do not leak into one another") {
   }
 }
 
-namespace {
-
-// Sets our own limit, which the agent inherits, for the scope.
-class OpenFilesLimit {
- public:
-  OpenFilesLimit(rlim_t soft, rlim_t hard) {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit limit{soft, std::min(hard, before_.rlim_max)};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  }
-  ~OpenFilesLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
-
-}  // namespace
-
 TEST_CASE("a low soft limit of open files is raised for the agent and kept for the ranks") {
-  const OpenFilesLimit limit(64, 4096);
+  const hora::test::DescriptorLimit limit(64, 4096);
   AgentDriver agent;
   agent.run(make_order({HORA_TEST_REPORT_RANK}, 64));
   REQUIRE(agent.exits.size() == 64);
@@ -401,7 +384,7 @@ TEST_CASE("a low soft limit of open files is raised for the agent and kept for t
 
 TEST_CASE("a low hard limit of open files is an error that names the need") {
   if (::geteuid() != 0) return;  // nobody else could raise it again afterwards
-  const OpenFilesLimit limit(64, 64);
+  const hora::test::DescriptorLimit limit(64, 64);
   AgentDriver agent;
   agent.send_order(make_order({"true"}, 64));
   CHECK(agent.wait_for_end());

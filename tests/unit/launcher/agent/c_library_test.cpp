@@ -2,7 +2,6 @@
 #include "launcher/agent/c_library.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include <gnu/libc-version.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 namespace hora::launcher {
 namespace {
@@ -24,22 +24,6 @@ constexpr const char* kLoader = "/lib/ld-linux-aarch64.so.1";
 constexpr const char* kMuslLoader = "/lib/ld-musl-aarch64.so.1";
 #endif
 
-class Folder {
- public:
-  Folder() {
-    std::string name = fs::temp_directory_path() / "c-library-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 void touch(const std::string& path) {
   fs::create_directories(fs::path(path).parent_path());
   std::ofstream(path) << "no ELF file";
@@ -50,20 +34,20 @@ TEST_CASE("This host's C library is the one that this program has loaded") {
 }
 
 TEST_CASE("A host without glibc is recognised") {
-  const Folder root;
+  const test::TemporaryDirectory root;
   CHECK(c_library(root.path()) == "none");
   touch(root.path() + kMuslLoader);
   CHECK(c_library(root.path()) == "musl");
 }
 
 TEST_CASE("A distribution that has glibc elsewhere is not judged") {
-  const Folder root;
+  const test::TemporaryDirectory root;
   fs::create_directories(root.path() + "/nix/store");
   CHECK(c_library(root.path()).empty());
 }
 
 TEST_CASE("A damaged libc.so.6 is not judged") {
-  const Folder root;
+  const test::TemporaryDirectory root;
   touch(root.path() + kLoader);
   CHECK(c_library(root.path()).empty());
   const std::string library = root.path() + fs::path(kLoader).parent_path().string() + "/libc.so.6";

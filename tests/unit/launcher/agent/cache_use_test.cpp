@@ -16,6 +16,7 @@
 #include "launcher/agent/cache_clean.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/agent/packing.h"
 
 using namespace hora::launcher;

@@ -11,6 +11,7 @@
 #include "rendezvous/net/socket.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/agent/packing.h"
 
 using namespace hora;

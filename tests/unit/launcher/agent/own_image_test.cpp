@@ -12,6 +12,7 @@
 
 #include "launcher/agent/file_unpacker.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace hora;
 using namespace hora::launcher;
@@ -22,9 +23,6 @@ namespace {
 // A folder with a program under its proper name.
 struct Cache {
   Cache() {
-    char name[] = "/tmp/hora-image-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    folder = name;
     std::ofstream(folder + "/text") << "the agent";
     hash = *sha256_of_file(folder + "/text");
     path = folder + "/agent-" + hash;
@@ -32,7 +30,6 @@ struct Cache {
     fs::permissions(path, fs::perms::owner_all);
     note = folder + "/.verified-" + hash;
   }
-  ~Cache() { fs::remove_all(folder); }
   Result<std::string> verify() const { return verify_image(path, path); }
   // The note is taken once the file is a moment old.
   void verify_until_noted() const {
@@ -40,7 +37,9 @@ struct Cache {
     while (!fs::exists(note) && std::chrono::steady_clock::now() < deadline) REQUIRE(verify());
     REQUIRE(fs::exists(note));
   }
-  std::string folder, path, hash, note;
+  test::TemporaryDirectory root;
+  const std::string folder = root.path();
+  std::string path, hash, note;
 };
 
 }  // namespace

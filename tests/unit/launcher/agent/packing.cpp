@@ -2,7 +2,6 @@
 #include "tests/unit/launcher/agent/packing.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <zstd.h>
@@ -70,17 +69,6 @@ void send_file(AgentDriver& agent, ShipFile file, std::string_view content) {
   agent.send(FrameType::kShipFile, encode(file));
   agent.send(FrameType::kData, packed);
   agent.send(FrameType::kDataEnd);
-}
-
-TemporaryDirectory::TemporaryDirectory() {
-  char name[] = "/tmp/hora-test-XXXXXX";
-  if (::mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp");
-  path_ = name;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 std::vector<std::string> names_in(const std::string& directory) {

@@ -33,20 +33,6 @@ void send_bundle(AgentDriver& agent, const PackedBundle& bundle, std::size_t pie
 // The hash of the frame is added where `file` has none.
 void send_file(AgentDriver& agent, launcher::ShipFile file, std::string_view content);
 
-// A directory of the test's own, removed at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-
- private:
-  std::string path_;
-};
-
 std::vector<std::string> names_in(const std::string& directory);
 std::string content_of(const std::string& path);
 void write_file(const std::string& path, std::string_view content);

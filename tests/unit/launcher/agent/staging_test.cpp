@@ -13,6 +13,7 @@
 
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/agent/packing.h"
 
 using namespace hora::launcher;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/build/build_facts.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +10,7 @@
 
 #include "launcher/build/check_build.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 namespace hora::launcher {
 namespace {
@@ -20,14 +19,6 @@ namespace fs = std::filesystem;
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    char name[] = "/tmp/hora-build-facts-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
   void write(const std::string& name, const std::string& text) const {
     fs::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name) << text;
@@ -35,7 +26,8 @@ class TemporaryFolder {
   std::string path() const { return path_; }
 
  private:
-  fs::path path_;
+  test::TemporaryDirectory root_;
+  const fs::path path_ = root_.path();
 };
 
 class ScopedVariable {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/build/bundle.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 namespace hora::launcher {
 namespace {
@@ -19,14 +18,6 @@ namespace fs = std::filesystem;
 // A share/hora whose builds consist of what find_installation() looks at.
 class Share {
  public:
-  Share() {
-    char name[] = "/tmp/hora-share-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~Share() { fs::remove_all(path_); }
-  Share(const Share&) = delete;
-  Share& operator=(const Share&) = delete;
-
   void add(const std::string& machine, bool with_tls = true,
            const std::string& version = HORA_VERSION) const {
     fs::create_directories(path_ / machine / "agent");
@@ -45,7 +36,8 @@ class Share {
   fs::path path() const { return path_; }
 
  private:
-  fs::path path_;
+  test::TemporaryDirectory root_;
+  const fs::path path_ = root_.path();
 };
 
 TEST_CASE("an installation has this machine's build first, and those for others") {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace hora::launcher;
 
@@ -20,12 +21,8 @@ namespace {
 
 // A folder with environments, alone in a temporary one.
 struct Folder {
-  std::string path = (fs::temp_directory_path() / "hora-environment-XXXXXX").string();
-
-  Folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-  ~Folder() { fs::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+  hora::test::TemporaryDirectory root;
+  const std::string path = root.path();
 
   void write(const std::string& name, const std::string& text, int mode = 0644) const {
     const std::string whole = path + "/" + name;

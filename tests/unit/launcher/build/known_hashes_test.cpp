@@ -12,6 +12,7 @@
 
 #include "launcher/build/sha256.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 namespace hora::launcher {
 namespace {
@@ -20,14 +21,6 @@ namespace fs = std::filesystem;
 
 class Scene {
  public:
-  Scene() {
-    char name[] = "/tmp/hora-hashes-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~Scene() { fs::remove_all(path_); }
-  Scene(const Scene&) = delete;
-  Scene& operator=(const Scene&) = delete;
-
   std::string memory() const { return path_ / "cache" / "hora-launcher"; }
   std::string memory_file() const { return memory() + "/hashes"; }
   std::string file(const std::string& name, const std::string& text) const {
@@ -36,7 +29,8 @@ class Scene {
   }
 
  private:
-  fs::path path_;
+  test::TemporaryDirectory root_;
+  const fs::path path_ = root_.path();
 };
 
 // This program: it is older than any tick of a clock.

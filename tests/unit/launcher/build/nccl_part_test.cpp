@@ -3,12 +3,11 @@
 // what it does.
 #include "launcher/build/nccl_part.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 namespace hora::launcher {
 namespace {
@@ -17,14 +16,6 @@ namespace fs = std::filesystem;
 
 class Scene {
  public:
-  Scene() {
-    char name[] = "/tmp/hora-nccl-XXXXXX";
-    path_ = fs::canonical(::mkdtemp(name));
-  }
-  ~Scene() { fs::remove_all(path_); }
-  Scene(const Scene&) = delete;
-  Scene& operator=(const Scene&) = delete;
-
   // The program that runs is an ELF file, too.
   std::string library(const std::string& folder) const {
     fs::create_directories(path_ / folder);
@@ -38,7 +29,8 @@ class Scene {
   }
 
  private:
-  fs::path path_;
+  test::TemporaryDirectory root_;
+  const fs::path path_ = root_.path();
 };
 
 TEST_CASE("NCCL: its licence is where wheels, prefixes and archives have it") {

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +11,7 @@
 
 #include "launcher/build/user_tree.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace hora::launcher;
 
@@ -21,17 +21,11 @@ namespace {
 
 // A folder with one file that was written long ago, and a place for the memory.
 struct Scene {
-  std::string path = (fs::temp_directory_path() / "hora-tree-memory-XXXXXX").string();
-  std::string file;
+  hora::test::TemporaryDirectory root;
+  const std::string path = root.path();
+  std::string file = path + "/tree/file";
 
-  Scene() {
-    REQUIRE(::mkdtemp(path.data()) != nullptr);
-    fs::create_directory(path + "/tree");
-    file = path + "/tree/file";
-  }
-  ~Scene() { fs::remove_all(path); }
-  Scene(const Scene&) = delete;
-  Scene& operator=(const Scene&) = delete;
+  Scene() { fs::create_directory(path + "/tree"); }
 
   // Other bytes in the same file, whose time of the last change the kernel sets.
   void write(const std::string& text) const { std::ofstream(file) << text; }

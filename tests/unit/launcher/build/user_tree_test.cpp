@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace hora::launcher;
 using hora::Result;
@@ -27,17 +28,10 @@ Result<UserTree> read_tree(const std::vector<TreeRoot>& roots, std::uint64_t mos
 
 // A folder, alone in a temporary one.
 struct Folder {
-  std::string directory = (fs::temp_directory_path() / "hora-user-tree-XXXXXX").string();
-  std::string path;
+  hora::test::TemporaryDirectory root;
+  const std::string path = root / "project";
 
-  Folder() {
-    REQUIRE(::mkdtemp(directory.data()) != nullptr);
-    path = directory + "/project";
-    fs::create_directory(path);
-  }
-  ~Folder() { fs::remove_all(directory); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+  Folder() { fs::create_directory(path); }
 
   void write(const std::string& name, const std::string& text) const {
     fs::create_directories(fs::path(path + "/" + name).parent_path());
@@ -110,9 +104,9 @@ TEST_CASE("user tree: a part is called by what is in it") {
 
 TEST_CASE("user tree: links that lead out of it") {
   const Folder folder;
-  std::ofstream(folder.directory + "/outside") << "outside";
+  std::ofstream(folder.root / "outside") << "outside";
   fs::create_symlink("../outside", folder.path + "/file");
-  fs::create_symlink(folder.directory, folder.path + "/folder");
+  fs::create_symlink(folder.root.path(), folder.path + "/folder");
   fs::create_symlink("nowhere/../../x", folder.path + "/dangling");
   fs::create_symlink("not-there-yet", folder.path + "/inside");
   REQUIRE(::mkfifo((folder.path + "/pipe").c_str(), 0600) == 0);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/libraries/library_search.h"
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/libraries/small_elf.h"
 
 namespace hora::launcher {
@@ -17,14 +16,6 @@ namespace fs = std::filesystem;
 // A machine's root with libraries.
 class Root {
  public:
-  Root() {
-    std::string name = fs::temp_directory_path() / "libraries-XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Root() { fs::remove_all(path_); }
-  Root(const Root&) = delete;
-  Root& operator=(const Root&) = delete;
-
   void add(const std::string& path, const SmallElf& file = {}) const {
     fs::create_directories((path_ + path).substr(0, (path_ + path).rfind('/')));
     std::ofstream(path_ + path) << file.bytes();
@@ -34,7 +25,8 @@ class Root {
   }
 
  private:
-  std::string path_;
+  test::TemporaryDirectory root_;
+  const std::string path_ = root_.path();
 };
 
 std::string path_of(const std::optional<FoundLibrary>& found) { return found ? found->path : ""; }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/libraries/program_folders.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 
 namespace hora::launcher {
 namespace {
@@ -16,14 +15,6 @@ using Folders = std::vector<std::string>;
 
 class Scene {
  public:
-  Scene() {
-    char name[] = "/tmp/hora-programs-XXXXXX";
-    path_ = fs::canonical(::mkdtemp(name));
-  }
-  ~Scene() { fs::remove_all(path_); }
-  Scene(const Scene&) = delete;
-  Scene& operator=(const Scene&) = delete;
-
   std::string folder(const std::string& path) const {
     fs::create_directories(path_ / path);
     return path_ / path;
@@ -40,7 +31,8 @@ class Scene {
   std::string at(const std::string& path) const { return path_ / path; }
 
  private:
-  fs::path path_;
+  test::TemporaryDirectory root_;
+  const fs::path path_ = root_.path();
 };
 
 TEST_CASE("wheels are among the packages of the program's Python") {

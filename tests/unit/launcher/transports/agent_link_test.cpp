@@ -14,6 +14,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/transports/agent_sharing.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 
 namespace hora::launcher {

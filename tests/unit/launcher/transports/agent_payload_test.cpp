@@ -8,6 +8,7 @@
 #include <future>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 
 using namespace hora;

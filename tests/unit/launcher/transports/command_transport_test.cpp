@@ -17,6 +17,7 @@
 #include "rendezvous/base/machine.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 
 namespace hora::launcher {

@@ -19,6 +19,7 @@
 #include "launcher/transports/bootstrap.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 
 namespace hora::launcher {

@@ -24,17 +24,4 @@ ShellRun run_program(const std::vector<std::string>& argv, const std::string& in
 // The command prefixes ("dash", "-c") of every login shell that this machine has; sh always.
 std::vector<std::vector<std::string>> shells_here(bool posix_only);
 
-// A folder of its own, removed with all in it.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 }  // namespace hora::test

@@ -13,6 +13,7 @@
 
 #include "launcher/transports/libssh_types.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 
 namespace hora::launcher {

@@ -18,6 +18,7 @@
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/name_resolver.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 #if HORA_WITH_SSH
 #include "launcher/transports/known_hosts.h"
