@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What training scripts do beyond the plain loop: going on from a checkpoint, closures that synchronize,
 gradient scaling, layers that are unfrozen or added, sparse gradients that some ranks lack, two
-optimizers that feed each other, data in worker processes."""
+optimizers that feed each other or follow one another, data in worker processes."""
 
 import torch
 
 import horovod.torch as hvd
-from support.expect import agree
+from support.expect import agree, raises
 
 
 def weights(*models):
@@ -241,3 +241,31 @@ def check_data_from_worker_processes():
         sampler.set_epoch(epoch)
         rows = torch.cat([batch for (batch,) in loader])
         assert set(hvd.allgather(rows).flatten().tolist()) == set(range(16))
+
+
+def check_an_optimizer_for_each_stage_of_the_training():
+    """The last one reduces the gradients; an earlier one says so, if asked to step again."""
+    model, alone = two_layers(), two_layers()
+    for groups, frozen in ((None, True), (None, False), (1, False)):
+        for each in (model, alone):
+            each[0].requires_grad_(not frozen)
+        first = optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), groups=groups)
+        for step in range(2):
+            take_step(optimizer, model, own_rows(step))
+            take_step(sgd(alone.parameters()), alone, all_rows(step))
+    assert torch.allclose(weights(model), weights(alone)), (weights(model), weights(alone))
+    hvd.DistributedOptimizer(sgd(model[1].parameters()))
+    if hvd.size() > 1:
+        error = raises(ValueError, first.step)
+        assert "taken over 2 of this one's parameters, 1.weight among them" in str(error), error
+
+
+def check_two_optimizers_whose_parameters_have_the_same_names():
+    for options in ({}, {"groups": 1}):
+        models = [torch.nn.Linear(3, columns, bias=False).double() for columns in (3, 1)]
+        optimizers = [hvd.DistributedOptimizer(sgd(m.parameters()), m.named_parameters(), **options) for m in models]
+        loss = models[1](models[0](own_rows())).mean()
+        if hvd.size() > 1:
+            error = raises(ValueError, loss.backward)
+            assert "another DistributedOptimizer is reducing a gradient named 'weight'" in str(error), error
+            optimizers[1].synchronize()

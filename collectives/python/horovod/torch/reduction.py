@@ -4,6 +4,8 @@ gradient as soon as backward() has accumulated it; synchronize() waits for all o
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 
 from horovod.torch.mpi_ops import allreduce_async_, grouped_allreduce_async_, synchronize
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hora.process_sets import ProcessSet
+
+
+# Those that have hooks. A parameter has one of them; see Reduction.attach().
+_attached: weakref.WeakSet[Reduction] = weakref.WeakSet()
 
 
 def default_name(group: int, index: int) -> str:
@@ -56,6 +62,7 @@ class Reduction:
         self.in_flight: dict[Any, Callable[[], Any]] = {}  # parameter or group index -> function that waits
         self.hooks: list[Any] = []
         self.hooked: dict[int, torch.Tensor] = {}  # id -> parameter that has a hook, in order
+        self.taken_over: list[str] = []  # names of parameters that a later optimizer reduces
         self.synchronized = False
         self.synchronize_in_step = True
 
@@ -71,19 +78,30 @@ class Reduction:
 
     def attach(self, param_groups: Iterable[dict[str, Any]]) -> None:
         """Hooks for the parameters that need gradients and have none yet: all at first, later those
-        that were added or unfrozen since."""
+        that were added or unfrozen since. Whoever hooks a parameter last reduces its gradient: a script
+        that trains in stages makes an optimizer for each, and the hooks of the earlier ones live on."""
         if not self.active:
             return
+        others = [other for other in _attached if other is not self]
+        _attached.add(self)
         for i, group in enumerate(param_groups):
             for j, parameter in enumerate(group["params"]):
                 if not parameter.requires_grad or id(parameter) in self.hooked:
                     continue
+                for other in others:
+                    other._give_up(parameter)
                 self.names.setdefault(parameter, default_name(i, j))
                 self.passes_left[parameter] = self.passes
                 self.hooked[id(parameter)] = parameter
                 self.hooks.append(_on_gradient(parameter, self._on_gradient))
 
+    def _give_up(self, parameter):
+        if self.hooked.pop(id(parameter), None) is not None:
+            self.taken_over.append(str(self.names.get(parameter)))
+
     def _on_gradient(self, parameter):
+        if id(parameter) not in self.hooked:
+            return  # a later optimizer's
         key = self.group_of.get(parameter, parameter)
         if key in self.in_flight or self.passes_left[parameter] <= 0:
             raise AssertionError(
@@ -99,13 +117,33 @@ class Reduction:
     def _gradient_ready(self, parameter):
         group = self.group_of.get(parameter)
         if group is None:
-            self.in_flight[parameter] = self._submit(parameter)
+            self._start(parameter)
             return
         self.ready_in_group[group].add(parameter)
         if len(self.ready_in_group[group]) == len(self.groups[group]):
-            self.in_flight[group] = self._submit_group(group)
+            self._start(group)
 
     # --- submitting ------------------------------------------------------------------------------
+
+    def _start(self, key):
+        """Submits the gradient of a parameter, or those of a group, of which `key` is the index."""
+        try:
+            self.in_flight[key] = self._submit_group(key) if isinstance(key, int) else self._submit(key)
+        except ValueError:
+            self._check_name(self._name(key))
+            raise
+
+    def _name(self, key):
+        return self.names.get(self.groups[key][0] if isinstance(key, int) else key)
+
+    def _check_name(self, name):
+        """Raises if a gradient cannot be submitted because another optimizer's has its name."""
+        if any(other._name(key) == name for other in _attached if other is not self for key in other.in_flight):
+            raise ValueError(
+                f"another DistributedOptimizer is reducing a gradient named {name!r}: give the parameters of each "
+                "optimizer names of their own, for example "
+                "named_parameters=[('generator.' + name, p) for name, p in generator.named_parameters()]"
+            ) from None
 
     def _gradient_to_submit(self, parameter):
         """The gradient; zeros where backward() made none, which other ranks may have: sparse ones
@@ -193,13 +231,20 @@ class Reduction:
         """Submits zeros for parameters that backward() did not reach, because other ranks may have reached
         them, waits for all gradients, and prepares the next step. Parameters that were frozen meanwhile are
         ignored."""
+        if self.taken_over:
+            raise ValueError(
+                f"a later DistributedOptimizer has taken over {len(self.taken_over)} of this one's parameters, "
+                f"{self.taken_over[0]} among them: the gradient of a parameter is reduced for the optimizer that was "
+                "made last. Make the next optimizer when this one has done its last step, or give each parameter to "
+                "one optimizer only"
+            )
         self.attach(param_groups)
         for index, group in enumerate(self.groups):
             if index not in self.in_flight:
-                self.in_flight[index] = self._submit_group(index)
+                self._start(index)
         for parameter in self.hooked.values():
             if parameter.requires_grad and parameter not in self.group_of and parameter not in self.in_flight:
-                self.in_flight[parameter] = self._submit(parameter)
+                self._start(parameter)
         waits = list(self.in_flight.values())
         self.reset()
         finish_all(waits)
