@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 import horovod.torch as hvd
+from hora.exceptions import TensorMismatchError
 from support.expect import raises
 
 FLOATS = [torch.float16, torch.float32, torch.float64, torch.bfloat16]
@@ -294,6 +295,20 @@ def check_sparse_allreduce():
         same(result.to_dense(), dense / factor, 1e-6)
     raises(ValueError, hvd.sparse_allreduce_async, sparse, "sparse.max", hvd.Max)
     raises(ValueError, hvd.allreduce, sparse)
+
+
+def check_sparse_tensors_whose_shapes_differ():
+    """Every rank learns of it, whether or not the others' indices would fit in its own tensor."""
+    rows = 3 + hvd.rank()
+    wait = hvd.sparse_allreduce_async(
+        torch.sparse_coo_tensor([[0, 1]], torch.ones(2, 3), (rows, 3)), name="sparse.shapes", op=hvd.Sum
+    )
+    if hvd.size() == 1:
+        assert wait().shape == (3, 3)
+        return
+    error = raises(TensorMismatchError, wait)
+    expected = f"'sparse.shapes': the shape differs: this rank has [{rows}], another has [{4 if rows == 3 else 3}]"
+    assert expected in str(error), error
 
 
 def check_allgather():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+from hora.exceptions import TensorMismatchError
 from hora.process_sets import global_process_set
 from horovod.torch.mpi_ops import Average, Sum, allgather_async, synchronize
 
@@ -37,15 +38,29 @@ def sparse_allreduce_async(
     if not getattr(tensor, "is_sparse", False):
         raise ValueError(f"sparse_allreduce_async({name}): expected a sparse tensor; allreduce_async is for dense ones")
     tensor = tensor.detach().coalesce()
-    indices = tensor.indices().transpose(0, 1).contiguous()
+    shape = tensor.shape
+    own_shape = list(shape[: tensor.sparse_dim()])
+    # Each rank's first row tells its shape, by numbers that no index can be: indices into a larger tensor
+    # would not fit in here. That the dense dimensions differ shows when the values are gathered.
+    rows = [[-1 - size for size in own_shape]] if own_shape else []
+    first = torch.tensor(rows, dtype=torch.int64, device=tensor.device).reshape(len(rows), len(own_shape))
+    indices = torch.cat([first, tensor.indices().transpose(0, 1)])
     values = tensor.values()
     indices_handle = allgather_async(indices, f"{name}.indices", process_set)
     values_handle = allgather_async(values, f"{name}.values", process_set)
-    shape = tensor.shape
 
     def wait():
         all_indices = synchronize(indices_handle)
         all_values = synchronize(values_handle)
+        is_shape = (all_indices < 0).any(dim=1)
+        shapes = (-1 - all_indices[is_shape]).tolist()
+        other = next((sizes for sizes in shapes if sizes != own_shape), None)
+        if other is not None:
+            raise TensorMismatchError(
+                f"sparse_allreduce '{name}': the shape differs: this rank has {own_shape}, another has {other} "
+                f"in the dimensions that are sparse"
+            )
+        all_indices = all_indices[~is_shape]
         if op == Average:
             all_values = all_values / process_set.size()
         return torch.sparse_coo_tensor(all_indices.transpose(0, 1), all_values, shape, **_UNCHECKED)
