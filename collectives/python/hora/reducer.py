@@ -7,6 +7,7 @@ import os
 
 from hora import grouping
 from hora.basics import Average
+from hora.operations import set_id_of
 from hora.process_sets import global_process_set
 
 TYPE_CHECKING = False
@@ -41,6 +42,7 @@ class GradientReducer:
         process_set: ProcessSet = global_process_set,
         scale_local: bool = True,
     ) -> None:
+        set_id_of(process_set)  # raises
         self.prefix = prefix
         self.op = op
         self.compression = compression

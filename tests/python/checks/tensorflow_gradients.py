@@ -291,6 +291,17 @@ def check_tape_with_local_sources():
     raises(ValueError, hvd.PartialDistributedGradientTape, plain, local_layers=3)
 
 
+def check_what_is_no_process_set():
+    for wrong in (None, 0):
+        for call in (
+            lambda: hvd.DistributedGradientTape(tf.GradientTape(), process_set=wrong),
+            lambda: hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), process_set=wrong),
+            lambda: hvd.alltoall(tf.ones(hvd.size()), process_set=wrong),
+        ):
+            error = raises(TypeError, call)
+            assert f"process_set={wrong}: expected a ProcessSet" in str(error), error
+
+
 def check_tape_with_sparse_gradients():
     size = hvd.size()
     table = tf.Variable(np.arange(20, dtype=np.float32).reshape(10, 2))

@@ -340,6 +340,7 @@ def alltoall(
     name = _graph_name("Alltoall", name, tensor, ignore_name_scope)
     if splits is not None:
         return _alltoall(tensor, tf.cast(splits, tf.int32), name, process_set)
+    operations.set_id_of(process_set)  # raises
     members = place_now(process_set.size)
     if isinstance(members, int) and tensor.shape.rank and tensor.shape[0] is not None and tensor.shape[0] % members:
         raise ValueError(
