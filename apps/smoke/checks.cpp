@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <future>
 #include <numeric>
 
 #include "apps/smoke/session.h"
@@ -54,69 +55,18 @@ const char* name_of(hora_reduce_op op) {
   return op == HORA_SUM ? "sum" : op == HORA_MIN ? "min" : "max";
 }
 
+// The calls of one operation, with one dtype or with none.
 class Checker {
  public:
-  Checker() : rank_(hora_rank()), size_(hora_size()) {}
+  explicit Checker(const char* operation, const char* dtype = "")
+      : name_("smoke." + std::string(operation) + "." + dtype) {
+    result_.operation = operation;
+  }
 
-  std::vector<CheckResult> run() {
-    // Every rank makes the same calls in the same order, also after a failed one: a rank that
-    // stopped early would leave the others waiting.
-    for_each_dtype("allreduce", &Checker::allreduce_cases);
-    for_each_dtype("allgather", &Checker::allgather_cases);
-    for_each_dtype("broadcast", &Checker::broadcast_cases);
-    for_each_dtype("alltoall", &Checker::alltoall_cases);
-    for_each_dtype("reducescatter", &Checker::reducescatter_cases);
-    begin("barrier");
+  CheckResult take_result() { return std::move(result_); }
+
+  void barrier_cases() {
     for (int i = 0; i < 3; ++i) succeeded(barrier(), "");
-    if (size_ > 1) {
-      begin("mismatch");
-      mismatch_cases();
-    }
-    return std::move(results_);
-  }
-
- private:
-  void for_each_dtype(const char* operation, void (Checker::*cases)(const Dtype&)) {
-    begin(operation);
-    for (const Dtype& dtype : kDtypes) {
-      (this->*cases)(dtype);
-      ++results_.back().dtypes;
-    }
-  }
-
-  void begin(const char* operation) {
-    results_.emplace_back();
-    results_.back().operation = operation;
-  }
-
-  void fail(const std::string& text) {
-    CheckResult& result = results_.back();
-    ++result.failures;
-    // The first failure is enough to explain; the others usually follow from it.
-    if (result.first_failure.empty()) result.first_failure = result.operation + " " + text;
-  }
-
-  bool succeeded(const Answer& answer, const std::string& what) {
-    ++results_.back().cases;
-    if (answer.status == HORA_OK) return true;
-    fail(what + ": " + answer.text);
-    return false;
-  }
-
-  bool equal(double found, double expected, std::int64_t index, const std::string& what) {
-    // Exactly: the values are such that no dtype rounds them.
-    if (found == expected) return true;
-    fail(what + ": element " + std::to_string(index) + " is " + std::to_string(found) +
-         ", expected " + std::to_string(expected));
-    return false;
-  }
-
-  Array filled(const Dtype& dtype, std::vector<std::int64_t> shape, std::int64_t first = 0) const {
-    Array array(dtype.value, std::move(shape));
-    for (std::int64_t i = 0; i < array.count(); ++i) {
-      array.set(i, value_at(dtype, rank_, first + i));
-    }
-    return array;
   }
 
   void allreduce_cases(const Dtype& dtype) {
@@ -126,7 +76,7 @@ class Checker {
             std::string(dtype.name) + " " + name_of(op) + " of " + std::to_string(count);
         Array input = filled(dtype, {count});
         Array output(dtype.value, {count});
-        if (!succeeded(allreduce("smoke.allreduce", input, output, op), what)) continue;
+        if (!succeeded(allreduce(name_.c_str(), input, output, op), what)) continue;
         for (std::int64_t i = 0; i < count; ++i) {
           if (!equal(output.get(i), reduced(dtype, op, size_, i), i, what)) break;
         }
@@ -140,7 +90,7 @@ class Checker {
       const auto rows = [&](int rank) { return base + rank % 3; };
       const std::string what = std::string(dtype.name) + " of " + std::to_string(base) + "+ rows";
       Array input = filled(dtype, {rows(rank_), 3});
-      const Answer answer = with_result(HORA_ALLGATHER, "smoke.allgather", input);
+      const Answer answer = with_result(HORA_ALLGATHER, name_.c_str(), input);
       if (!succeeded(answer, what)) continue;
       std::int64_t place = 0;
       bool good = true;
@@ -163,7 +113,7 @@ class Checker {
         const std::string what = std::string(dtype.name) + " of " + std::to_string(count) +
                                  " from rank " + std::to_string(root);
         Array data = filled(dtype, {count});
-        if (!succeeded(broadcast("smoke.broadcast", data, root), what)) continue;
+        if (!succeeded(broadcast(name_.c_str(), data, root), what)) continue;
         for (std::int64_t i = 0; i < count; ++i) {
           if (!equal(data.get(i), value_at(dtype, root, i), i, what)) break;
         }
@@ -184,7 +134,7 @@ class Checker {
       }
     }
     const std::string what = dtype.name;
-    const Answer answer = with_result(HORA_ALLTOALL, "smoke.alltoall", input, HORA_SUM, splits);
+    const Answer answer = with_result(HORA_ALLTOALL, name_.c_str(), input, HORA_SUM, splits);
     if (!succeeded(answer, what)) return;
     place = 0;
     for (int from = 0; from < size_; ++from) {
@@ -204,7 +154,7 @@ class Checker {
     for (std::int64_t rows : {0, 1, 37}) {
       const std::string what = std::string(dtype.name) + " of " + std::to_string(rows) + " rows";
       Array input = filled(dtype, {rows, 3});
-      const Answer answer = with_result(HORA_REDUCESCATTER, "smoke.reducescatter", input);
+      const Answer answer = with_result(HORA_REDUCESCATTER, name_.c_str(), input);
       if (!succeeded(answer, what)) continue;
       const std::int64_t share = rows / size_;
       const std::int64_t extra = rows % size_;
@@ -233,19 +183,91 @@ class Checker {
     succeeded(allreduce("smoke.after", data, data, HORA_SUM), "afterwards");
   }
 
+ private:
+  void fail(const std::string& text) {
+    ++result_.failures;
+    // The first failure is enough to explain; the others usually follow from it.
+    if (result_.first_failure.empty()) result_.first_failure = result_.operation + " " + text;
+  }
+
+  bool succeeded(const Answer& answer, const std::string& what) {
+    ++result_.cases;
+    if (answer.status == HORA_OK) return true;
+    fail(what + ": " + answer.text);
+    return false;
+  }
+
+  bool equal(double found, double expected, std::int64_t index, const std::string& what) {
+    // Exactly: the values are such that no dtype rounds them.
+    if (found == expected) return true;
+    fail(what + ": element " + std::to_string(index) + " is " + std::to_string(found) +
+         ", expected " + std::to_string(expected));
+    return false;
+  }
+
+  Array filled(const Dtype& dtype, std::vector<std::int64_t> shape, std::int64_t first = 0) const {
+    Array array(dtype.value, std::move(shape));
+    for (std::int64_t i = 0; i < array.count(); ++i) {
+      array.set(i, value_at(dtype, rank_, first + i));
+    }
+    return array;
+  }
+
   void expect_mismatch(const Answer& answer, const std::string& what) {
-    ++results_.back().cases;
+    ++result_.cases;
     if (answer.status == HORA_MISMATCH) return;
     fail("of " + what + " was not an error but: " + hora_status_name(answer.status));
   }
 
-  int rank_;
-  int size_;
-  std::vector<CheckResult> results_;
+  const std::string name_;
+  const int rank_ = hora_rank();
+  const int size_ = hora_size();
+  CheckResult result_;
 };
+
+// Every rank makes the same calls, in each thread in the same order, also after a failed one: a
+// rank that stopped early would leave the others waiting. With a thread for each dtype, all of them
+// wait together for a rank that is far away.
+CheckResult check_dtypes(const char* operation, void (Checker::*cases)(const Dtype&)) {
+  std::vector<std::future<CheckResult>> results;
+  for (const Dtype& dtype : kDtypes) {
+    results.push_back(std::async(std::launch::async, [&dtype, operation, cases] {
+      Checker checker(operation, dtype.name);
+      (checker.*cases)(dtype);
+      return checker.take_result();
+    }));
+  }
+  CheckResult all;
+  all.operation = operation;
+  for (std::future<CheckResult>& each : results) {
+    const CheckResult one = each.get();
+    ++all.dtypes;
+    all.cases += one.cases;
+    all.failures += one.failures;
+    if (all.first_failure.empty()) all.first_failure = one.first_failure;
+  }
+  return all;
+}
+
+CheckResult check(const char* operation, void (Checker::*cases)()) {
+  Checker checker(operation);
+  (checker.*cases)();
+  return checker.take_result();
+}
 
 }  // namespace
 
-std::vector<CheckResult> check_all() { return Checker().run(); }
+std::vector<CheckResult> check_all() {
+  std::vector<CheckResult> results = {
+      check_dtypes("allreduce", &Checker::allreduce_cases),
+      check_dtypes("allgather", &Checker::allgather_cases),
+      check_dtypes("broadcast", &Checker::broadcast_cases),
+      check_dtypes("alltoall", &Checker::alltoall_cases),
+      check_dtypes("reducescatter", &Checker::reducescatter_cases),
+      check("barrier", &Checker::barrier_cases),
+  };
+  if (hora_size() > 1) results.push_back(check("mismatch", &Checker::mismatch_cases));
+  return results;
+}
 
 }  // namespace hora::smoke

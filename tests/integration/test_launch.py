@@ -27,6 +27,19 @@ def test_smoke_as_json(horarun):
     assert report, report
 
 
+def test_smoke_checks_all_dtypes_at_once(horarun, tmp_path):
+    """So that hosts which are far from each other answer the calls of eleven dtypes in one round trip."""
+    horarun.run("-np", 2, "--timeline-filename", tmp_path / "trace.json", "--smoke").expect(0)
+    events = json.loads((tmp_path / "trace.json").read_text())
+    names = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
+    open_at, most = dict.fromkeys(names, 0), 0
+    for event in sorted((event for event in events if "ts" in event), key=lambda event: event["ts"]):
+        if names[event["pid"]].startswith("smoke.allreduce"):
+            open_at[event["pid"]] += {"B": 1, "E": -1}.get(event["ph"], 0)
+            most = max(most, sum(depth > 0 for depth in open_at.values()))
+    assert 1 < most <= 11, most
+
+
 def test_smoke_on_bare_hosts_ships_once(horarun, hosts):
     """Shown by, 1."""
     four = hosts(4, without=["perl", "scp"])
