@@ -204,6 +204,15 @@ Status check_value_presence(const Word& word) {
   return Ok{};
 }
 
+// Where the value of an option was forgotten, the name of the program stands in its place, and the
+// program's own options seem to be ours: `--pmi python3 -c ...`.
+Status check_last_value(const Spelled& spelled) {
+  if (spelled.options.empty() || !spelled.options.back().value) return Ok{};
+  const SpelledOption& last = spelled.options.back();
+  const std::string problem = check_option_value(*last.row, *last.value);
+  return problem.empty() ? Status(Ok{}) : usage(last.typed + ": " + problem);
+}
+
 }  // namespace
 
 Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb verb) {
@@ -219,7 +228,10 @@ Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb ve
     // A lone "-" is an argument, not an option.
     if (argument.size() < 2 || argument[0] != '-') break;
     auto word = read_word(argument, verb);
-    if (!word) return std::move(word).error();
+    if (!word) {
+      HORA_TRY(check_last_value(spelled));
+      return std::move(word).error();
+    }
     HORA_TRY(check_value_presence(*word));
     ++at;
     if (word->row->takes_value() && !word->value) {

@@ -34,6 +34,12 @@ TEST_CASE("An abbreviation is named with its option") {
       "unknown option '--ship'; it is an option of jobs, and horarun doctor takes the hosts alone");
 }
 
+TEST_CASE("The program in place of a forgotten value is told before the program's own options") {
+  CHECK(error_of({"-np", "2", "--pmi", "python3", "-c", "print()"}) ==
+        "--pmi: expected none, pmix or pmi1, found 'python3'");
+  CHECK(error_of({"--pmi", "none", "-c", "print()"}).find("unknown option '-c'") == 0);
+}
+
 TEST_CASE("An option of another verb is told from a typo") {
   CHECK(error_of({"doctor", "-np", "8"}) ==
         "unknown option '-np'; it is an option of jobs, and horarun doctor takes the hosts alone");
