@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <optional>
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
@@ -105,8 +107,30 @@ std::string hint_text(const StderrHint& hint, bool is_here) {
          "\n  what to do: " + std::string(hint.fix) + "\n";
 }
 
-std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
-                       const OutcomeContext& context) {
+// The rank of which the text says, by words of the runtime, that it left before this one.
+std::optional<int> rank_that_left(std::string_view text) {
+  constexpr std::string_view kName = "rank ";
+  const std::size_t end = text.rfind(") has shut down");
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::size_t start = text.rfind(kName, end);
+  if (start == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(start + kName.size());
+  return parse_int<int>(text.substr(0, text.find(' ')));
+}
+
+// A Python program that fails leaves the other ranks, and one of these may be gone before it: its
+// traceback is the one to read. Empty: it left without any.
+std::string traceback_of_who_left(const RankExit& exit, const std::map<int, RankExit>& exits) {
+  const auto left = exits.find(rank_that_left(exit.last_stderr).value_or(-1));
+  if (left == exits.end() || left->second.last_stderr.find("Traceback") == std::string::npos) {
+    return {};
+  }
+  return "  the last lines of rank " + std::to_string(left->first) + " on stderr:\n" +
+         quoted_tail(left->second.last_stderr);
+}
+
+std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
+                       const std::vector<HostPlan>& hosts, const OutcomeContext& context) {
   std::string text =
       "rank " + std::to_string(cause.exit.rank) + " on " + planned_host_name(hosts, cause.host) +
       program_label(context.programs, cause.exit.rank) + " " + how_it_ended(cause.exit) + "\n";
@@ -128,9 +152,9 @@ std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
   if (!cause.exit.last_operation.empty()) text += "  it " + cause.exit.last_operation + "\n";
   const std::string tail = quoted_tail(cause.exit.last_stderr);
   if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
-  if (const StderrHint* hint = find_stderr_hint(cause.exit.last_stderr)) {
-    text += hint_text(*hint, is_here(cause.host, context));
-  }
+  const std::string traceback = traceback_of_who_left(cause.exit, outcome.exits);
+  const StderrHint* const hint = find_stderr_hint(cause.exit.last_stderr);
+  if (hint != nullptr && traceback.empty()) text += hint_text(*hint, is_here(cause.host, context));
   if (cause.exit.max_rss_bytes > 0) {
     char used[96];
     std::snprintf(used, sizeof used, "  it used at most %s of memory and %.1f s of CPU time\n",
@@ -138,7 +162,7 @@ std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
                   static_cast<double>(cause.exit.user_time_us + cause.exit.system_time_us) / 1e6);
     text += used;
   }
-  return text;
+  return text + traceback;
 }
 
 std::string failure_text(const Failure& failure) {
@@ -197,11 +221,12 @@ std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
          visible(command) + "\n";
 }
 
-std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
+std::string cause_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
                        const OutcomeContext& context) {
+  const Cause& cause = *outcome.cause;
   switch (cause.kind) {
     case Cause::Kind::kRank:
-      return rank_cause(cause, hosts, context);
+      return rank_cause(cause, outcome, hosts, context);
     case Cause::Kind::kHost:
       return host_failure_text(cause.failure, planned_host_name(hosts, cause.host)) +
              proof_text(cause, hosts, context) + context.start_table;
@@ -282,7 +307,7 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
                              const OutcomeContext& context) {
   std::string text;
   if (outcome.cause) {
-    text += cause_text(*outcome.cause, hosts, context);
+    text += cause_text(outcome, hosts, context);
     for (const Cause& unreached : outcome.unreached) {
       text += host_failure_text(unreached.failure, planned_host_name(hosts, unreached.host)) +
               proof_text(unreached, hosts, context);

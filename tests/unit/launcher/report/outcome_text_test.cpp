@@ -136,6 +136,27 @@ TEST_CASE("what the rank did last, where it is known") {
           "  it was in allreduce 'grad/7' for 2.1 s\n");
 }
 
+TEST_CASE("a rank that only missed another one tells what that one said") {
+  JobOutcome outcome = rank_failure(0, 1, "HorovodInternalError: rank 2 (node2) has shut down\n");
+  CHECK(describe_outcome(outcome, kHosts, {}).find("the same number of steps") !=
+        std::string::npos);
+  RankExit& other = outcome.exits[2];
+  other.rank = 2;
+  other.terminated_by_us = true;
+  other.last_stderr = "a warning\n";
+  CHECK(describe_outcome(outcome, kHosts, {}).find("the same number of steps") !=
+        std::string::npos);
+  other.last_stderr = "Traceback (most recent call last):\nValueError: boom\n";
+  CHECK(describe_outcome(outcome, kHosts, {}) ==
+        "rank 0 on node2 exited with code 1\n"
+        "  its last lines on stderr:\n"
+        "    HorovodInternalError: rank 2 (node2) has shut down\n"
+        "  the last lines of rank 2 on stderr:\n"
+        "    Traceback (most recent call last):\n"
+        "    ValueError: boom\n"
+        "  1 rank was terminated\n");
+}
+
 TEST_CASE("only the last ten lines are quoted") {
   std::string words;
   for (int i = 0; i < 30; ++i) words += "line " + std::to_string(i) + "\n";
