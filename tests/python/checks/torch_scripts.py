@@ -3,6 +3,9 @@
 gradient scaling, layers that are unfrozen or added, sparse gradients that some ranks lack, two
 optimizers that feed each other or follow one another, data in worker processes."""
 
+import gc
+import weakref
+
 import torch
 
 import horovod.torch as hvd
@@ -258,6 +261,21 @@ def check_an_optimizer_for_each_stage_of_the_training():
     if hvd.size() > 1:
         error = raises(ValueError, first.step)
         assert "taken over 2 of this one's parameters, 1.weight among them" in str(error), error
+
+
+def check_an_optimizer_that_is_gone_keeps_nothing():
+    """Not even until the next garbage collection, which knows nothing of the memory of tensors: a search for
+    good settings trains many models one after the other."""
+    model = two_layers()
+    plain = weakref.ref(sgd(model.parameters()))
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    take_step(optimizer, model, own_rows())
+    reduction = weakref.ref(optimizer._reduction)
+    del optimizer
+    if plain() is not None:  # this release's optimizers wait for the collection themselves
+        gc.collect()
+    assert reduction() is None
+    model(own_rows()).mean().backward()  # starts nothing
 
 
 def check_two_optimizers_whose_parameters_have_the_same_names():

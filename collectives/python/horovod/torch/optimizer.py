@@ -11,6 +11,7 @@ import contextlib
 import numbers
 import os
 import warnings
+import weakref
 
 import torch
 
@@ -290,4 +291,5 @@ def DistributedOptimizer(
     # A scheduler may have put its own `step` on the instance, which would hide ours.
     wrapped.__dict__.update((name, value) for name, value in optimizer.__dict__.items() if name != "step")
     wrapped._reduction = reduction
+    weakref.finalize(wrapped, reduction.detach).atexit = False
     return wrapped

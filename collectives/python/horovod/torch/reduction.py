@@ -65,6 +65,7 @@ class Reduction:
         self.taken_over: list[str] = []  # names of parameters that a later optimizer reduces
         self.synchronized = False
         self.synchronize_in_step = True
+        self.used = False  # whether any step has waited for gradients
 
     def reset(self) -> None:
         self.in_flight.clear()
@@ -98,6 +99,16 @@ class Reduction:
     def _give_up(self, parameter):
         if self.hooked.pop(id(parameter), None) is not None:
             self.taken_over.append(str(self.names.get(parameter)))
+
+    def detach(self) -> None:
+        """For an optimizer that is gone: its hooks would keep the parameters until a garbage collection.
+        Those of one that has done no step stay, since a script that forgot to use what DistributedOptimizer
+        returned has to learn of it."""
+        if self.used:
+            for hook in self.hooks:
+                hook.remove()
+            self.hooks.clear()
+            self.hooked.clear()
 
     def _on_gradient(self, parameter):
         if id(parameter) not in self.hooked:
@@ -238,6 +249,7 @@ class Reduction:
                 "made last. Make the next optimizer when this one has done its last step, or give each parameter to "
                 "one optimizer only"
             )
+        self.used = True
         self.attach(param_groups)
         for index, group in enumerate(self.groups):
             if index not in self.in_flight:
@@ -263,12 +275,20 @@ def finish_all(waits: Iterable[Callable[[], Any]]) -> None:
         raise failure
 
 
+class _NodeHook:
+    """A hook of an older release, and the node that it is on."""
+
+    def __init__(self, node, hook):
+        self.node = node
+        self.remove = node.register_hook(hook).remove
+
+
 def _on_gradient(parameter, action):
-    """Calls action(parameter) whenever a gradient was added to parameter.grad."""
+    """Calls action(parameter) whenever a gradient was added to parameter.grad, until remove() is called on
+    what this returns."""
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
         return parameter.register_post_accumulate_grad_hook(action)
     # Older releases: the node that accumulates is reachable through any view; it has to be kept
     # alive for its hook to stay.
     node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-    node.register_hook(lambda *_: action(parameter))
-    return node
+    return _NodeHook(node, lambda *_: action(parameter))
