@@ -491,6 +491,9 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
 void BackendPool::drop(Entry& entry, std::string why) {
   entry.dropped = true;
   rebuild_table();
+  // The objection names the rank that makes it.
+  const std::string own = "rank " + std::to_string(world_.settings.rank) + ": ";
+  if (entry.descriptor->connect != nullptr && why.rfind(own, 0) != 0) failed_elsewhere_ = true;
   const std::lock_guard<std::mutex> lock(mutex_);
   left_out_.emplace_back(entry.id, std::move(why));
 }

@@ -52,6 +52,9 @@ class BackendPool {
   void abort_all();
   // What fails from now on may have been broken off.
   bool aborted() const;
+  // Ranks could not be connected, and it was another one than this that said so first. That one is
+  // at fault as far as anybody knows: the others may do without it.
+  bool failed_elsewhere() const { return failed_elsewhere_; }
   // Any thread may call the backends in use, one at a time.
   bool any_thread() const;
 
@@ -94,6 +97,7 @@ class BackendPool {
   std::chrono::microseconds round_trip_{0};
   std::vector<Entry> entries_;
   SelectionTable table_;
+  bool failed_elsewhere_ = false;
   mutable std::mutex mutex_;    // guards what follows
   std::vector<Backend*> live_;  // to abort
   std::vector<PeerLinks*> links_;

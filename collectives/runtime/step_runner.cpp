@@ -135,7 +135,9 @@ void StepRunner::end(int place, UnderWay& step) {
   for (const auto& [id, why] : links_.pool.left_out()) {
     text += "\n  " + id + " was left out: " + why;
   }
-  links_.queue.finish(std::move(step.operations), HORA_UNSUPPORTED, text);
+  // An elastic job goes on without the rank that could not connect, and only without that one.
+  const hora_status status = links_.pool.failed_elsewhere() ? HORA_ABORTED : HORA_UNSUPPORTED;
+  links_.queue.finish(std::move(step.operations), status, text);
 }
 
 // Waits for running steps; their results are discarded.

@@ -110,6 +110,25 @@ def test_cut_and_healed(horarun, shared, hosts):
 
 @pytest.mark.hosts
 @pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
+def test_two_hosts_that_cannot_reach_each_other(horarun, shared, hosts):
+    """Rank 0 reaches both, so their ranks meet, and cannot be connected: the job goes on without one of them."""
+    three = hosts(3)
+    training = on_discovered(horarun, shared, "-np", 1, "--min-np", 1)
+    training.patience = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 20)
+    training.list("node1")
+    training.start()
+    training.wait_for("goes on with 1")
+    three.act("part", 2, 3)
+    training.list("node1", "node2", "node3")
+    training.wait_for("goes on with 2", 2)
+    finished = training.finish()
+    assert training.text.count("the same") == 2
+    assert "host node2: rank 1 exited with code 1" in finished.messages
+    assert "no connection to rank 2 within 20 s" in finished.messages
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
 def test_one_fault_after_the_other(horarun, shared, hosts):
     """Ranks killed on host after host, each of which returns."""
     three = hosts(3)
