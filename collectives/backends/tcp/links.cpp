@@ -28,6 +28,8 @@ constexpr std::uint64_t kFirstStranger = 0x1'0000'0000;
 
 // What the program may open besides.
 constexpr std::size_t kOtherDescriptors = 1024;
+// For a kernel that has no route to spare. Nothing moves meanwhile, and abort() has to wait, too.
+constexpr std::chrono::seconds kKernelPatience{1};
 
 epoll_event event_of(std::uint64_t number) {
   epoll_event event{};
@@ -150,9 +152,10 @@ Links::Peer& Links::reach(int rank) {
 // Never waits for the other rank: what that one needs to go on may still have to be sent from here.
 // Its kernel accepts the connection even while the rank itself is busy elsewhere.
 Status Links::begin_to_connect(Peer& peer) {
-  peer.give_up_at = Clock::now() + patience_;
-  auto socket =
-      net::begin_connect_tcp(doors_[static_cast<std::size_t>(peer.rank)].where, peer.give_up_at);
+  const auto now = Clock::now();
+  peer.give_up_at = now + patience_;
+  auto socket = net::begin_connect_tcp(doors_[static_cast<std::size_t>(peer.rank)].where,
+                                       std::min(peer.give_up_at, now + kKernelPatience));
   if (!socket) return std::move(socket).error();
   peer.connecting = std::move(*socket);
   keep_alive(peer.connecting.get());

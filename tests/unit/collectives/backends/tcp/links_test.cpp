@@ -4,9 +4,12 @@
 
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -27,6 +30,8 @@ using std::chrono::milliseconds;
 using tcp::Links;
 
 namespace {
+
+std::atomic<int> refused_connects{0};  // so many from now on
 
 constexpr milliseconds kPatience{30'000};
 
@@ -419,4 +424,34 @@ TEST_CASE("tcp links: a rank that cannot be reached is named") {
     CHECK_THAT(send(*world.ranks[1], 0, "hello"),
                Contains("rank 0: connecting to 127.0.0.1:1: Connection refused"));
   }
+}
+
+TEST_CASE("tcp links: a kernel without a route to spare is asked again, and not for long") {
+  World world(2);
+  world.learn();
+  SECTION("it has one soon") {
+    refused_connects = 3;
+    std::string text;
+    const auto texts = world.run([&](int rank, Links& links) {
+      return rank == 0 ? receive(links, 1, 5, text) : send(links, 0, "hello");
+    });
+    CHECK(texts == std::vector<std::string>(2));
+    CHECK(text == "hello");
+  }
+  SECTION("it has none: abort() could not end a longer wait") {
+    refused_connects = 1'000'000;
+    const auto begun = Clock::now();
+    CHECK_THAT(send(*world.ranks[1], 0, "hello"), Contains("Resource temporarily unavailable"));
+    refused_connects = 0;
+    CHECK(Clock::now() - begun < kPatience / 2);
+  }
+}
+
+// In the place of the C library's, for all of this program.
+extern "C" int connect(int fd, const sockaddr* address, socklen_t length) {
+  if (refused_connects > 0 && --refused_connects >= 0) {
+    errno = EAGAIN;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_connect, fd, address, length));
 }
