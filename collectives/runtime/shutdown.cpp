@@ -210,7 +210,8 @@ void Shutdown::data_plane_failed(const Error& error) {
 std::string Shutdown::list_missing(const std::vector<int>& missing) const {
   std::string text;
   for (const int rank : missing) {
-    text += "\n  " + world_.name_rank(rank) + " does not answer; its process is stopped or hangs";
+    text += "\n  " + world_.name_rank(rank) +
+            " does not answer; it is stopped, hangs, or waits for another rank";
   }
   return text;
 }

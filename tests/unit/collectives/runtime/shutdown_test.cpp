@@ -105,7 +105,7 @@ TEST_CASE("shutdown: a wait of the ranks for each other that is too long names w
   REQUIRE(worker.failed.size() == 1);
   CHECK(worker.failed.front() ==
         "waited for 3 s (the limit is HOROVOD_GLOO_TIMEOUT_SECONDS):\n"
-        "  rank 0 (host0) does not answer; its process is stopped or hangs");
+        "  rank 0 (host0) does not answer; it is stopped, hangs, or waits for another rank");
 }
 
 TEST_CASE("shutdown: rank 0 reads on until the others have hung up") {
