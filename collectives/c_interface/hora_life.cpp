@@ -67,6 +67,13 @@ std::optional<std::vector<std::vector<std::int32_t>>> static_sets(const hora_opt
   return sets;
 }
 
+// In an elastic job, init then asks for a place in the next epoch (hora/basics.py), so nobody else
+// says what the ranks have waited for. They all know the same.
+void tell_of_missed_epoch(const hora::Error& error, int rank) {
+  if (rank != 0 || error.code != hora::ErrorCode::kTimedOut || !in_elastic_job()) return;
+  hora::os::log_warn("elastic", error.message + "; the ranks meet anew");
+}
+
 hora_status start(const hora_options* options) {
   const Joining now;
   auto sets = static_sets(options);
@@ -101,6 +108,7 @@ hora_status start(const hora_options* options) {
       }
     }
   }
+  const int rank = from_environment ? from_environment->settings.rank : -1;
   hora::Result<std::unique_ptr<Communicator>> joined =
       from_environment ? Communicator::join(std::move(*from_environment))
                        : hora::Result<std::unique_ptr<Communicator>>(from_environment.error());
@@ -112,6 +120,7 @@ hora_status start(const hora_options* options) {
     return HORA_OK;
   }
   const hora::Error& error = joined.error();
+  tell_of_missed_epoch(error, rank);
   const std::string text = "joining the job: " + error.message;
   switch (error.code) {
     case hora::ErrorCode::kUsage:

@@ -109,6 +109,21 @@ def test_cut_and_healed(horarun, shared, hosts):
 
 
 @pytest.mark.hosts
+def test_ranks_that_do_not_meet_say_who_is_missing(horarun, hosts):
+    """They ask for the next epoch without an end, so somebody has to say why."""
+    two = hosts(2)
+    two.act("part", 1, 2)
+    job = horarun.start(
+        *("-np", 2, "--min-np", 2, "-H", two.spec(1), "--gloo-timeout-seconds", 5, PYTHON, "-c"),
+        "import hora; hora.init(); print('met', hora.size())",
+        stderr=subprocess.STDOUT,
+    )
+    job.read_until("warn elastic: timed out waiting for ranks 1 to ")
+    two.act("join", 1, 2)
+    assert job.finish().expect(0).text.count("met 2") == 2
+
+
+@pytest.mark.hosts
 @pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
 def test_two_hosts_that_cannot_reach_each_other(horarun, shared, hosts):
     """Rank 0 reaches both, so their ranks meet, and cannot be connected: the job goes on without one of them."""
