@@ -74,6 +74,8 @@ std::vector<int> neighbours(const GroupContext& group) {
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const auto refuse = [&](const Error& why) -> PeerLinks* {
     error.set("connecting the ranks over %s: %s", group.address, why.message.c_str());
+    // Whoever has waited in vain may have waited for a rank that failed.
+    error.own = why.code != ErrorCode::kTimedOut;
     return nullptr;
   };
   try {

@@ -22,7 +22,8 @@ namespace hora::collectives {
 namespace {
 
 // What a rank contributes to one round of the creation of a backend.
-enum class Brings : char { kData = 'd', kSuccess = 's', kObjection = 'o' };
+// kOwnObjection: what failed is known to have begun on that rank.
+enum class Brings : char { kData = 'd', kSuccess = 's', kObjection = 'o', kOwnObjection = 'O' };
 
 // Other ranks may wait inside a library for a rank that has failed; they give up after the same
 // time as the ranks that wait here. This is added to it.
@@ -41,12 +42,14 @@ class SetServices final : public Services {
 
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // The last round; `mine` says why this rank failed, or is empty. Returns the first objection, the
-  // same on all ranks of the set; empty on success. An error if the ranks cannot exchange anything.
-  Result<std::string> conclude(const std::string& mine) {
+  // The last round; `mine` says why this rank failed, or is empty. Returns one objection, the same
+  // on all ranks of the set; empty on success. An error if the ranks cannot exchange anything.
+  Result<std::string> conclude(const std::string& mine, bool own) {
     if (objection_.empty() && !broken_) {
       // The others may still be inside a library call that waits for this rank.
-      const Brings what = mine.empty() ? Brings::kSuccess : Brings::kObjection;
+      const Brings what = mine.empty() ? Brings::kSuccess
+                          : own        ? Brings::kOwnObjection
+                                       : Brings::kObjection;
       patience_ += kLibraryPatience;
       static_cast<void>(allgather(what, {std::string(1, static_cast<char>(what)) + mine}));
     }
@@ -115,15 +118,21 @@ class SetServices final : public Services {
     return objection_.empty();
   }
 
+  // One rank's own failure explains why others have waited for it in vain.
   std::string find_objection(Brings expected) const {
+    std::string first;
     std::string out_of_step;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const auto brought = parts_[i].empty() ? Brings{} : static_cast<Brings>(parts_[i].front());
       const std::string rank = "rank " + std::to_string(set_.ranks[i]) + ": ";
-      if (brought == Brings::kObjection) return rank + parts_[i].substr(1);
-      if (brought != expected) out_of_step = rank + "it is out of step with the other ranks";
+      if (brought == Brings::kOwnObjection) return rank + parts_[i].substr(1);
+      if (brought == Brings::kObjection) {
+        if (first.empty()) first = rank + parts_[i].substr(1);
+      } else if (brought != expected) {
+        out_of_step = rank + "it is out of step with the other ranks";
+      }
     }
-    return out_of_step;
+    return first.empty() ? out_of_step : first;
   }
 
   OobAllgather* oob_;
@@ -455,7 +464,7 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   context.notices = entry.notices.get();
   ErrorText error;
   const auto conclude = [&](bool good) -> Status {
-    auto objection = services.conclude(good ? std::string() : reason_of(error));
+    auto objection = services.conclude(good ? std::string() : reason_of(error), error.own);
     if (!objection) return std::move(objection).error();
     if (objection->empty()) return Ok{};
     return make_error(ErrorCode::kUnavailable, std::move(*objection));

@@ -3,6 +3,7 @@
 result must equal that of one process (see programs/elastic_torch.py)."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -16,6 +17,25 @@ from elastic_training import PYTHON, Training
 pytestmark = pytest.mark.skipif(
     os.system(f"{PYTHON} -c 'import torch' 2>/dev/null") != 0, reason="no torch for the system's Python"
 )
+
+
+FEW_DESCRIPTORS = """\
+import os, resource
+import numpy as np
+import hora.numpy as hvd
+from hora import elastic
+
+@elastic.run
+def train(state):
+    hvd.allreduce(np.ones(100_000), name='work')
+    print('trained with', hvd.size(), flush=True)
+
+# Enough to listen, and not to connect as well.
+if os.environ['HOROVOD_HOSTNAME'] == 'node3':
+    resource.setrlimit(resource.RLIMIT_NOFILE, (18, 18))
+hvd.init()
+train(elastic.SimpleState(step=0))
+"""
 
 
 def on_discovered(horarun, shared, *options):
@@ -121,6 +141,18 @@ def test_ranks_that_do_not_meet_say_who_is_missing(horarun, hosts):
     job.read_until("warn elastic: timed out waiting for ranks 1 to ")
     two.act("join", 1, 2)
     assert job.finish().expect(0).text.count("met 2") == 2
+
+
+@pytest.mark.hosts
+def test_a_host_without_descriptors_is_left_out(horarun, shared, hosts):
+    """The others wait in vain for its rank, which cannot connect to them, and are not to blame."""
+    three = hosts(3)
+    pathlib.Path(shared, "few.py").write_text(FEW_DESCRIPTORS)
+    job = ("-np", 3, "--min-np", 1, "-H", three.spec(1), "--gloo-timeout-seconds", 10, PYTHON, f"{shared}/few.py")
+    done = horarun.run(*job).expect(0)
+    assert "host node3: rank 2 exited with code 1" in done.messages, done
+    assert "tcp was left out: rank 2: connecting the ranks over" in done.messages
+    assert done.text.count("trained with 2") == 2
 
 
 @pytest.mark.hosts
