@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/setup on machines that are made up: each program that it calls is a few lines of shell."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+SETUP = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "setup"
+REAL = ("sh", "env", "dirname", "sed", "awk", "grep", "tr", "sort", "rm", "tail", "mktemp", "mkdir")
+
+
+class Machine:
+    """A bare Debian with an ordinary user. Its programs note what they are called with, and install nothing."""
+
+    def __init__(self, folder):
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+        self.checkout = folder / "a checkout"
+        (self.checkout / "scripts").mkdir(parents=True)
+        shutil.copy(SETUP, self.checkout / "scripts")
+        self.calls = folder / "calls"
+        for name in REAL:
+            (self.programs / name).symlink_to(shutil.which(name))
+        for name in ("sleep", "dpkg-query", "dpkg", "apt-get", "pip"):
+            self.has(name, "exit 0")
+        self.has("sudo", '[ "$1" != -n ] || shift\n[ "$1" != env ] || exec "$@"')
+        self.has("id", "echo 1000")
+        self.has("uname", "echo x86_64")
+        self.has("apt-cache", f'"{self.checkout}/scripts/setup" --list')
+        self.has("cmake", "echo cmake version 3.31.6")
+        self.has("python3", f'mkdir -p "$3/bin"\n[ -e "$3/bin/pip" ] || cp "{self.programs}/pip" "$3/bin"')
+        (self.programs / "cp").symlink_to(shutil.which("cp"))
+        self.write(self.checkout / "scripts/sysroot", "exit 0")
+
+    @staticmethod
+    def write(path, body):
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def has(self, name, body):
+        self.write(self.programs / name, f'echo "{name} $*" >>"{self.calls}"\n{body}')
+
+    def setup(self, code=0):
+        environment = {"PATH": str(self.programs), "TMPDIR": str(self.checkout)}
+        done = subprocess.run([self.checkout / "scripts/setup"], capture_output=True, text=True, timeout=60,
+                              stdin=subprocess.DEVNULL, env=environment)  # fmt: skip
+        assert done.returncode == code, done
+        assert not list(self.checkout.glob("tmp.*"))
+        return done.stderr
+
+    def called(self, start):
+        return [line for line in self.calls.read_text().splitlines() if line.startswith(start)]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def test_packages_are_installed(machine):
+    assert "setup: installing: build-essential ninja-build" in machine.setup()
+    assert len(machine.called("apt-get")) == 2  # update and install
+    assert not machine.called("python3")
+
+
+def test_an_old_cmake_is_not_enough(machine):
+    machine.has("cmake", "echo cmake version 3.22.1")
+    assert "CMake is older than 3.25: installing a newer one into .venv" in machine.setup()
+    assert machine.called("pip install") == ["pip install -q cmake>=3.25,<4"]
+
+
+def test_a_cmake_that_is_missing_is_installed(machine):
+    (machine.programs / "cmake").unlink()
+    machine.setup()
+    assert machine.called("pip install") == ["pip install -q cmake>=3.25,<4"]
