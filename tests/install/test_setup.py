@@ -75,3 +75,11 @@ def test_a_cmake_that_is_missing_is_installed(machine):
     (machine.programs / "cmake").unlink()
     machine.setup()
     assert machine.called("pip install") == ["pip install -q cmake>=3.25,<4"]
+
+
+def test_sudo_that_refuses_is_asked_once(machine):
+    machine.has("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    said = machine.setup(1)
+    assert "setup: sudo is used to install packages, and asks for your password\nsudo: a password is required\n" in said
+    assert "setup: without sudo, have an administrator install: build-essential ninja-build" in said
+    assert not machine.called("apt-get")
