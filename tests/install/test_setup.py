@@ -9,6 +9,7 @@ import pytest
 
 SETUP = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "setup"
 REAL = ("sh", "env", "dirname", "sed", "awk", "grep", "tr", "sort", "rm", "tail", "mktemp", "mkdir")
+INTERRUPTED = "E: dpkg was interrupted, you must manually run 'sudo dpkg --configure -a' to correct the problem."
 
 
 class Machine:
@@ -83,3 +84,22 @@ def test_sudo_that_refuses_is_asked_once(machine):
     assert "setup: sudo is used to install packages, and asks for your password\nsudo: a password is required\n" in said
     assert "setup: without sudo, have an administrator install: build-essential ninja-build" in said
     assert not machine.called("apt-get")
+
+
+def test_the_end_of_a_long_failure_is_shown(machine):
+    failing = "for line in 1 2 3 4 5 6 7 8 9; do echo E: failed $line; done >&2; exit 100"
+    machine.has("apt-get", f'case "$*" in *install*) {failing} ;; esac')
+    said = machine.setup(1)
+    assert said.endswith("E: failed 9\nsetup: apt-get install failed three times; the end of its output is above\n")
+    assert "E: failed 4" not in said
+
+
+def test_an_interrupted_installation_is_finished(machine):
+    mended = machine.checkout / "mended"
+    machine.has("dpkg", f'echo >"{mended}"')
+    fails = f'[ -e "{mended}" ] || {{ echo "{INTERRUPTED}" >&2; exit 100; }}'
+    machine.has("apt-get", f'case "$*" in *install*) {fails} ;; esac')
+    assert "setup: finishing an installation that was interrupted (dpkg --configure -a)" in machine.setup()
+    assert machine.called("dpkg ") == ["dpkg --configure -a"]
+    assert len([call for call in machine.called("apt-get") if " install " in call]) == 2
+    assert not machine.called("sleep")
