@@ -104,7 +104,14 @@ endif()
 hora_feature(GLOO ${hora_found} "${Gloo_VERSION}" "${hora_where}")
 
 # --- MPI -----------------------------------------------------------------------------------------
-if(NOT HORA_WITH_MPI STREQUAL "OFF")
+set(hora_no_mpi_header FALSE)
+# Debian's openmpi-bin has a compiler that finds no mpi.h without libopenmpi-dev; find_package would end with an error.
+find_program(HORA_MPICC mpicc)
+if(HORA_MPICC AND NOT MPI_C_COMPILER AND NOT CMAKE_CROSSCOMPILING)
+  execute_process(COMMAND ${HORA_MPICC} -E -include mpi.h -x c /dev/null
+                  RESULT_VARIABLE hora_no_mpi_header OUTPUT_QUIET ERROR_QUIET)
+endif()
+if(NOT HORA_WITH_MPI STREQUAL "OFF" AND NOT hora_no_mpi_header)
   find_package(MPI QUIET COMPONENTS C)
 endif()
 set(hora_found FALSE)
