@@ -502,7 +502,10 @@ void BackendPool::drop(Entry& entry, std::string why) {
   rebuild_table();
   // The objection names the rank that makes it.
   const std::string own = "rank " + std::to_string(world_.settings.rank) + ": ";
-  if (entry.descriptor->connect != nullptr && why.rfind(own, 0) != 0) failed_elsewhere_ = true;
+  const bool in_elastic_job = !world_.settings.round.empty();
+  if (in_elastic_job && entry.descriptor->connect != nullptr && !why.starts_with(own)) {
+    goes_on_without_ = true;
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   left_out_.emplace_back(entry.id, std::move(why));
 }

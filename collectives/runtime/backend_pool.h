@@ -52,9 +52,9 @@ class BackendPool {
   void abort_all();
   // What fails from now on may have been broken off.
   bool aborted() const;
-  // Ranks could not be connected, and it was another one than this that said so first. That one is
-  // at fault as far as anybody knows: the others may do without it.
-  bool failed_elsewhere() const { return failed_elsewhere_; }
+  // In an elastic job: ranks could not be connected, and it was another one than this that said so
+  // first. That one is at fault as far as anybody knows, and the others go on without it.
+  bool goes_on_without_another() const { return goes_on_without_; }
   // Any thread may call the backends in use, one at a time.
   bool any_thread() const;
 
@@ -97,7 +97,7 @@ class BackendPool {
   std::chrono::microseconds round_trip_{0};
   std::vector<Entry> entries_;
   SelectionTable table_;
-  bool failed_elsewhere_ = false;
+  bool goes_on_without_ = false;
   mutable std::mutex mutex_;    // guards what follows
   std::vector<Backend*> live_;  // to abort
   std::vector<PeerLinks*> links_;

@@ -135,8 +135,8 @@ void StepRunner::end(int place, UnderWay& step) {
   for (const auto& [id, why] : links_.pool.left_out()) {
     text += "\n  " + id + " was left out: " + why;
   }
-  // An elastic job goes on without the rank that could not connect, and only without that one.
-  const hora_status status = links_.pool.failed_elsewhere() ? HORA_ABORTED : HORA_UNSUPPORTED;
+  const hora_status status =
+      links_.pool.goes_on_without_another() ? HORA_ABORTED : HORA_UNSUPPORTED;
   links_.queue.finish(std::move(step.operations), status, text);
 }
 
