@@ -180,7 +180,9 @@ def test_strangers_do_not_matter(listening):
     strangers = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(80)]
     for stranger in strangers[:20]:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    assert all(stranger.recv(100)[:1] in (b"", b"\x15") for stranger in strangers[:20])  # an alert, or the end
+    for stranger in strangers[:20]:
+        with contextlib.suppress(ConnectionResetError):  # it had to make room before it was heard
+            assert stranger.recv(100)[:1] in (b"", b"\x15")  # the end, or an alert
     machine = wait.join(1)
     wait.job.finish().expect(0)
     machine.finish().expect(0)
