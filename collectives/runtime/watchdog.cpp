@@ -119,9 +119,17 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
   }
   warn(now);
   if (watch_->limit.count() == 0) return {};
-  std::vector<int> silent = signs.silent_since(now - watch_->limit - answer_patience_);
+  std::vector<int> silent = silent_for(watch_->limit + answer_patience_, now);
   std::erase_if(silent, [&](int rank) { return !is_waited_for(rank, now); });
   return silent;
+}
+
+// If anybody, also those that have been silent for a little less: the ranks of a host that is
+// stopped as a whole were not heard of at the same moment, and are named together.
+std::vector<int> Watchdog::silent_for(Milliseconds time, Clock::time_point now) const {
+  std::vector<int> silent = watch_->signs.silent_since(now - time);
+  if (silent.empty()) return silent;
+  return watch_->signs.silent_since(now - time + answer_patience_ - kAnswerPatience);
 }
 
 Wait Watchdog::own_wait(Clock::time_point now) {
@@ -185,8 +193,7 @@ std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, cons
   });
   std::vector<Silence> silent;
   if (waits.empty()) return silent;
-  for (const int rank :
-       watch_->signs.silent_since(now - std::max(watch_->warning, answer_patience_))) {
+  for (const int rank : silent_for(std::max(watch_->warning, answer_patience_), now)) {
     // Every rank needs rank 0 to agree on the next operation.
     const auto wait = std::find_if(waits.begin(), waits.end(), [&](const Wait& each) {
       return rank == 0 || has(each.set, rank);

@@ -88,6 +88,7 @@ class Watchdog {
 
   void run();
   std::vector<int> look(Clock::time_point now);
+  std::vector<int> silent_for(std::chrono::milliseconds time, Clock::time_point now) const;
   Wait own_wait(Clock::time_point now);
   bool has(std::int32_t set, int rank) const;
   bool is_waited_for(int rank, Clock::time_point now) const;

@@ -346,6 +346,19 @@ TEST_CASE("watchdog: by the leaders of the hosts, who is silent is named, be it 
   }
 }
 
+TEST_CASE("watchdog: a host whose ranks are all stopped is named as a whole") {
+  Watched ranks(kLimit, {}, kByLeaders);
+  for (const int rank : {0, 1, 2, 3}) ranks.waits_in(rank, 0);
+  CHECK_FALSE(ranks.updates_of(0, kPastAll));
+  ranks.stop(3);
+  // Rank 0 hears of the leader for longer than of the other one.
+  CHECK_FALSE(ranks.updates_of(0, milliseconds(400)));
+  ranks.stop(2);
+  const auto heard = ranks.updates_of(0, kLong);
+  REQUIRE(heard);
+  CHECK(*heard == std::vector<int>{2, 3});
+}
+
 TEST_CASE("signs of life: a stranger's datagrams are no signs") {
   std::vector<Heartbeat> ours, theirs;  // two jobs, of which the other one takes our rank 0 for its
   for (auto* job : {&ours, &theirs}) {
