@@ -24,14 +24,15 @@ class Machine:
         self.calls = folder / "calls"
         for name in REAL:
             (self.programs / name).symlink_to(shutil.which(name))
-        for name in ("sleep", "dpkg-query", "dpkg", "apt-get", "pip"):
+        for name in ("sleep", "dpkg-query", "dpkg", "apt-get"):
             self.has(name, "exit 0")
+        self.has("pip", self.pip_in(self.checkout / ".venv"))
         self.has("sudo", '[ "$1" != -n ] || shift\n[ "$1" != env ] || exec "$@"')
         self.has("id", "echo 1000")
         self.has("uname", "echo x86_64")
         self.has("apt-cache", f'"{self.checkout}/scripts/setup" --list')
         self.has("cmake", "echo cmake version 3.31.6")
-        self.has("python3", f'mkdir -p "$3/bin"\n[ -e "$3/bin/pip" ] || cp "{self.programs}/pip" "$3/bin"')
+        self.has("python3", f'mkdir -p "$3/bin"\n[ -z "$4" -a -e "$3/bin/pip" ] || cp "{self.programs}/pip" "$3/bin"')
         (self.programs / "cp").symlink_to(shutil.which("cp"))
         self.write(self.checkout / "scripts/sysroot", "exit 0")
 
@@ -42,6 +43,10 @@ class Machine:
 
     def has(self, name, body):
         self.write(self.programs / name, f'echo "{name} $*" >>"{self.calls}"\n{body}')
+
+    @staticmethod
+    def pip_in(venv):
+        return f'[ "$1" != --version ] || echo "pip 23.0.1 from {venv}/lib/python3.11/site-packages/pip (python 3.11)"'
 
     def setup(self, code=0):
         environment = {"PATH": str(self.programs), "TMPDIR": str(self.checkout)}
@@ -72,6 +77,22 @@ def test_an_old_cmake_is_not_enough(machine):
     machine.has("cmake", "echo cmake version 3.22.1")
     assert "CMake is older than 3.25: installing a newer one into .venv" in machine.setup()
     assert machine.called("pip install") == ["pip install -q cmake>=3.25,<4"]
+
+
+@pytest.mark.parametrize("original_is_there", (False, True))
+def test_a_checkout_that_was_moved_or_copied_gets_its_own_venv(machine, original_is_there):
+    machine.has("cmake", "echo cmake version 3.22.1")
+    original = machine.checkout.with_name("original") / ".venv"
+    original.mkdir(parents=True)
+    pip = machine.checkout / ".venv/bin/pip"
+    pip.parent.mkdir(parents=True)
+    calls = f'echo "the pip of the original $*" >>"{machine.calls}"\n'
+    machine.write(pip, calls + machine.pip_in(original) if original_is_there else "exit 127")
+    machine.setup()
+    assert machine.called("pip install") == ["pip install -q cmake>=3.25,<4"]
+    assert not machine.called("the pip of the original install")
+    machine.setup()
+    assert len(machine.called("python3")) == 1  # made anew once
 
 
 def test_a_cmake_that_is_missing_is_installed(machine):
