@@ -155,7 +155,7 @@ bool Engine::step(Deadline deadline, bool take) {
   // One at a time: an operation that a message starts may fail, and a later message may contain the
   // reason.
   while (!ended() && !mailbox_.empty()) handle(mailbox_.take());
-  stalls_.look(negotiator_.coordinator());
+  stalls_.look(negotiator_.coordinator(), fast_path_.operation());
   // Last, so that a failure notice among the messages decides the reason if there is one.
   if (const auto reason = shutdown_.interruption().stop_reason(); reason && !ended()) {
     shutdown_.give_up(*reason);

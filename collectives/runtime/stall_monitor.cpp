@@ -12,6 +12,13 @@
 
 namespace hora::collectives {
 
+namespace {
+
+// The others answer in the fast path sooner, unless one of them is stopped.
+constexpr std::chrono::seconds kHeldUp{1};
+
+}  // namespace
+
 StallMonitor::StallMonitor(const World& world, Mailbox& mailbox, Shutdown& shutdown,
                            std::optional<Heartbeat> heartbeat)
     : world_(world),
@@ -76,18 +83,26 @@ Deadline StallMonitor::next_check(const Coordinator* coordinator) const {
                                                                    : Deadline::max();
 }
 
-void StallMonitor::look(const Coordinator* coordinator) {
-  look_for_stalls(coordinator);
+void StallMonitor::look(const Coordinator* coordinator, const Operation* own) {
+  look_for_stalls(coordinator, own);
   if (world_.stall_limit().count() == 0 || shutdown_.ended()) return;
   if (const auto who = shutdown_.silent_ranks(); !who.empty()) {
     shutdown_.end_for_silence("waiting", who);
   }
 }
 
-void StallMonitor::look_for_stalls(const Coordinator* coordinator) {
+void StallMonitor::look_for_stalls(const Coordinator* coordinator, const Operation* own) {
   const Deadline due = next_check(coordinator);
   if (shutdown_.ended() || due == Deadline::max() || due > Clock::now()) return;
-  const StallInspector::Report report = inspector_.check(*coordinator, Clock::now());
+  const auto now = Clock::now();
+  const StallInspector::Report report = inspector_.check(*coordinator, now);
+  // Rank 0 has asked in the fast path, where a rank that is called upon answers: somebody does not.
+  // The watchdog names that one, or the fast path.
+  const bool held_up = own != nullptr && now - own->submitted >= kHeldUp;
+  if (held_up && std::all_of(report.missing.begin(), report.missing.end(),
+                             [](int rank) { return rank == 0; })) {
+    return;
+  }
   if (!report.warning.empty()) os::log_warn("stall", report.warning);
   if (report.fatal.empty()) return;
   // Some of the missing ranks may only be held up by another one.

@@ -12,6 +12,7 @@
 #include "collectives/negotiation/coordinator.h"
 #include "collectives/negotiation/stall_inspector.h"
 #include "collectives/runtime/mailbox.h"
+#include "collectives/runtime/operation.h"
 #include "collectives/runtime/process_set.h"
 #include "collectives/runtime/shutdown.h"
 #include "collectives/runtime/watchdog.h"
@@ -45,11 +46,12 @@ class StallMonitor {
 
   // When look() is to be called although nothing has come. `coordinator`: null but on rank 0.
   Deadline next_check(const Coordinator* coordinator) const;
-  // Ends the world when the limit is reached.
-  void look(const Coordinator* coordinator);
+  // Ends the world when the limit is reached. `own`: what this rank has in the fast path; null:
+  // nothing.
+  void look(const Coordinator* coordinator, const Operation* own = nullptr);
 
  private:
-  void look_for_stalls(const Coordinator* coordinator);
+  void look_for_stalls(const Coordinator* coordinator, const Operation* own);
   void report_silence(const std::vector<Watchdog::Silence>& silent) const;
 
   const World& world_;

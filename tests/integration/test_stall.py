@@ -108,6 +108,35 @@ def test_a_rank_that_is_stopped_in_the_middle_of_an_operation(start, tmp_path, v
     assert told, text
 
 
+HELD_UP = """\
+import os, signal, time
+for _ in range(3): hvd.allreduce(np.ones(4), name='small')
+pids = hvd.allgather(np.array([os.getpid()]), name='pids')
+def is_stopped(pid):
+    with open(f'/proc/{pid}/stat') as stat: return stat.read().rsplit(')', 1)[1].split()[0] == 'T'
+try:
+    if hvd.rank() == 0:
+        while not is_stopped(pids[2]): time.sleep(0.01)
+    else:
+        late = hvd.allreduce_async(np.ones(4), name='another')
+        small = hvd.allreduce_async(np.ones(4), name='small')  # not the only one: rank 0 is asked
+        if hvd.rank() == 2:
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        hvd.synchronize(small)
+    hvd.allreduce(np.ones(4), name='small')  # on rank 0 the only one, so the others are asked
+except HorovodInternalError:
+    sys.exit(4)
+"""
+
+
+def test_rank_0_is_not_missing_while_a_stopped_rank_holds_it_up(start):
+    """That one has asked for all that rank 0 is waited for in, and does not answer now where rank 0 asks."""
+    limits = ("--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 3)
+    done = start(HELD_UP, *limits, ranks=3).finish().expect(4)
+    assert re.search(r"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=3:\n.* {2}rank 2 .*does not answer", done.messages), done
+
+
 def test_a_stall_ends_the_job_when_asked_to(start):
     # Each waits for the other, for good.
     done = (
