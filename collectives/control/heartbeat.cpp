@@ -217,10 +217,12 @@ std::vector<Wait> Heartbeat::waits(Clock::time_point then) const {
   return all;
 }
 
+// Only for those who are judged here: of its ranks a leader tells what it has heard.
 void Heartbeat::begin_anew(Clock::time_point now) {
-  for (auto& each : heard_) {
+  const std::size_t end = rank_ == 0 ? heard_.size() : 1;
+  for (std::size_t rank = 0; rank < end; ++rank) {
     // A rank that has never answered stays that way.
-    if (each) each->when = now;
+    if (heard_[rank]) heard_[rank]->when = now;
   }
 }
 

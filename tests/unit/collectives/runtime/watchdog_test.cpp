@@ -311,6 +311,21 @@ TEST_CASE("signs of life: in a large job the leader of a host asks its ranks") {
   }
 }
 
+TEST_CASE("signs of life: a leader that was stopped itself has not heard of its ranks meanwhile") {
+  auto all = meet(4, kByLeaders);
+  auto now = Clock::now();
+  const auto begun = now;
+  for (int turn = 0; turn < 6; ++turn) {
+    now += std::chrono::seconds(1);
+    if (turn >= 2) all[2]->begin_anew(now);
+    for (const std::size_t rank : {0, 2}) all[rank]->ask(now);
+    for (const std::size_t rank : {3, 2, 1, 0, 2, 0}) {
+      if (rank < 3 || turn < 2) all[rank]->hear(now, {});  // rank 3 is stopped, too, and stays so
+    }
+  }
+  CHECK(all[0]->silent_since(begun + std::chrono::seconds(3)) == std::vector<int>{3});
+}
+
 TEST_CASE("signs of life: a host of more ranks than a datagram has room for") {
   constexpr int kRanks = 42;
   std::vector<std::int32_t> hosts(kRanks, 1);
