@@ -398,3 +398,21 @@ TEST_CASE("signs of life: a stranger's datagrams are no signs") {
   CHECK(ours[0].silent_since(now + kLong) == std::vector<int>{1});
   CHECK(ours[0].silent_since(now).empty());
 }
+
+TEST_CASE("signs of life: where rank 0 has no socket, and so no secret, nobody is listened to") {
+  auto signs = Heartbeat::open("127.0.0.1", 1);
+  REQUIRE(signs);
+  const std::string card = signs->card();
+  REQUIRE(signs->bootstrap({"", card}, true));
+  // As rank 0 would ask: no secret, its rank, one sign, which is its own.
+  std::string question(16 + 20 + 96, '\0');
+  question[12] = 1;
+  sockaddr_storage where{};
+  const unsigned length = net::to_sockaddr(*parse_endpoint(card.substr(8)), where);
+  const os::Fd stranger(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::sendto(stranger.get(), question.data(), question.size(), 0,
+                   reinterpret_cast<const sockaddr*>(&where), length) > 0);
+  // Over the loopback it has arrived.
+  signs->hear(Clock::now(), {});
+  CHECK(signs->silent_since(Clock::now() + kLong).empty());
+}
