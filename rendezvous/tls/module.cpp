@@ -4,6 +4,7 @@
 // socket.
 #include "rendezvous/tls/module.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
