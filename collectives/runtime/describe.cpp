@@ -12,7 +12,7 @@ namespace hora::collectives {
 
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') {
@@ -33,7 +33,7 @@ std::string boolean(bool value) { return value ? "true" : "false"; }
 
 std::string list(const std::vector<std::string>& items) {
   std::string text = "[";
-  for (const std::string& each : items) text += (text.size() == 1 ? "" : ",") + quoted(each);
+  for (const std::string& each : items) text += (text.size() == 1 ? "" : ",") + json_string(each);
   return text + "]";
 }
 
@@ -73,9 +73,9 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
       if (id == row.id) notes.push_back(note);
     }
   }
-  return "{\"id\":" + quoted(row.id) + ",\"built\":" + boolean(built) +
+  return "{\"id\":" + json_string(row.id) + ",\"built\":" + boolean(built) +
          ",\"usable\":" + boolean(usable) + ",\"enabled\":" + boolean(enabled) +
-         ",\"version\":" + quoted(version) + ",\"why_not\":" + quoted(why) +
+         ",\"version\":" + json_string(version) + ",\"why_not\":" + json_string(why) +
          ",\"notes\":" + list(notes) + "}";
 }
 
@@ -83,7 +83,7 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
 std::string describe_lane(const Engine& engine, int rank) {
   const FastPath* const fast_path = engine.fast_path();
   std::string text = ",\"fast_path\":" + boolean(fast_path != nullptr) +
-                     ",\"why_no_fast_path\":" + quoted(engine.met().why_no_fast_path);
+                     ",\"why_no_fast_path\":" + json_string(engine.met().why_no_fast_path);
   const LeaderPlan* const plan = engine.leaders();
   if (plan == nullptr) return text;
   text += ",\"leads_its_host\":" + boolean(plan->leader_of(plan->host) == rank) + ",\"leaders\":[";
@@ -96,10 +96,10 @@ std::string describe_lane(const Engine& engine, int rank) {
 }  // namespace
 
 std::string describe(const Communicator* communicator) {
-  std::string text = "{\"version\":" + quoted(HORA_VERSION) +
+  std::string text = "{\"version\":" + json_string(HORA_VERSION) +
                      ",\"abi\":" + std::to_string(HORA_ABI_VERSION) +
-                     ",\"library\":" + quoted(library_folder()) +
-                     ",\"simd\":" + quoted(kernels().instruction_set) + ",\"backends\":[";
+                     ",\"library\":" + json_string(library_folder()) +
+                     ",\"simd\":" + json_string(kernels().instruction_set) + ",\"backends\":[";
   bool first = true;
   for (const BackendRow& row : backend_rows()) {
     if (!first) text += ',';
@@ -111,12 +111,12 @@ std::string describe(const Communicator* communicator) {
     const Settings& settings = communicator->world().settings;
     text += ",\"rank\":" + std::to_string(settings.rank) +
             ",\"size\":" + std::to_string(settings.size) +
-            ",\"address\":" + quoted(communicator->world().address) +
+            ",\"address\":" + json_string(communicator->world().address) +
             ",\"fusion_threshold_bytes\":" +
             std::to_string(settings.parameters.fusion_threshold_bytes) +
             ",\"fast_path_operations\":" + std::to_string(communicator->engine().fast_path_runs()) +
-            describe_lane(communicator->engine(), settings.rank) +
-            ",\"selection\":" + quoted(format_table(communicator->engine().backends().table()));
+            describe_lane(communicator->engine(), settings.rank) + ",\"selection\":" +
+            json_string(format_table(communicator->engine().backends().table()));
   }
   return text + "}";
 }
