@@ -8,7 +8,6 @@ if(NOT HORA_LIBSSH_LINK MATCHES "^(AUTO|STATIC|SHARED)$")
   message(FATAL_ERROR "HORA_LIBSSH_LINK=${HORA_LIBSSH_LINK}: expected AUTO, STATIC or SHARED")
 endif()
 
-find_library(HORA_LIBCRYPTO_STATIC NAMES libcrypto.a)
 find_library(HORA_LIBZ_STATIC NAMES libz.a)
 add_library(hora_libssh INTERFACE)
 add_library(hora_libssh_headers INTERFACE)
@@ -24,7 +23,7 @@ if(NOT HORA_LIBSSH_LINK STREQUAL "SHARED")
       try_compile(HORA_CAN_LINK_LIBSSH_STATIC ${CMAKE_CURRENT_BINARY_DIR}/libssh_check
         SOURCES ${hora_libssh_check} ${CMAKE_CURRENT_LIST_DIR}/gssapi_stub.c
         COMPILE_DEFINITIONS -DLIBSSH_STATIC=1
-        LINK_LIBRARIES ${HORA_LIBSSH_STATIC} ${HORA_LIBCRYPTO_STATIC} ${HORA_LIBZ_STATIC}
+        LINK_LIBRARIES ${HORA_LIBSSH_STATIC} ${HORA_LIBCRYPTO_ARCHIVES}
                        Threads::Threads ${CMAKE_DL_LIBS})
     endif()
     set(hora_libssh_static ${HORA_CAN_LINK_LIBSSH_STATIC})
@@ -40,7 +39,7 @@ if(hora_libssh_static)
   add_library(hora_gssapi_stub STATIC ${CMAKE_CURRENT_LIST_DIR}/gssapi_stub.c)
   target_compile_definitions(hora_libssh INTERFACE LIBSSH_STATIC=1)
   target_link_libraries(hora_libssh INTERFACE
-    ${HORA_LIBSSH_STATIC} hora_gssapi_stub ${HORA_LIBCRYPTO_STATIC} ${HORA_LIBZ_STATIC}
+    ${HORA_LIBSSH_STATIC} hora_gssapi_stub ${HORA_LIBCRYPTO_ARCHIVES}
     Threads::Threads ${CMAKE_DL_LIBS})
 else()
   target_link_libraries(hora_libssh INTERFACE ssh)

@@ -55,6 +55,8 @@ hora_feature(SSH ${hora_found} "${libssh_VERSION}" "${HORA_LIBSSH_STATIC}")
 # --- TLS for the rendezvous: OpenSSL, from its archives where the platform has them ----------------
 find_library(HORA_LIBSSL_STATIC NAMES libssl.a)
 find_library(HORA_LIBCRYPTO_STATIC NAMES libcrypto.a)
+# Debian 13's archive can compress.
+set(HORA_LIBCRYPTO_ARCHIVES ${HORA_LIBCRYPTO_STATIC} ${HORA_ZSTD_STATIC} ${HORA_ZLIB_STATIC})
 set(hora_found FALSE)
 set(hora_where "${OPENSSL_SSL_LIBRARY}")
 if(OPENSSL_FOUND AND OPENSSL_VERSION VERSION_GREATER_EQUAL 3.0)
