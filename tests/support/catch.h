@@ -5,6 +5,9 @@
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
+// Of this name it has a matcher for elements of ranges.
+inline auto Contains(const std::string& text) { return Catch::Matchers::ContainsSubstring(text); }
 #else
 #include <catch2/catch.hpp>
+using Catch::Matchers::Contains;
 #endif

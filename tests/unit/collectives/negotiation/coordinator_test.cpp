@@ -6,7 +6,6 @@
 #include "tests/support/catch.h"
 
 using namespace hora::collectives;
-using Catch::Matchers::Contains;
 
 namespace {
 

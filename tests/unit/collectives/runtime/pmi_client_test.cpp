@@ -12,7 +12,6 @@
 
 using namespace hora;
 using namespace hora::collectives;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -9,7 +9,6 @@
 #include "tests/support/catch.h"
 
 using namespace hora::collectives;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -9,7 +9,6 @@
 
 using namespace hora;
 using namespace hora::launcher;
-using Catch::Matchers::Contains;
 
 namespace {
 

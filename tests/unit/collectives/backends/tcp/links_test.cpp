@@ -25,7 +25,6 @@
 
 using namespace hora;
 using namespace hora::collectives;
-using Catch::Matchers::Contains;
 using std::chrono::milliseconds;
 using tcp::Links;
 
