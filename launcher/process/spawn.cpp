@@ -177,12 +177,19 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
   return 0;
 }
 
+// What clone3 takes since Linux 5.7. <linux/sched.h> of Ubuntu 20.04 (5.4), which is the sysroot's
+// on Ubuntu, has its clone_args end behind `tls`.
+struct CloneArguments {
+  std::uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
+  std::uint64_t set_tid, set_tid_size, cgroup;
+};
+
 // clone3() returns in the child on a new stack without any C++ frame, hence the assembly: the child
 // calls the function in a register that calls preserve, with the argument in the next one, and
 // never returns from it.
 #if defined(__x86_64__) && defined(SYS_clone3)
 #define HORA_HAVE_CLONE3 1
-HORA_UNINSTRUMENTED long clone3_call(clone_args* args, ChildPlan* plan) {
+HORA_UNINSTRUMENTED long clone3_call(CloneArguments* args, ChildPlan* plan) {
   long result;
   register int (*function)(void*) asm("r12") = child_main;
   register void* argument asm("r13") = plan;
@@ -203,7 +210,7 @@ HORA_UNINSTRUMENTED long clone3_call(clone_args* args, ChildPlan* plan) {
 }
 #elif defined(__aarch64__) && defined(SYS_clone3)
 #define HORA_HAVE_CLONE3 1
-HORA_UNINSTRUMENTED long clone3_call(clone_args* args, ChildPlan* plan) {
+HORA_UNINSTRUMENTED long clone3_call(CloneArguments* args, ChildPlan* plan) {
   register long result asm("x0") = reinterpret_cast<long>(args);
   register std::size_t size asm("x1") = sizeof *args;
   register long number asm("x8") = SYS_clone3;
@@ -237,7 +244,7 @@ Cloned clone_child(ChildPlan* plan, char* stack, std::atomic<std::uint32_t>& run
 #if defined(HORA_HAVE_CLONE3) && defined(HORA_HAVE_RAW_CALL)
   {
     int pidfd = -1;
-    clone_args args{};
+    CloneArguments args{};
     args.flags = CLONE_VM | CLONE_CHILD_CLEARTID;
     args.child_tid = reinterpret_cast<std::uintptr_t>(&running);
     args.exit_signal = SIGCHLD;
