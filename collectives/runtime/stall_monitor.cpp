@@ -17,6 +17,15 @@ namespace {
 // The others answer in the fast path sooner, unless one of them is stopped.
 constexpr std::chrono::seconds kHeldUp{1};
 
+// Whether control messages and signs of life go by the leaders of the hosts.
+bool is_large(const World& world) { return world.settings.size > world.settings.star_ranks; }
+
+int leader_of(const World& world, int rank) {
+  const auto& hosts = world.hosts;
+  const auto first = std::find(hosts.begin(), hosts.end(), hosts[static_cast<std::size_t>(rank)]);
+  return static_cast<int>(first - hosts.begin());
+}
+
 }  // namespace
 
 StallMonitor::StallMonitor(const World& world, Mailbox& mailbox, Shutdown& shutdown,
@@ -39,11 +48,11 @@ Status StallMonitor::start(const SetTable& sets) {
   if (heartbeat_ && (warning.count() > 0 || world_.stall_limit().count() > 0)) {
     std::vector<std::string> cards;
     for (const RankInfo& each : world_.rank_infos) cards.push_back(each.heartbeat_card);
-    const bool large = world_.settings.size > world_.settings.star_ranks;
     // With a limit, every rank answers once before the first operation: a rank that has never
     // answered is not judged.
-    HORA_TRY(heartbeat_->bootstrap(cards, world_.stall_limit().count() > 0,
-                                   large ? find_askers(world_.hosts) : std::vector<int>()));
+    HORA_TRY(
+        heartbeat_->bootstrap(cards, world_.stall_limit().count() > 0,
+                              is_large(world_) ? find_askers(world_.hosts) : std::vector<int>()));
     watch = {std::move(*heartbeat_),
              world_.stall_limit(),
              world_.settings.rank,
@@ -105,10 +114,13 @@ void StallMonitor::look_for_stalls(const Coordinator* coordinator, const Operati
   }
   if (!report.warning.empty()) os::log_warn("stall", report.warning);
   if (report.fatal.empty()) return;
-  // Some of the missing ranks may only be held up by another one.
+  // Some of the missing ranks may only be held up by another one, as by the leader of their host,
+  // which passes on what they say.
   std::vector<int> stopped = watchdog_->silent();
   std::erase_if(stopped, [&](int rank) {
-    return std::count(report.missing.begin(), report.missing.end(), rank) == 0;
+    return std::none_of(report.missing.begin(), report.missing.end(), [&](int missing) {
+      return missing == rank || (is_large(world_) && leader_of(world_, missing) == rank);
+    });
   });
   if (!stopped.empty()) return shutdown_.end_for_silence("waiting", stopped);
   os::log_error("stall", report.fatal);
