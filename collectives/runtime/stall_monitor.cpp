@@ -17,15 +17,6 @@ namespace {
 // The others answer in the fast path sooner, unless one of them is stopped.
 constexpr std::chrono::seconds kHeldUp{1};
 
-// Whether control messages and signs of life go by the leaders of the hosts.
-bool is_large(const World& world) { return world.settings.size > world.settings.star_ranks; }
-
-int leader_of(const World& world, int rank) {
-  const auto& hosts = world.hosts;
-  const auto first = std::find(hosts.begin(), hosts.end(), hosts[static_cast<std::size_t>(rank)]);
-  return static_cast<int>(first - hosts.begin());
-}
-
 }  // namespace
 
 StallMonitor::StallMonitor(const World& world, Mailbox& mailbox, Shutdown& shutdown,
@@ -48,11 +39,10 @@ Status StallMonitor::start(const SetTable& sets) {
   if (heartbeat_ && (warning.count() > 0 || world_.stall_limit().count() > 0)) {
     std::vector<std::string> cards;
     for (const RankInfo& each : world_.rank_infos) cards.push_back(each.heartbeat_card);
+    if (world_.settings.size > world_.settings.star_ranks) askers_ = find_askers(world_.hosts);
     // With a limit, every rank answers once before the first operation: a rank that has never
     // answered is not judged.
-    HORA_TRY(
-        heartbeat_->bootstrap(cards, world_.stall_limit().count() > 0,
-                              is_large(world_) ? find_askers(world_.hosts) : std::vector<int>()));
+    HORA_TRY(heartbeat_->bootstrap(cards, world_.stall_limit().count() > 0, askers_));
     watch = {std::move(*heartbeat_),
              world_.stall_limit(),
              world_.settings.rank,
@@ -119,7 +109,8 @@ void StallMonitor::look_for_stalls(const Coordinator* coordinator, const Operati
   std::vector<int> stopped = watchdog_->silent();
   std::erase_if(stopped, [&](int rank) {
     return std::none_of(report.missing.begin(), report.missing.end(), [&](int missing) {
-      return missing == rank || (is_large(world_) && leader_of(world_, missing) == rank);
+      return missing == rank ||
+             (!askers_.empty() && askers_[static_cast<std::size_t>(missing)] == rank);
     });
   });
   if (!stopped.empty()) return shutdown_.end_for_silence("waiting", stopped);

@@ -59,6 +59,8 @@ class StallMonitor {
   Shutdown& shutdown_;
   StallInspector inspector_;            // rank 0
   std::optional<Heartbeat> heartbeat_;  // until the watchdog has it
+  // By rank, where signs of life and control messages go by the leaders of the hosts; else empty.
+  std::vector<int> askers_;
   std::unique_ptr<Watchdog> watchdog_;
 };
 
