@@ -23,7 +23,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 8;
+inline constexpr std::uint32_t kBorderVersion = 9;
 
 // The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
@@ -207,6 +207,14 @@ inline constexpr std::uint32_t kFixedOrder = 1u << 1;
 // It goes by Step::small_bytes and Step::part_bytes.
 inline constexpr std::uint32_t kHeedsSizes = 1u << 2;
 
+// Memory of a device and where it is copied to or from.
+struct HostCopy {
+  void* on_device = nullptr;
+  void* on_host = nullptr;  // page-locked
+  std::size_t bytes = 0;
+  void* producer = nullptr;  // to_host(): the stream that writes what is copied
+};
+
 struct BackendDescriptor {
   std::uint32_t border_version;  // kBorderVersion, first in every version
   std::uint32_t struct_size;
@@ -227,13 +235,18 @@ struct BackendDescriptor {
   void* (*allocate)(std::int32_t device, std::size_t bytes, const void* content) noexcept = nullptr;
   void (*release)(std::int32_t device, void* memory) noexcept = nullptr;
   std::uint32_t traits = 0;
-  // Copy between the device and host memory, for operations on its tensors that only backends of
-  // host memory can do; null where allocate() is. to_host() waits for what the stream `producer`
-  // has been given so far, also for no bytes; both block until the copy is there. Any thread may
-  // call them.
-  bool (*to_host)(std::int32_t device, void* producer, void* to, const void* from,
-                  std::size_t bytes, ErrorText& error) noexcept = nullptr;
-  bool (*to_device)(std::int32_t device, void* to, const void* from, std::size_t bytes,
+  // For operations on its tensors that only backends of host memory can do; null where allocate()
+  // is. Any thread may call them.
+  //
+  // Page-locked host memory. What is released is kept, within bounds, for who asks next.
+  void* (*allocate_on_host)(std::int32_t device, std::size_t bytes,
+                            ErrorText& error) noexcept = nullptr;
+  void (*release_on_host)(std::int32_t device, void* memory) noexcept = nullptr;
+  // Both block until all copies are there. to_host() waits for what their producers have been given
+  // so far, also for no bytes.
+  bool (*to_host)(std::int32_t device, const HostCopy* copies, std::int64_t count,
+                  ErrorText& error) noexcept = nullptr;
+  bool (*to_device)(std::int32_t device, const HostCopy* copies, std::int64_t count,
                     ErrorText& error) noexcept = nullptr;
 };
 

@@ -24,6 +24,7 @@
 #include "collectives/backends/nccl/device_memory.h"
 #include "collectives/backends/nccl/gpu.h"
 #include "collectives/backends/nccl/host_copies.h"
+#include "collectives/backends/nccl/host_memory.h"
 #include "collectives/backends/nccl/libraries.h"
 #include "collectives/backends/nccl/meeting.h"
 #include "collectives/backends/nccl/packing.h"
@@ -488,6 +489,8 @@ constexpr BackendDescriptor kDescriptor = {kBorderVersion,
                                            nccl::allocate,
                                            nccl::release,
                                            0,
+                                           nccl::allocate_on_host,
+                                           nccl::release_on_host,
                                            nccl::to_host,
                                            nccl::to_device};
 

@@ -21,7 +21,7 @@ bool is_there(std::int32_t device, ErrorText& why_not) {
     owner->release(device, memory);
     return true;
   }
-  return owner->to_host(device, nullptr, nullptr, nullptr, 0, why_not);
+  return owner->to_host(device, nullptr, 0, why_not);
 }
 
 }  // namespace

@@ -4,12 +4,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "collectives/backend.h"
-#include "collectives/runtime/operation.h"
 
 namespace hora::collectives {
+
+struct ReleaseOnHost {
+  const BackendDescriptor* copier = nullptr;
+  std::int32_t device = HORA_CPU_DEVICE;
+  void operator()(void* memory) const { copier->release_on_host(device, memory); }
+};
 
 class HostStage {
  public:
@@ -26,20 +32,14 @@ class HostStage {
   bool take_back(const Step& step, ErrorText& error);
 
  private:
-  struct Copied {
-    void* output = nullptr;  // on the device
-    std::int64_t output_bytes = 0;
-    ResultBuffer input_copy;
-    ResultBuffer output_copy;  // empty: the operation works in place
-  };
-
-  bool bring_one(const Step& step, Piece& piece, ErrorText& error);
+  std::int64_t received(const Step& step, const Piece& piece) const;
 
   const BackendDescriptor* copier_;
   int set_index_;
   int set_size_;
   std::int32_t device_ = HORA_CPU_DEVICE;
-  std::vector<Copied> copied_;
+  std::unique_ptr<void, ReleaseOnHost> memory_;  // of all copies
+  std::vector<HostCopy> results_;
 };
 
 }  // namespace hora::collectives

@@ -4,9 +4,11 @@
 #include "collectives/backends/nccl/device_memory.h"
 
 #include <atomic>
+#include <cstring>
 
 #include "collectives/backend.h"
 #include "collectives/backends/nccl/host_copies.h"
+#include "collectives/backends/nccl/host_memory.h"
 #include "collectives/backends/nccl/on_device.h"
 
 namespace hora::collectives::nccl {
@@ -17,6 +19,18 @@ constexpr std::int32_t kNone = -1;
 // Written by the runtime's thread, read by any thread that allocates.
 std::atomic<std::int32_t> last_device{kNone};
 std::atomic<std::int32_t> place_on_host{0};
+
+// By way of page-locked memory, as to_device() wants it.
+bool fill(std::int32_t device, void* memory, std::size_t bytes, const void* content) noexcept {
+  ErrorText why_not;
+  void* const locked = allocate_on_host(device, bytes, why_not);
+  if (locked == nullptr) return false;
+  std::memcpy(locked, content, bytes);
+  const HostCopy copy{memory, locked, bytes, nullptr};
+  const bool good = to_device(device, &copy, 1, why_not);
+  release_on_host(device, locked);
+  return good;
+}
 
 }  // namespace
 
@@ -44,7 +58,7 @@ void* allocate(std::int32_t device, std::size_t bytes, const void* content) noex
   CUdeviceptr place = 0;
   if (!here.good() || driver->cuMemAlloc_v2(&place, bytes) != CUDA_SUCCESS) return nullptr;
   auto* const memory = reinterpret_cast<void*>(place);
-  if (content != nullptr && !to_device(device, memory, content, bytes, why_not)) {
+  if (content != nullptr && !fill(device, memory, bytes, content)) {
     driver->cuMemFree_v2(place);
     return nullptr;
   }

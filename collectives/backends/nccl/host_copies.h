@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between a GPU and host memory, for operations that go through host memory. They need the
-// driver alone, not NCCL. Any thread; each call blocks until the copy is there.
+// driver alone, not NCCL. Any thread; each call blocks until all of its copies are there.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "collectives/backend.h"
 
 namespace hora::collectives::nccl {
 
-// What lies on the device once `producer`, a stream of its, has done its work so far.
-bool to_host(std::int32_t device, void* producer, void* to, const void* from, std::size_t bytes,
+// What lies on the device once the producers, streams of its, have done their work so far.
+bool to_host(std::int32_t device, const HostCopy* copies, std::int64_t count,
              ErrorText& error) noexcept;
-bool to_device(std::int32_t device, void* to, const void* from, std::size_t bytes,
+bool to_device(std::int32_t device, const HostCopy* copies, std::int64_t count,
                ErrorText& error) noexcept;
 
 }  // namespace hora::collectives::nccl
