@@ -64,8 +64,7 @@ bool HostStage::bring(Step& step, std::vector<Piece>& pieces, const std::vector<
     Piece& piece = pieces[i];
     const auto sent = static_cast<std::size_t>(piece.count * width);
     const std::int64_t result = received(step, piece) * width;
-    inputs.push_back(
-        {const_cast<void*>(piece.input), place, is_read ? sent : 0, piece.stream});
+    inputs.push_back({const_cast<void*>(piece.input), place, is_read ? sent : 0, piece.stream});
     piece.input = place;
     if (!in_place) place += rounded(piece.count * width);
     results_.push_back({piece.output, place, static_cast<std::size_t>(result), nullptr});

@@ -25,7 +25,8 @@ namespace hora::collectives::nccl {
                       X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)          \
                           X(cuLaunchKernel) X(cuLaunchHostFunc) X(cuMemAllocHost_v2)        \
                               X(cuMemFreeHost) X(cuMemcpyDtoDAsync_v2)                      \
-                                  X(cuMemcpyDtoHAsync_v2) X(cuMemcpyHtoDAsync_v2)
+                                  X(cuMemcpyDtoHAsync_v2) X(cuMemcpyHtoDAsync_v2)           \
+                                      X(cuMemcpy2DAsync_v2)
 #define HORA_NCCL_FUNCTIONS(X)                                                             \
   X(ncclGetUniqueId) X(ncclCommInitRank) X(ncclCommDestroy) X(ncclCommAbort)               \
       X(ncclCommGetAsyncError) X(ncclGetErrorString) X(ncclAllReduce) X(ncclAllGather)     \

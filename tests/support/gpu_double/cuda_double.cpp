@@ -175,6 +175,8 @@ CUresult allocate(CUdeviceptr* place, std::size_t bytes) {
 // Only page-locked memory lets a copy go on beside its caller.
 std::mutex locked_mutex;
 std::map<std::uintptr_t, std::size_t> page_locked;  // start, bytes
+std::atomic<int> locks{0};                          // how often memory was
+std::atomic<bool> refuses_locks{false};
 
 void expect_page_locked(const void* data, std::size_t bytes) {
   const auto start = reinterpret_cast<std::uintptr_t>(data);
@@ -221,6 +223,15 @@ extern "C" {
 // Of this process; for tests.
 int hora_double_launches() { return launches; }
 int hora_double_host_functions() { return host_functions; }
+int hora_double_locks() { return locks; }
+std::size_t hora_double_locked() {
+  const std::lock_guard<std::mutex> lock(locked_mutex);
+  std::size_t bytes = 0;
+  for (const auto& [start, length] : page_locked) bytes += length;
+  return bytes;
+}
+// From now on there is no memory that could be page-locked.
+void hora_double_refuse_locks(bool refuse) { refuses_locks = refuse; }
 // From now on a driver compiles for as long as this is true.
 void hora_double_hold_loads(bool hold) { loads_held = hold; }
 
@@ -346,8 +357,9 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   return CUDA_SUCCESS;
 }
 CUresult cuMemAllocHost_v2(void** place, std::size_t bytes) {
-  *place = std::malloc(bytes);
+  *place = refuses_locks ? nullptr : std::malloc(bytes);
   if (*place == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  ++locks;
   const std::lock_guard<std::mutex> lock(locked_mutex);
   page_locked[reinterpret_cast<std::uintptr_t>(*place)] = bytes;
   return need_context();
@@ -381,6 +393,17 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t byte
   expect_device_memory(reinterpret_cast<void*>(to), bytes, "cuMemcpyHtoDAsync");
   expect_page_locked(from, bytes);
   return copy_later(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream);
+}
+// From host memory, rows without gaps.
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  if (copy->srcMemoryType != CU_MEMORYTYPE_HOST || copy->dstMemoryType != CU_MEMORYTYPE_DEVICE ||
+      copy->srcPitch != copy->WidthInBytes || copy->dstPitch != copy->WidthInBytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const std::size_t bytes = copy->WidthInBytes * copy->Height;
+  expect_device_memory(reinterpret_cast<void*>(copy->dstDevice), bytes, "cuMemcpy2DAsync");
+  expect_page_locked(copy->srcHost, bytes);
+  return copy_later(copy->dstDevice, reinterpret_cast<CUdeviceptr>(copy->srcHost), bytes, stream);
 }
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   if (need_context() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
