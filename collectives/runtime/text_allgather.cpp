@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/text_allgather.h"
 
-#include <algorithm>
 #include <cstring>
 #include <exception>
 
@@ -20,7 +19,7 @@ bool TextAllgather::gather_notes(const void* data, std::size_t bytes, void* rece
     std::memset(received, 0, bytes * all->size());
     char* place = static_cast<char*>(received);
     for (const std::string& each : *all) {
-      std::memcpy(place, each.data(), std::min(bytes, each.size()));
+      each.copy(place, bytes - 1);  // whatever another rank sends, it is terminated here
       place += bytes;
     }
     return true;
