@@ -230,12 +230,12 @@ BackendPool::BackendPool(const World& world, OobAllgather* oob) : world_(world),
 
 void BackendPool::EntryNotices::warn(const char* sentence) noexcept {
   try {
-    pool_.warn_once(id_, sentence);
+    pool_.note_once(id_, sentence, true);
   } catch (const std::bad_alloc&) {  // it is for people, and they have other worries now
   }
 }
 
-void BackendPool::warn_once(const std::string& id, const std::string& sentence) {
+void BackendPool::note_once(const std::string& id, const std::string& sentence, bool logs) {
   const std::pair<std::string, std::string> note(id, sentence);
   {
     // The backend of each process set may find out the same.
@@ -243,7 +243,7 @@ void BackendPool::warn_once(const std::string& id, const std::string& sentence) 
     if (std::find(notes_.begin(), notes_.end(), note) != notes_.end()) return;
     notes_.push_back(note);
   }
-  os::log_warn("backends", note.first + ": " + note.second);
+  if (logs) os::log_warn("backends", note.first + ": " + note.second);
 }
 
 BackendPool::~BackendPool() {

@@ -43,8 +43,9 @@ class BackendPool {
   // Agreed backends that are in use, by id; and why others are not. For people.
   std::vector<std::string> enabled() const;
   std::vector<std::pair<std::string, std::string>> left_out() const;
-  // A warning for the log and for notes(), once however often it is told. Any thread.
-  void warn_once(const std::string& id, const std::string& sentence);
+  // For notes() and, as a warning, for the log, once however often it is told. Where all ranks know
+  // the same, one of them is enough to log it. Any thread.
+  void note_once(const std::string& id, const std::string& sentence, bool logs);
   // How backends work for the world, by id. For people.
   std::vector<std::pair<std::string, std::string>> notes() const;
 

@@ -43,7 +43,7 @@ void StepRunner::run(ProcessSet& set, const std::vector<const Response*>& respon
     for (const auto& [id, why] : links_.pool.left_out()) {
       if (id == "nccl") reason = " (nccl was left out: " + why + ")";
     }
-    links_.pool.warn_once("nccl", detour + reason);
+    links_.pool.note_once("nccl", detour + reason, set.index == 0);
   }
   if (!wait_for_steps(fresh.run.most_under_way())) {
     return links_.queue.finish(std::move(fresh.operations), HORA_ABORTED, links_.shutdown.text());
