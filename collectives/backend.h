@@ -28,7 +28,8 @@ inline constexpr std::uint32_t kBorderVersion = 9;
 // The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
   char text[768] = {};
-  bool own = false;  // the failure began in this rank, as far as its library knows
+  bool own = false;             // the failure began in this rank, as far as its library knows
+  std::int32_t unreached = -1;  // the rank that no connection came about with
 
   // Returns false, so that a failing function can `return error.set(...)`.
   __attribute__((format(printf, 2, 3))) bool set(const char* format, ...) {

@@ -46,6 +46,7 @@ bool Messages::wait(const Transfer& transfer, ErrorText& error) {
   if (links_.wait(subject.ticket, reason)) return true;
   // Keep whether the failure began here: the caller's text replaces only the words.
   error.own = reason.own;
+  error.unreached = reason.unreached;
   return error.set("%s rank %d: %s",
                    subject.kind == Transfer::Kind::kSend ? "sending to" : "receiving from",
                    ranks_[static_cast<std::size_t>(subject.peer)], reason.text);

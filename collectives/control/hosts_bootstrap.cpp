@@ -27,7 +27,7 @@ namespace hora::collectives {
 namespace {
 
 // How long the others wait, once and at the start, for a leader that cannot be reached.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::milliseconds kPatience{10'000};
 
 // What a rank tells all others.
 struct Card {
@@ -148,7 +148,7 @@ using Links = std::vector<std::pair<int, std::unique_ptr<ControlChannel>>>;  // 
 // there is no cycle: the first star can complete at once, and then the next.
 Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
                        const std::vector<Card>& cards, os::Fd listener, Links& links) {
-  const Deadline deadline = Clock::now() + kPatience;
+  const Deadline deadline = Clock::now() + std::min(kPatience, bootstrap.patience / 2);
   const auto behind = [&](int host) {
     std::vector<int> peers = leader_peers(host, plan.hosts());
     std::erase_if(peers, [host](int peer) { return peer < host; });

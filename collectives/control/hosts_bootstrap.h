@@ -3,6 +3,7 @@
 // host, and connections between the leaders.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "collectives/control/hosts_channel.h"
@@ -15,6 +16,8 @@ struct HostsBootstrap {
   Allgather here;  // among the ranks of this host, by place
   ControlIdentity self;
   std::string address;  // this host's numeric address, as the other hosts reach it
+  // Of allgather(): by then all have to know which leaders cannot reach each other.
+  std::chrono::milliseconds patience{30'000};
 };
 
 // Collective. Returns kUnavailable, with the same text on all ranks, when one of them cannot do it;

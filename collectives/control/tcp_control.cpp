@@ -412,7 +412,11 @@ Result<ControlWorld> join_tree(WayToRank0 way, const ControlIdentity& self, Dead
   const std::string where = "connecting to " + way.over + " at " + format_endpoint(way.where);
   auto socket = wait_for_door(way, deadline,
                               [&](Deadline until) { return net::connect_tcp(way.where, until); });
-  if (!socket) return std::move(socket).error().with_context(where);
+  if (!socket) {
+    const bool refused = socket.error().code != ErrorCode::kTimedOut;
+    if (way.on_no_connection) way.on_no_connection(refused);
+    return std::move(socket).error().with_context(where);
+  }
   // From the start: that host may vanish during the handshake.
   watch_for_silence(socket->get());
   Conversation talk(std::move(*socket), deadline);

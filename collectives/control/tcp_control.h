@@ -61,6 +61,8 @@ struct WayToRank0 {
   // Called when it is not let in within that time, once.
   std::function<void()> on_late = {};
   std::chrono::milliseconds late_after{0};
+  // Called when no connection came about. Refused: that was the answer, and not silence.
+  std::function<void(bool refused)> on_no_connection = {};
 };
 Result<ControlWorld> join_tree(WayToRank0 way, const ControlIdentity& self, Deadline deadline);
 

@@ -37,6 +37,7 @@ Status connect_hosts(const World& world, OobAllgather& oob,
   };
   bootstrap.self = {settings.rank, settings.size, settings.job_id, settings.rendezvous_token, {}};
   bootstrap.address = world.address;
+  bootstrap.patience = settings.start_timeout;
   Status extended = bootstrap_hosts(bootstrap, channel, parts);
   for (int host = 0; host < plan.hosts(); ++host) oob.forget_scope(scope(host));
   if (!extended) {

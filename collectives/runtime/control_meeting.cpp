@@ -12,6 +12,7 @@
 #include "collectives/control/tcp_channel.h"
 #include "collectives/control/tree_plan.h"
 #include "collectives/runtime/attendance.h"
+#include "collectives/runtime/elastic_world.h"
 #include "collectives/runtime/machine_identity.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/contract/elastic_place.h"
@@ -110,6 +111,7 @@ class Worker {
   Result<ControlWorld> join_rank_0() {
     WayToRank0 way;
     way.over = "rank 0";
+    way.on_no_connection = [this](bool refused) { note_cut_off({false, 0}, refused); };
     return join(start_.meeting_key, std::move(way));
   }
 
@@ -133,6 +135,7 @@ class Worker {
     }
     const int above = host_above(settings.cross_rank);
     way.over = above > 0 ? "the first rank of host " + std::to_string(above) : "rank 0";
+    way.on_no_connection = [this, above](bool refused) { note_cut_off({true, above}, refused); };
     return join(above > 0 ? key_of_host(start_, above) : start_.meeting_key, std::move(way));
   }
 
@@ -146,6 +149,13 @@ class Worker {
     way.late_after = pause_;
     way.on_late = [this] { attendance_.leave_note(); };
     return join_tree(std::move(way), self_, Clock::now() + patience_ + kRankZeroFirst);
+  }
+
+  // Who has given the meeting up, or was lost, refuses those who come after that.
+  void note_cut_off(const rendezvous::PeerOfEpoch& peer, bool refused) {
+    if (refused && attendance_.told()) return;
+    if (refused && !start_.void_key.empty() && is_void(start_)) return;
+    note_unreached(peer);
   }
 
   // One request waits for as long as it takes; a second one only for a rank 0 that is late.

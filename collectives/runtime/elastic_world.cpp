@@ -6,11 +6,11 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "collectives/runtime/process_environment.h"
 #include "collectives/runtime/settings.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http_store.h"
 #include "rendezvous/tls/tls_stream.h"
@@ -26,6 +26,7 @@ struct Present {
   std::mutex mutex;
   std::map<std::string, std::string, std::less<>> variables;  // that differ from the environment's
   int host_updates = 0;                                       // heard in this epoch
+  std::optional<rendezvous::PeerOfEpoch> unreached;           // in this epoch
 };
 Present& present() {
   static Present& one = *new Present;
@@ -61,6 +62,20 @@ void move_to(const rendezvous::ElasticPlace& place) {
   present().host_updates = 0;
 }
 
+// Whatever comes of it, this process asks for its next place: without this the epochs go on as
+// they do anyway.
+void tell_unreached(rendezvous::HttpStore& store, int epoch) {
+  std::optional<rendezvous::PeerOfEpoch> peer;
+  {
+    const std::lock_guard<std::mutex> lock(present().mutex);
+    peer = std::exchange(present().unreached, std::nullopt);
+  }
+  if (!peer) return;
+  constexpr std::chrono::seconds kPatience{10};
+  static_cast<void>(store.set(key_of(rendezvous::unreached_key(epoch, number_of(env::kRank))),
+                              rendezvous::unreached_text(*peer), Clock::now() + kPatience));
+}
+
 }  // namespace
 
 bool in_elastic_job() {
@@ -77,12 +92,18 @@ std::optional<std::string> elastic_variable(std::string_view name) {
   return process_variable(name);
 }
 
+void note_unreached(const rendezvous::PeerOfEpoch& peer) {
+  const std::lock_guard<std::mutex> lock(present().mutex);
+  present().unreached = peer;
+}
+
 Result<bool> take_next_place() {
   rendezvous::PlaceQuestion question;
   question.worker = number_of(env::kWorker);
   question.epoch = number_of(env::kRound);
   question.knows_state = process_variable(env::kKnowsState) == std::optional<std::string>("1");
   auto store = rendezvous_store();
+  tell_unreached(store, question.epoch);
   // The launcher limits this time; if the launcher is gone, the agent ends this process.
   constexpr std::chrono::hours kAsLongAsItTakes{24 * 365};
   auto text = store.wait(key_of(rendezvous::place_key(question)), Clock::now() + kAsLongAsItTakes);

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "rendezvous/base/result.h"
+#include "rendezvous/contract/elastic_place.h"
 
 namespace hora::collectives {
 
@@ -17,6 +18,10 @@ bool in_elastic_job();
 
 // A variable of the environment as it is in this process's present epoch.
 std::optional<std::string> elastic_variable(std::string_view name);
+
+// This process could not connect to that one in the present epoch. The launcher is told when it is
+// asked for the next place, so that it leaves a host out that is cut off for good.
+void note_unreached(const rendezvous::PeerOfEpoch& peer);
 
 // Tells the launcher that the present epoch is over for this process, and blocks until there is a
 // place in the next one. False: this process is no longer needed.

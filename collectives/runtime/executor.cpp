@@ -387,6 +387,7 @@ RunningStep::State RunningStep::follow(Progress progress, ErrorText& error) {
   // Tells a failure that began here from one that another rank caused, for the search for the root
   // cause.
   own_failure_ = error.own;
+  unreached_ = error.unreached;
   return end(State::kBroken, what() + ": " + error.text);
 }
 

@@ -65,7 +65,9 @@ class RunningStep {
   State state() const { return state_; }
   const std::string& text() const { return text_; }
   bool own_failure() const { return own_failure_; }  // kBroken: it began in this rank
-  std::string what() const;                          // "allreduce 'x'": for people
+  // kBroken: the rank that no connection came about with; -1: none such.
+  std::int32_t unreached() const { return unreached_; }
+  std::string what() const;  // "allreduce 'x'": for people
 
  private:
   bool settle_memory(bool by_host);
@@ -84,6 +86,7 @@ class RunningStep {
   State state_ = State::kReady;
   std::string text_;
   bool own_failure_ = false;
+  std::int32_t unreached_ = -1;
 };
 
 }  // namespace hora::collectives

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/runtime/elastic_world.h"
+
 namespace hora::collectives {
 
 void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) {
@@ -118,6 +120,7 @@ void StepRunner::end(int place, UnderWay& step) {
   links_.stalls.goes_on();
   if (state == RunningStep::State::kBroken) {
     give_back(*step.set, step.operations);
+    if (step.run.unreached() >= 0) note_unreached({false, step.run.unreached()});
     // The watchdog has interrupted the backend; its error is a consequence.
     if (const auto who = links_.shutdown.silent_ranks(); !who.empty()) {
       return links_.shutdown.end_for_silence("in " + step.run.what(), who);

@@ -12,6 +12,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/rank_exit_text.h"
 #include "launcher/text/duration.h"
+#include "launcher/text/few_names.h"
 
 namespace hora::launcher::elastic {
 
@@ -106,6 +107,25 @@ void ElasticState::on(const WorkerAsked& e, TimePoint, Actions&) {
   if (asking.phase != WorkerPhase::kRunning && asking.phase != WorkerPhase::kAsking) return;
   asking.phase = WorkerPhase::kAsking;
   asking.has_state = asking.has_state || e.has_state;
+}
+
+// What comes too late speaks of a plan that is gone.
+void ElasticState::on(const PeerUnreached& e, TimePoint, Actions&) {
+  if (e.epoch != epoch_ || (phase_ != Phase::kRunning && phase_ != Phase::kBroken)) return;
+  const std::vector<HostPlan>& hosts = plan().hosts;
+  const auto host_of_rank = [&](int rank) {
+    return std::find_if(hosts.begin(), hosts.end(), [rank](const HostPlan& host) {
+      return std::any_of(host.slots.begin(), host.slots.end(),
+                         [rank](const Slot& slot) { return slot.rank == rank; });
+    });
+  };
+  const auto told_by = host_of_rank(e.rank);
+  const auto peer = !e.is_host                                ? host_of_rank(e.peer)
+                    : e.peer < static_cast<int>(hosts.size()) ? hosts.begin() + e.peer
+                                                              : hosts.end();
+  if (told_by == hosts.end() || peer == hosts.end()) return;
+  unreached_.note(static_cast<std::size_t>(told_by - hosts.begin()),
+                  static_cast<std::size_t>(peer - hosts.begin()));
 }
 
 // A worker that was dismissed may end as it likes.
@@ -344,7 +364,7 @@ void ElasticState::advance_running(TimePoint now, Actions& actions) {
   // A rank has finished the training, so the others will, too; wait for their ends.
   if (any_seat(WorkerPhase::kSucceeded)) {
     settle_until_.reset();
-    if (all_recorded()) finish(std::nullopt, actions);
+    if (!any_seat(WorkerPhase::kRunning)) finish(std::nullopt, actions);
     // The others are about to end as well, so no new rank is needed.
     return;
   }
@@ -391,7 +411,7 @@ void ElasticState::advance_broken(TimePoint now, Actions& actions) {
       fail_host(roster_.incarnation(seat.incarnation).host.name, why, now, actions);
     }
   }
-  if (all_recorded()) evaluate(now, actions);
+  if (!any_seat(WorkerPhase::kRunning)) evaluate(now, actions);
 }
 
 // Every rank of the epoch has either asked for the next one or ended.
@@ -404,6 +424,7 @@ void ElasticState::evaluate(TimePoint now, Actions& actions) {
   if (!has_survivor()) {
     return finish_without_hosts(failure::kElasticState, "every rank was lost", actions);
   }
+  leave_out_unreached(now, actions);
   if (options_.reset_limit && resets_ >= *options_.reset_limit) {
     return finish(
         launch_cause(failure::kResetLimit, "the ranks would have to meet anew once more than the " +
@@ -413,6 +434,28 @@ void ElasticState::evaluate(TimePoint now, Actions& actions) {
   }
   ++resets_;
   wait_for_hosts(now);
+}
+
+// They would keep the others from meeting epoch after epoch.
+void ElasticState::leave_out_unreached(TimePoint now, Actions& actions) {
+  const std::vector<HostPlan>& hosts = plan().hosts;
+  const auto first_seat_on = [&](const HostPlan& host) {
+    return seats()[static_cast<std::size_t>(host.slots.front().rank)];
+  };
+  std::vector<UnreachedHosts::Member> members;
+  for (const HostPlan& host : hosts) {
+    const Roster::Worker& first = roster_.worker(first_seat_on(host).worker);
+    members.push_back({host.host.name, first.phase == WorkerPhase::kAsking && first.has_state});
+  }
+  for (const auto& [place, missing] : unreached_.end_epoch(members)) {
+    const std::string why = "no connection between it and " + few_names(missing) + " in " +
+                            std::to_string(UnreachedHosts::kMostEpochs) + " epochs in a row";
+    Cause cause = launch_cause(failure::kNetwork, why);
+    cause.kind = Cause::Kind::kHost;
+    cause.host = first_seat_on(hosts[place]).incarnation;
+    if (!first_failure_) first_failure_ = FirstFailure{std::move(cause), {}};
+    fail_host(hosts[place].host.name, why, now, actions);
+  }
 }
 
 void ElasticState::finish_without_hosts(std::string_view code, const std::string& why,

@@ -27,6 +27,7 @@
 #include "launcher/elastic/epoch_seats.h"
 #include "launcher/elastic/host_registry.h"
 #include "launcher/elastic/roster.h"
+#include "launcher/elastic/unreached_hosts.h"
 #include "launcher/job/job_state.h"
 
 namespace hora::launcher::elastic {
@@ -58,6 +59,13 @@ struct WorkerAsked {
   WorkerId worker;
   bool has_state;
 };
+// A rank of that epoch could not connect to another one.
+struct PeerUnreached {
+  int epoch;
+  int rank;
+  bool is_host;  // to the first rank of the host with that number in the plan
+  int peer;
+};
 struct WorkerEnded {
   WorkerId worker;
   RankExit exit;
@@ -66,8 +74,9 @@ struct WorkerEnded {
 // next_deadline() has passed.
 struct Tick {};
 
-using ElasticEvent = std::variant<HostsListed, DiscoveryFailed, AllocationEnded, AgentGreeted,
-                                  AgentReady, AgentGone, WorkerAsked, WorkerEnded, Tick>;
+using ElasticEvent =
+    std::variant<HostsListed, DiscoveryFailed, AllocationEnded, AgentGreeted, AgentReady, AgentGone,
+                 WorkerAsked, PeerUnreached, WorkerEnded, Tick>;
 
 // --- actions -------------------------------------------------------------------------------------
 
@@ -157,6 +166,7 @@ class ElasticState {
   void on(const AgentReady&, TimePoint, Actions&);
   void on(const AgentGone&, TimePoint, Actions&);
   void on(const WorkerAsked&, TimePoint, Actions&);
+  void on(const PeerUnreached&, TimePoint, Actions&);
   void on(const WorkerEnded&, TimePoint, Actions&);
   void on(const Tick&, TimePoint, Actions&);
 
@@ -173,6 +183,7 @@ class ElasticState {
   void advance_running(TimePoint now, Actions& actions);
   void advance_broken(TimePoint now, Actions& actions);
   void evaluate(TimePoint now, Actions& actions);
+  void leave_out_unreached(TimePoint now, Actions& actions);
   void wait_for_hosts(TimePoint now);
   void take_seats(Plan plan, Actions& actions);
   void begin_epoch(TimePoint now, Actions& actions);
@@ -185,12 +196,12 @@ class ElasticState {
   std::vector<Host> hosts_in_order(TimePoint now) const;
   std::vector<HostOffer> offers(TimePoint now) const;
   bool any_seat(WorkerPhase phase) const { return epoch_seats_.any(phase, roster_); }
-  bool all_recorded() const { return !any_seat(WorkerPhase::kRunning); }
   bool has_survivor() const { return any_seat(WorkerPhase::kAsking); }
   int threshold() const { return epoch_ == 0 ? options_.np : options_.min_np; }
 
   ElasticOptions options_;
   HostRegistry registry_;
+  UnreachedHosts unreached_;
   Phase phase_ = Phase::kWaiting;
   bool listed_ = false;
   int epoch_ = 0;

@@ -401,6 +401,14 @@ Status ElasticRun::watch_scopes() {
       if (!context_.is_over()) feed(elastic::WorkerAsked{asked.worker, asked.knows_state});
     });
   };
+  ours.on_write = [this](std::string_view key, const std::string& value) {
+    const auto told = rendezvous::parse_unreached(key, value);
+    if (!told) return;
+    context_.loop.post([this, told = *told] {
+      if (context_.is_over()) return;
+      feed(elastic::PeerUnreached{told.epoch, told.rank, told.peer.is_host, told.peer.number});
+    });
+  };
   rendezvous_->service().watch_scope(std::string(rendezvous::scope::kElasticPlace), ours);
   rendezvous::KvService::ScopeWatch theirs;
   theirs.holds = true;

@@ -28,6 +28,26 @@ std::string host_update_key(int epoch, int number) {
   return "host_update." + std::to_string(epoch) + "." + std::to_string(number);
 }
 
+std::string unreached_key(int epoch, int rank) {
+  return "unreached." + std::to_string(epoch) + "." + std::to_string(rank);
+}
+
+std::string unreached_text(const PeerOfEpoch& peer) {
+  return (peer.is_host ? "host " : "rank ") + std::to_string(peer.number);
+}
+
+std::optional<Unreached> parse_unreached(std::string_view key, std::string_view text) {
+  const auto parts = split(key, '.');
+  const auto words = split(text, ' ');
+  if (parts.size() != 3 || parts[0] != "unreached" || words.size() != 2) return std::nullopt;
+  if (words[0] != "host" && words[0] != "rank") return std::nullopt;
+  const auto epoch = parse_int<int>(parts[1]);
+  const auto rank = parse_int<int>(parts[2]);
+  const auto number = parse_int<int>(words[1]);
+  if (!epoch || !rank || !number || *epoch < 0 || *rank < 0 || *number < 0) return std::nullopt;
+  return Unreached{*epoch, *rank, {words[0] == "host", *number}};
+}
+
 std::string void_key(std::string_view epoch) { return "void." + std::string(epoch); }
 
 std::string slot_text(const RankPlace& place) {

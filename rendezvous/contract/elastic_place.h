@@ -9,6 +9,9 @@
 //       asks whether that epoch is already over
 //   GET hora_elastic/host_update.EPOCH.NUMBER
 //       waits for the NUMBER-th news of that epoch: "1" hosts have gone, "2" have come, "3" both
+//   PUT hora_elastic/unreached.EPOCH.RANK
+//       says, before that rank asks for its next place, what it could not connect to: "rank 3", or
+//       the first rank of "host 2"
 #pragma once
 
 #include <optional>
@@ -30,6 +33,22 @@ std::string place_key(const PlaceQuestion& question);
 std::optional<PlaceQuestion> parse_place_key(std::string_view key);
 
 std::string host_update_key(int epoch, int number);
+
+// A rank of an epoch, or the first rank of the host with that number.
+struct PeerOfEpoch {
+  bool is_host = false;
+  int number = 0;
+  friend bool operator==(const PeerOfEpoch&, const PeerOfEpoch&) = default;
+};
+struct Unreached {
+  int epoch = 0;
+  int rank = 0;  // that says so
+  PeerOfEpoch peer;
+  friend bool operator==(const Unreached&, const Unreached&) = default;
+};
+std::string unreached_key(int epoch, int rank);
+std::string unreached_text(const PeerOfEpoch& peer);
+std::optional<Unreached> parse_unreached(std::string_view key, std::string_view text);
 
 // This key exists once the epoch has lost a rank or a rank has left it: a worker that has not met
 // the others by then never will.

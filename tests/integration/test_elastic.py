@@ -174,6 +174,38 @@ def test_two_hosts_that_cannot_reach_each_other(horarun, shared, hosts):
     assert "no connection to rank 2 within 20 s" in finished.messages
 
 
+CUT_OFF = """\
+import numpy as np
+import hora.numpy as hvd
+from hora import elastic
+
+@elastic.run
+def train(state):
+    for count in (1, 100_000, 4_000_000):  # ranks have to do with others than their neighbours
+        hvd.allreduce(np.ones(count, dtype=np.float32), name=f'work {count}')
+    hvd.alltoall(np.ones(100_000 * hvd.size()), name='exchange')
+    print('trained with', hvd.size(), flush=True)
+
+hvd.init()
+train(elastic.SimpleState(step=0))
+"""
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
+@pytest.mark.parametrize("count, apart, left_out", [(3, (1, 3), "node3"), (4, (2, 4), "node4")])
+def test_hosts_that_are_cut_from_each_other_for_good(horarun, shared, hosts, count, apart, left_out):
+    """Rank 0 and another one; two that are no neighbours, and connect only in an operation."""
+    some = hosts(count)
+    some.act("part", *apart)
+    pathlib.Path(shared, "cut_off.py").write_text(CUT_OFF)
+    job = ("-np", count, "--min-np", 1, "-H", some.spec(1), "--gloo-timeout-seconds", 3, PYTHON, f"{shared}/cut_off.py")
+    done = horarun.run(*job, timeout=170).expect(0)
+    other = f"node{apart[0]}"
+    assert f"host {left_out}: no connection between it and {other} in 3 epochs in a row" in done.messages, done
+    assert done.text.count(f"trained with {count - 1}") == count - 1
+
+
 @pytest.mark.hosts
 @pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
 def test_one_fault_after_the_other(horarun, shared, hosts):

@@ -61,7 +61,7 @@ BUGS = [
     ("a rank that dies of a silent host is blamed", STATE, "e.silent_since < cause_time_", "false", "launcher_test"),
     # --- the epochs of elastic jobs
     ("nobody is fenced", EPOCHS, "if (roster_.worker(seat.worker).phase != WorkerPhase::kRunning) continue;", "continue;", "elastic_test"),
-    ("an epoch begins without waiting for all", EPOCHS, "if (all_recorded()) evaluate(now, actions);", "evaluate(now, actions);", "elastic_test"),
+    ("an epoch begins without waiting for all", EPOCHS, "if (!any_seat(WorkerPhase::kRunning)) evaluate(now, actions);", "evaluate(now, actions);", "elastic_test"),
     ("a host is used while it is left alone", "launcher/elastic/host_registry.cpp", "if (entry.listed && !barred && ", "if (entry.listed && ", "elastic_test"),
     ("new ranks push survivors out", "launcher/elastic/epoch_plan.cpp", "const int kept = std::min(offer.survivors, left);", "const int kept = std::min(offer.survivors + offer.room, left);", "elastic_test"),
     ("rank 0 need not know the state", "launcher/elastic/epoch_plan.cpp", "return offer.survivors > 0 && offer.has_state;", "return false;", "elastic_test"),

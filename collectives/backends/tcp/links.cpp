@@ -165,8 +165,8 @@ Status Links::begin_to_connect(Peer& peer) {
 void Links::finish_connecting(Peer& peer) {
   const Door& door = doors_[static_cast<std::size_t>(peer.rank)];
   if (Status done = net::end_connect_tcp(peer.connecting.get(), door.where); !done) {
-    fail("rank " + std::to_string(peer.rank) + ": " + done.error().message);
-    return;
+    return fail_to_reach(peer.rank,
+                         "rank " + std::to_string(peer.rank) + ": " + done.error().message);
   }
   const Greeting greeting{.rank = rank_, .key = door.key};
   peer.give_up_at = Deadline::max();
@@ -183,6 +183,7 @@ bool Links::wait(Ticket ticket, ErrorText& error) noexcept {
   } catch (const std::exception& thrown) {
     fail(thrown.what());
   }
+  error.unreached = unreached_;
   return failure_.empty() || error.set("%s", failure_.c_str());
 }
 
@@ -252,9 +253,10 @@ void Links::check_deadlines() {
   const auto now = Clock::now();
   for (const Peer* peer : active_) {
     if (peer->give_up_at > now) continue;
-    return fail("rank " + std::to_string(peer->rank) + " does not answer at " +
-                format_endpoint(doors_[static_cast<std::size_t>(peer->rank)].where) + " for " +
-                std::to_string(patience_.count() / 1000) + " s");
+    return fail_to_reach(peer->rank,
+                         "rank " + std::to_string(peer->rank) + " does not answer at " +
+                             format_endpoint(doors_[static_cast<std::size_t>(peer->rank)].where) +
+                             " for " + std::to_string(patience_.count() / 1000) + " s");
   }
 }
 
@@ -294,6 +296,11 @@ void Links::fail(std::string why) {
     if (peer != nullptr) peer->connection.forget_transfers();
   }
   active_.clear();
+}
+
+void Links::fail_to_reach(int rank, std::string why) {
+  if (failure_.empty()) unreached_ = rank;
+  fail(std::move(why));
 }
 
 }  // namespace hora::collectives::tcp

@@ -65,6 +65,7 @@ class Links final : public PeerLinks {
   void let_in(std::int64_t rank, os::Fd socket);
   Status watch(int fd, std::uint64_t number);
   void fail(std::string why);
+  void fail_to_reach(int rank, std::string why);
 
   int rank_;
   std::chrono::milliseconds patience_;
@@ -79,6 +80,7 @@ class Links final : public PeerLinks {
   std::deque<Transfer> transfers_;            // by ticket - 1
   std::vector<Ticket> free_;
   std::string failure_;  // the first one
+  int unreached_ = -1;   // by the first one
 };
 
 }  // namespace hora::collectives::tcp

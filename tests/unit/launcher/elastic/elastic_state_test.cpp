@@ -427,3 +427,44 @@ TEST_CASE("who dies while it waits to be sent away is not told so") {
   CHECK(job.state.dismissed().empty());
   CHECK(job.state.next_deadline() == std::nullopt);
 }
+
+TEST_CASE("a host that the others cannot connect to is left out after three epochs") {
+  Job job = running(options(3, 2), "a:1,b:1,c:1");
+  for (const int epoch : {1, 2, 3}) {
+    CHECK(job.epochs == epoch);
+    CHECK(job.plan() == "3 ranks: a:1, b:1, c:1");
+    job(PeerUnreached{epoch, 2, false, 0});
+    for (const int rank : {0, 1, 2}) job.ask(rank);
+  }
+  CHECK(job.epochs == 4);
+  CHECK(job.plan() == "2 ranks: a:1, b:1");
+  CHECK(std::count(job.texts.begin(), job.texts.end(),
+                   "host c: no connection between it and a in 3 epochs in a row; it takes no "
+                   "further part (--blacklist-cooldown-range)") == 1);
+}
+
+TEST_CASE("too few hosts are left that can connect to each other: the job says which cannot") {
+  ElasticOptions made = options(2, 2);
+  made.hosts_are_fixed = true;
+  Job job = running(made, "a:1,b:1");
+  for (const int epoch : {1, 2, 3}) {
+    job(PeerUnreached{epoch, 1, true, 0});
+    for (const int rank : {0, 1}) job.ask(rank);
+  }
+  CHECK(job.did<EndJob>());
+  REQUIRE(job.state.cause());
+  CHECK(job.state.cause()->failure.code == failure::kNetwork);
+  CHECK(job.state.cause()->failure.message ==
+        "no connection between it and a in 3 epochs in a row");
+}
+
+TEST_CASE("what was unreached in an epoch that is gone, or never was, counts for nothing") {
+  Job job = running(options(2, 2), "a:1,b:1");
+  for (const int epoch : {1, 2, 3, 4}) {
+    job(PeerUnreached{epoch - 1, 1, false, 0});
+    job(PeerUnreached{epoch, 7, false, 0});
+    job(PeerUnreached{epoch, 1, true, 9});
+    for (const int rank : {0, 1}) job.ask(rank);
+  }
+  CHECK(job.epochs == 5);
+}

@@ -98,6 +98,20 @@ TEST_CASE("the scopes of a job") {
   CHECK(rank_key(12) == "12");
 }
 
+TEST_CASE("what a worker could not connect to travels as text") {
+  CHECK(unreached_key(3, 17) == "unreached.3.17");
+  CHECK(unreached_text({false, 5}) == "rank 5");
+  CHECK(parse_unreached("unreached.3.17", "rank 5") == Unreached{3, 17, {false, 5}});
+  CHECK(parse_unreached("unreached.3.17", unreached_text({true, 2})) ==
+        Unreached{3, 17, {true, 2}});
+  for (const char* key : {"", "unreached.3", "unreached.3.17.1", "void.3.17", "unreached.x.1"}) {
+    CHECK(!parse_unreached(key, "rank 5"));
+  }
+  for (const char* text : {"", "5", "rank", "rank -5", "rank x", "node 5", "rank 5 6"}) {
+    CHECK(!parse_unreached("unreached.3.17", text));
+  }
+}
+
 TEST_CASE("the place of an elastic worker travels as text") {
   const PlaceQuestion question{17, 3, true};
   CHECK(place_key(question) == "17.3.1");
