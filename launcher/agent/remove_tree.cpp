@@ -42,9 +42,8 @@ int remove_entry(int parent, const char* name) {
   if (errno != EISDIR && errno != EPERM) return errno;
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   os::Fd directory(::openat(parent, name, kFlags));
-  if (!directory.valid() && errno == EACCES) {
-    // The user's program may have removed its own permissions.
-    ::fchmodat(parent, name, 0700, 0);
+  // The user's program may have removed its own permissions.
+  if (!directory.valid() && errno == EACCES && ::fchmodat(parent, name, 0700, 0) == 0) {
     directory = os::Fd(::openat(parent, name, kFlags));
   }
   if (!directory.valid()) return errno;
