@@ -20,45 +20,45 @@
 namespace hora::collectives {
 namespace {
 
-// A Door as it travels between the ranks; plain data of fixed size.
+// A Contact as it travels between the ranks; plain data of fixed size.
 struct Card {
   sockaddr_in6 where{};  // or a sockaddr_in
   tcp::Key key{};
 };
 
 // An address of either family lies at the front of a sockaddr_storage; the rest of the card is 0,
-// so that equal doors give equal cards.
-Card card_of(const tcp::Door& door) {
+// so that equal contacts give equal cards.
+Card card_of(const tcp::Contact& contact) {
   Card card;
   sockaddr_storage where{};
-  net::to_sockaddr(door.where, where);
+  net::to_sockaddr(contact.where, where);
   std::memcpy(&card.where, &where, sizeof card.where);
-  card.key = door.key;
+  card.key = contact.key;
   return card;
 }
 
 // The bytes are another rank's and need not be aligned.
-std::optional<tcp::Door> door_of(const void* bytes) {
+std::optional<tcp::Contact> contact_of(const void* bytes) {
   Card card;
   std::memcpy(&card, bytes, sizeof card);
   sockaddr_storage where{};
   std::memcpy(&where, &card.where, sizeof card.where);
   const auto endpoint = net::from_sockaddr(where);
   if (!endpoint) return std::nullopt;
-  return tcp::Door{*endpoint, card.key};
+  return tcp::Contact{*endpoint, card.key};
 }
 
 // By rank: the set of the links is the world, so its index is the rank.
-bool learn_doors(const GroupContext& group, const tcp::Door& own, std::vector<tcp::Door>& doors,
-                 ErrorText& error) {
+bool learn_contacts(const GroupContext& group, const tcp::Contact& own,
+                    std::vector<tcp::Contact>& contacts, ErrorText& error) {
   const Card mine = card_of(own);
   const void* const* theirs = nullptr;
   const std::size_t* lengths = nullptr;
   if (!group.services->exchange(&mine, sizeof mine, false, &theirs, &lengths, error)) return false;
   for (int rank = 0; rank < group.world_size; ++rank) {
-    const auto door = lengths[rank] == sizeof(Card) ? door_of(theirs[rank]) : std::nullopt;
-    if (!door) return error.set("rank %d sent no address", rank);
-    doors.push_back(*door);
+    const auto contact = lengths[rank] == sizeof(Card) ? contact_of(theirs[rank]) : std::nullopt;
+    if (!contact) return error.set("rank %d sent no address", rank);
+    contacts.push_back(*contact);
   }
   return true;
 }
@@ -83,12 +83,12 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
         group.rank, std::chrono::milliseconds(group.timeout_ms), cores_for(group.local_size));
     auto address = parse_ip_address(group.address);
     if (!address) return refuse(address.error());
-    auto door = links->listen(*address);
+    auto contact = links->listen(*address);
     // The others are told by the exchange, in which this rank does not take part.
-    if (!door) return refuse(door.error());
-    std::vector<tcp::Door> doors;
-    if (!learn_doors(group, *door, doors, error)) return nullptr;
-    links->learn(std::move(doors));
+    if (!contact) return refuse(contact.error());
+    std::vector<tcp::Contact> contacts;
+    if (!learn_contacts(group, *contact, contacts, error)) return nullptr;
+    links->learn(std::move(contacts));
     if (Status met = links->meet(neighbours(group)); !met) return refuse(met.error());
     return links.release();
   } catch (const std::exception& failure) {

@@ -51,20 +51,20 @@ Links::Links(int rank, std::chrono::milliseconds patience, bool spin)
   spinner_.enable(spin);
 }
 
-Result<Door> Links::listen(const IpAddress& address) {
+Result<Contact> Links::listen(const IpAddress& address) {
   if (!epoll_.valid() || !stop_.valid()) return errno_error(errno, "creating an epoll instance");
-  auto door = listener_.open(address);
-  if (!door) return door;
+  auto contact = listener_.open(address);
+  if (!contact) return contact;
   HORA_TRY(watch(listener_.fd(), kListener));
   HORA_TRY(watch(stop_.get(), kStop));
-  return door;
+  return contact;
 }
 
 // A place for each rank, and a connection only for those that this one has to do with. They may
 // come to be all, for each of which it needs a descriptor.
-void Links::learn(std::vector<Door> doors) {
-  doors_ = std::move(doors);
-  peers_.resize(doors_.size());
+void Links::learn(std::vector<Contact> contacts) {
+  contacts_ = std::move(contacts);
+  peers_.resize(contacts_.size());
   os::raise_file_limit(peers_.size() + Listener::kMostStrangers + kOtherDescriptors);
 }
 
@@ -153,7 +153,7 @@ Links::Peer& Links::reach(int rank) {
 Status Links::begin_to_connect(Peer& peer) {
   const auto now = Clock::now();
   peer.give_up_at = now + patience_;
-  auto socket = net::begin_connect_tcp(doors_[static_cast<std::size_t>(peer.rank)].where,
+  auto socket = net::begin_connect_tcp(contacts_[static_cast<std::size_t>(peer.rank)].where,
                                        std::min(peer.give_up_at, now + kKernelPatience));
   if (!socket) return std::move(socket).error();
   peer.connecting = std::move(*socket);
@@ -163,12 +163,12 @@ Status Links::begin_to_connect(Peer& peer) {
 
 // The socket is writable, or has failed.
 void Links::finish_connecting(Peer& peer) {
-  const Door& door = doors_[static_cast<std::size_t>(peer.rank)];
-  if (Status done = net::end_connect_tcp(peer.connecting.get(), door.where); !done) {
+  const Contact& contact = contacts_[static_cast<std::size_t>(peer.rank)];
+  if (Status done = net::end_connect_tcp(peer.connecting.get(), contact.where); !done) {
     return fail_to_reach(peer.rank,
                          "rank " + std::to_string(peer.rank) + ": " + done.error().message);
   }
-  const Greeting greeting{.rank = rank_, .key = door.key};
+  const Greeting greeting{.rank = rank_, .key = contact.key};
   peer.give_up_at = Deadline::max();
   peer.connection.open(std::move(peer.connecting),
                        {reinterpret_cast<const char*>(&greeting), sizeof greeting});
@@ -253,10 +253,10 @@ void Links::check_deadlines() {
   const auto now = Clock::now();
   for (const Peer* peer : active_) {
     if (peer->give_up_at > now) continue;
-    return fail_to_reach(peer->rank,
-                         "rank " + std::to_string(peer->rank) + " does not answer at " +
-                             format_endpoint(doors_[static_cast<std::size_t>(peer->rank)].where) +
-                             " for " + std::to_string(patience_.count() / 1000) + " s");
+    return fail_to_reach(
+        peer->rank, "rank " + std::to_string(peer->rank) + " does not answer at " +
+                        format_endpoint(contacts_[static_cast<std::size_t>(peer->rank)].where) +
+                        " for " + std::to_string(patience_.count() / 1000) + " s");
   }
 }
 

@@ -29,9 +29,9 @@ class Links final : public PeerLinks {
   Links(int rank, std::chrono::milliseconds patience, bool spin);
 
   // Listens at that address, on any free port.
-  Result<Door> listen(const IpAddress& address);
+  Result<Contact> listen(const IpAddress& address);
   // By rank; this one's does not matter.
-  void learn(std::vector<Door> doors);
+  void learn(std::vector<Contact> contacts);
   // Connects to these ranks, which call this, too, with this one among theirs.
   Status meet(const std::vector<int>& ranks);
 
@@ -74,7 +74,7 @@ class Links final : public PeerLinks {
   os::Fd stop_;  // an eventfd
   std::atomic<bool> aborted_{false};
   Listener listener_;
-  std::vector<Door> doors_;
+  std::vector<Contact> contacts_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: nothing to do with it so far
   std::vector<Peer*> active_;                 // those with something under way
   std::deque<Transfer> transfers_;            // by ticket - 1

@@ -21,7 +21,7 @@ Listener::Listener(int epoll, std::uint64_t first, OnRank on_rank)
     : on_rank_(std::move(on_rank)),
       strangers_(epoll, first, [this](Stranger& each) { hear(each); }) {}
 
-Result<Door> Listener::open(const IpAddress& address) {
+Result<Contact> Listener::open(const IpAddress& address) {
   auto socket = net::listen_tcp(Endpoint{address, 0});
   if (!socket) return std::move(socket).error();
   auto where = net::local_endpoint(socket->get());
@@ -30,7 +30,7 @@ Result<Door> Listener::open(const IpAddress& address) {
   keep_alive(socket_.get());  // accepted sockets inherit it
   const std::string random = os::random_bytes(key_.size());
   std::copy(random.begin(), random.end(), key_.begin());
-  return Door{*where, key_};
+  return Contact{*where, key_};
 }
 
 // Reads what there is of a greeting, and not a byte of what follows it.

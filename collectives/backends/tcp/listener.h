@@ -18,7 +18,7 @@ namespace hora::collectives::tcp {
 using Key = std::array<char, 16>;
 
 // Where a rank listens, and what to show there.
-struct Door {
+struct Contact {
   Endpoint where;
   Key key{};
 };
@@ -47,7 +47,7 @@ class Listener {
   Listener(int epoll, std::uint64_t first, OnRank on_rank);
 
   // Listens at that address, on any free port.
-  Result<Door> open(const IpAddress& address);
+  Result<Contact> open(const IpAddress& address);
   int fd() const { return socket_.get(); }
   // `ranks`: how many may connect. Fails when nobody can be accepted any more.
   Status accept_some(std::size_t ranks) {

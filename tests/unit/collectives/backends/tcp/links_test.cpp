@@ -44,18 +44,18 @@ const IpAddress& loopback() {
   return address;
 }
 
-// Ranks that know each other's doors, and have not met.
+// Ranks that know each other's contacts, and have not met.
 struct World {
   explicit World(int size, milliseconds patience = kPatience) {
     for (int rank = 0; rank < size; ++rank) {
       ranks.emplace_back(new Links(rank, patience, false));
-      auto door = ranks.back()->listen(loopback());
-      REQUIRE(door);
-      doors.push_back(*door);
+      auto contact = ranks.back()->listen(loopback());
+      REQUIRE(contact);
+      contacts.push_back(*contact);
     }
   }
   void learn() {
-    for (const LinksPtr& each : ranks) each->learn(doors);
+    for (const LinksPtr& each : ranks) each->learn(contacts);
   }
   // Runs `body` for each rank in a thread of its own; returns what each answers.
   std::vector<std::string> run(const std::function<std::string(int, Links&)>& body) {
@@ -71,7 +71,7 @@ struct World {
   }
 
   std::vector<LinksPtr> ranks;
-  std::vector<tcp::Door> doors;
+  std::vector<tcp::Contact> contacts;
 };
 
 std::string wait_for(Links& links, PeerLinks::Ticket ticket) {
@@ -88,8 +88,8 @@ std::string receive(Links& links, int from, std::size_t bytes, std::string& text
   return wait_for(links, links.post_receive(from, 7, text.data(), bytes));
 }
 
-os::Fd connect_to(const tcp::Door& door) {
-  auto fd = net::connect_tcp(door.where, Clock::now() + std::chrono::seconds(5));
+os::Fd connect_to(const tcp::Contact& contact) {
+  auto fd = net::connect_tcp(contact.where, Clock::now() + std::chrono::seconds(5));
   REQUIRE(fd);
   return std::move(*fd);
 }
@@ -183,15 +183,15 @@ TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody")
   world.learn();
   std::vector<os::Fd> strangers;
   const auto say = [&](std::string_view bytes) {
-    strangers.push_back(connect_to(world.doors[0]));
+    strangers.push_back(connect_to(world.contacts[0]));
     REQUIRE(net::send_all(strangers.back().get(), bytes, Clock::now() + std::chrono::seconds(5)));
   };
-  const tcp::Key& key = world.doors[0].key;
+  const tcp::Key& key = world.contacts[0].key;
   say(greeting(1, tcp::Key{}));  // another key
   for (const std::int64_t rank : {-1, 0, 3, 1 << 30}) say(greeting(rank, key));
   say(greeting(2, key, tcp::Greeting::kMagic + 1));
   say("GET / HTTP/1.1\r\nHost: rank-0\r\nAccept: */*\r\n\r\n");
-  for (int i = 0; i < 200; ++i) strangers.push_back(connect_to(world.doors[0]));
+  for (int i = 0; i < 200; ++i) strangers.push_back(connect_to(world.contacts[0]));
   const auto texts = world.run([](int rank, Links& links) -> std::string {
     const Status met = links.meet({(rank + 1) % 3, (rank + 2) % 3});
     if (!met) return met.error().message;
@@ -215,12 +215,12 @@ TEST_CASE(
     "tcp links: a flood of silent strangers turns away nobody who has begun to show the key") {
   World world(2, milliseconds(10'000));
   world.learn();
-  const std::string words = greeting(1, world.doors[0].key);
+  const std::string words = greeting(1, world.contacts[0].key);
   const Deadline deadline = Clock::now() + std::chrono::seconds(10);
-  const os::Fd rank = connect_to(world.doors[0]);
+  const os::Fd rank = connect_to(world.contacts[0]);
   REQUIRE(net::send_all(rank.get(), words.substr(0, 20), deadline));
   std::vector<os::Fd> flood;
-  for (int i = 0; i < 300; ++i) flood.push_back(connect_to(world.doors[0]));
+  for (int i = 0; i < 300; ++i) flood.push_back(connect_to(world.contacts[0]));
   auto met = std::async(std::launch::async, [&] { return world.ranks[0]->meet({1}); });
   // All but the last ones.
   for (std::size_t i = 0; i < 200; ++i) {
@@ -238,16 +238,16 @@ TEST_CASE("tcp links: more ranks may connect to one at a time than strangers are
   const Deadline deadline = Clock::now() + std::chrono::seconds(20);
   // Here all have connected before the first one shows the key.
   std::vector<os::Fd> ranks;
-  for (std::size_t rank = 1; rank < world.doors.size(); ++rank) {
-    ranks.push_back(connect_to(world.doors[0]));
+  for (std::size_t rank = 1; rank < world.contacts.size(); ++rank) {
+    ranks.push_back(connect_to(world.contacts[0]));
   }
   const auto texts = world.run([&](int rank, Links& links) -> std::string {
     if (rank > 1) return "";
     std::string text;
     if (rank == 1) return send(links, 0, "all are in the queue");
     if (std::string why = receive(links, 1, 20, text); !why.empty()) return why;
-    for (std::size_t each = 2; each < world.doors.size(); ++each) {
-      const std::string bytes = greeting(static_cast<std::int64_t>(each), world.doors[0].key);
+    for (std::size_t each = 2; each < world.contacts.size(); ++each) {
+      const std::string bytes = greeting(static_cast<std::int64_t>(each), world.contacts[0].key);
       if (!net::send_all(ranks[each - 1].get(), bytes, deadline)) return "turned away";
     }
     std::vector<int> others;
@@ -263,7 +263,7 @@ TEST_CASE("tcp links: strangers make room when the descriptors run out") {
   World world(2);
   world.learn();
   std::vector<os::Fd> strangers;
-  for (int i = 0; i < 20; ++i) strangers.push_back(connect_to(world.doors[0]));
+  for (int i = 0; i < 20; ++i) strangers.push_back(connect_to(world.contacts[0]));
   // Begins to connect, which takes a descriptor.
   const std::string text = "hello";
   const PeerLinks::Ticket sent = world.ranks[1]->post_send(0, 7, text.data(), text.size());
@@ -281,7 +281,7 @@ TEST_CASE("tcp links: there may be a connection to every rank, where the hard li
   constexpr std::size_t kRanks = 2000;
   const test::DescriptorLimit usual(1024);
   World world(1);
-  world.ranks[0]->learn(std::vector<tcp::Door>(kRanks, world.doors[0]));
+  world.ranks[0]->learn(std::vector<tcp::Contact>(kRanks, world.contacts[0]));
   rlimit now{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &now) == 0);
   CHECK(now.rlim_cur >= std::min<rlim_t>(kRanks, now.rlim_max));
@@ -295,8 +295,8 @@ TEST_CASE("tcp links: a second connection of a rank does not replace the first")
     return met ? "" : met.error().message;
   };
   for (const std::string& text : world.run(meet)) CHECK(text == "");
-  const os::Fd second = connect_to(world.doors[0]);
-  const std::string bytes = greeting(1, world.doors[0].key);
+  const os::Fd second = connect_to(world.contacts[0]);
+  const std::string bytes = greeting(1, world.contacts[0].key);
   REQUIRE(net::send_all(second.get(), bytes, Clock::now() + std::chrono::seconds(5)));
   std::string text;
   const auto texts = world.run([&](int rank, Links& links) {
@@ -317,7 +317,7 @@ TEST_CASE("tcp links: a silent connection is kept alive") {
   // How many of the connection's two ends wait to send a probe, of all that /proc/net/tcp has: "sl:
   // local remote state queues timer ...", state 01 for established and timer 02 for keepalive.
   char port[8];
-  std::snprintf(port, sizeof port, ":%04X", world.doors[0].where.port);
+  std::snprintf(port, sizeof port, ":%04X", world.contacts[0].where.port);
   const auto kept = [&] {
     int ends = 0;
     std::ifstream table("/proc/net/tcp");
@@ -401,10 +401,10 @@ TEST_CASE("tcp links: a rank that cannot be reached is named") {
   const unsigned length = net::to_sockaddr(Endpoint{loopback(), 0}, address);
   REQUIRE(::bind(full.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
   REQUIRE(::listen(full.get(), 0) == 0);
-  world.doors[0].where = *net::local_endpoint(full.get());
+  world.contacts[0].where = *net::local_endpoint(full.get());
   std::vector<os::Fd> queue;
   for (int i = 0; i < 3; ++i) {
-    if (auto one = net::begin_connect_tcp(world.doors[0].where, Clock::now())) {
+    if (auto one = net::begin_connect_tcp(world.contacts[0].where, Clock::now())) {
       queue.push_back(std::move(*one));
     }
   }
@@ -418,8 +418,8 @@ TEST_CASE("tcp links: a rank that cannot be reached is named") {
     CHECK_THAT(met.error().message, Contains("rank 0"));
   }
   SECTION("nobody listens there") {
-    world.doors[0].where.port = 1;
-    world.ranks[1]->learn(world.doors);
+    world.contacts[0].where.port = 1;
+    world.ranks[1]->learn(world.contacts);
     CHECK_THAT(send(*world.ranks[1], 0, "hello"),
                Contains("rank 0: connecting to 127.0.0.1:1: Connection refused"));
   }
