@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <future>
+#include <functional>
 #include <numeric>
 
+#include "apps/smoke/at_once.h"
 #include "apps/smoke/session.h"
 
 namespace hora::smoke {
@@ -227,20 +228,20 @@ class Checker {
 
 // Every rank makes the same calls, in each thread in the same order, also after a failed one: a
 // rank that stopped early would leave the others waiting. With a thread for each dtype, all of them
-// wait together for a rank that is far away.
+// wait together for a rank that is far away. Where no more threads may be had, this one goes
+// through the rest in their order, which the threads of the other ranks do not mind.
 CheckResult check_dtypes(const char* operation, void (Checker::*cases)(const Dtype&)) {
-  std::vector<std::future<CheckResult>> results;
+  std::vector<std::function<CheckResult()>> tasks;
   for (const Dtype& dtype : kDtypes) {
-    results.push_back(std::async(std::launch::async, [&dtype, operation, cases] {
+    tasks.push_back([&dtype, operation, cases] {
       Checker checker(operation, dtype.name);
       (checker.*cases)(dtype);
       return checker.take_result();
-    }));
+    });
   }
   CheckResult all;
   all.operation = operation;
-  for (std::future<CheckResult>& each : results) {
-    const CheckResult one = each.get();
+  for (const CheckResult& one : run_at_once(tasks)) {
     ++all.dtypes;
     all.cases += one.cases;
     all.failures += one.failures;
