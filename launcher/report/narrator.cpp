@@ -252,7 +252,8 @@ int Narrator::end(const EndedJob& job) {
   std::string text =
       describe_outcome(job.outcome, job.plan.hosts,
                        {start_table_, reach_words(spec_), strikes_, spec_.working_directory,
-                        gpu_faults_, spec_.programs, job.local, files_seen_from(spec_)});
+                        gpu_faults_, spec_.programs, job.local,
+                        spec_.stdin_policy == StdinPolicy::kRankZero, files_seen_from(spec_)});
   if (!job.why_not_restarted.empty()) text += "  " + job.why_not_restarted + "\n";
   const bool is_over = job.restart.empty();
   if (is_over && !spec_.report_file.empty()) write_report_of(job, text);

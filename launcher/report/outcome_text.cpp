@@ -107,6 +107,28 @@ std::string hint_text(const StderrHint& hint, bool is_here) {
          "\n  what to do: " + std::string(hint.fix) + "\n";
 }
 
+// Ranks have waited in init for others, some of which have ended as if all were well: their program
+// does not join the job, or it is not there. Empty: they have not.
+std::string hint_of_who_ended(const StderrHint& hint, const std::map<int, RankExit>& exits,
+                              const OutcomeContext& context) {
+  if (hint.id != "init-waits") return {};
+  std::vector<int> ended;
+  for (const auto& [rank, exit] : exits) {
+    if (!failed(exit)) ended.push_back(rank);
+  }
+  if (ended.empty()) return {};
+  const std::string who = (ended.size() == 1 ? "rank " : "ranks ") + number_ranges(ended);
+  std::string text = "  what it means: " + who +
+                     " had ended with code 0, while others waited in init()\n"
+                     "  what to do: every program of a job has to call init()";
+  if (context.only_rank_0_has_stdin) {
+    text +=
+        "; one that comes by standard input (python3 - < FILE) comes to rank 0 alone, and to all "
+        "with --stdin all";
+  }
+  return text + "\n";
+}
+
 // The rank of which the text says, by words of the runtime, that it left before this one.
 std::optional<int> rank_that_left(std::string_view text) {
   constexpr std::string_view kName = "rank ";
@@ -154,7 +176,10 @@ std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
   if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
   const std::string traceback = traceback_of_who_left(cause.exit, outcome.exits);
   const StderrHint* const hint = find_stderr_hint(cause.exit.last_stderr);
-  if (hint != nullptr && traceback.empty()) text += hint_text(*hint, is_here(cause.host, context));
+  if (hint != nullptr && traceback.empty()) {
+    const std::string who_ended = hint_of_who_ended(*hint, outcome.exits, context);
+    text += who_ended.empty() ? hint_text(*hint, is_here(cause.host, context)) : who_ended;
+  }
   if (cause.exit.max_rss_bytes > 0) {
     char used[96];
     std::snprintf(used, sizeof used, "  it used at most %s of memory and %.1f s of CPU time\n",

@@ -24,6 +24,7 @@ struct OutcomeContext {
   std::vector<HostGpuFault> gpu_faults = {};
   std::vector<Program> programs = {};  // of a job that has several
   std::vector<bool> local = {};        // by host: it is this machine
+  bool only_rank_0_has_stdin = false;  // --stdin
   // Whether a path, seen from working_directory, exists on the launcher's machine.
   std::function<bool(const std::string& path)> has_file = [](const std::string&) { return false; };
 };

@@ -59,3 +59,13 @@ def test_an_input_that_cannot_be_read_is_told(horarun, tmp_path):
 def test_on_hosts(horarun, hosts):
     done = horarun.run("-H", hosts(4).spec(1), "--stdin", "all", "sha256sum", input=DATA).expect(0)
     assert done.ranks() == {rank: [f"{DIGEST}  -"] for rank in range(4)}, done
+
+
+def test_a_program_that_comes_to_rank_0_alone(horarun):
+    """The others read the end of it at once and are done: rank 0 waits for them, and the user is told why."""
+    program = b"import hora; hora.init(); print('met', hora.size())"
+    job = ("-np", 2, "--gloo-timeout-seconds", 2, "/usr/bin/python3", "-")
+    told = horarun.run(*job, input=program).expect(1).messages
+    assert "rank 1 had ended with code 0, while others waited in init()" in told, told
+    assert "--stdin all" in told, told
+    assert horarun.run("--stdin", "all", *job, input=program).expect(0).text.count("met 2") == 2

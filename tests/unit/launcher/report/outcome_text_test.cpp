@@ -396,3 +396,22 @@ TEST_CASE("on this machine a command needs no ssh") {
   outcome.cause->failure.code = failure::kConnect;
   CHECK(describe_outcome(outcome, kHosts, context).find("try") == std::string::npos);
 }
+
+TEST_CASE("ranks that others waited for in init, and that had ended well, are named") {
+  JobOutcome outcome = rank_failure(0, 1,
+                                    "InitError: joining the job: timed out waiting for rank 1 to "
+                                    "start (HOROVOD_GLOO_TIMEOUT_SECONDS sets");
+  OutcomeContext context;
+  context.only_rank_0_has_stdin = true;
+  const std::string usual = "what it means: who is missing has not called init() in time";
+  CHECK(describe_outcome(outcome, kHosts, context).find(usual) != std::string::npos);
+  outcome.exits[1] = RankExit{};
+  outcome.exits[1].rank = 1;
+  const std::string text = describe_outcome(outcome, kHosts, context);
+  CHECK(text.find(usual) == std::string::npos);
+  CHECK(text.find("what it means: rank 1 had ended with code 0, while others waited in init()") !=
+        std::string::npos);
+  CHECK(text.find("--stdin all") != std::string::npos);
+  context.only_rank_0_has_stdin = false;
+  CHECK(describe_outcome(outcome, kHosts, context).find("--stdin") == std::string::npos);
+}
