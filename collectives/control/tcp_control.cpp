@@ -86,7 +86,9 @@ class Roll {
       names.push_back(std::to_string(rank));
     }
     if (call_.give_up) return call_.give_up(unseen);
-    return make_error(ErrorCode::kTimedOut, "timed out waiting for ranks " + join(names, ", "));
+    return make_error(ErrorCode::kTimedOut, std::string("timed out waiting for ") +
+                                                (names.size() == 1 ? "rank " : "ranks ") +
+                                                join(names, ", "));
   }
 
   int size_;

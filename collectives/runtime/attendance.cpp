@@ -78,8 +78,11 @@ Error Attendance::describe(const std::vector<int>& unseen) const {
   // All of them run. Something is between them and rank 0, a firewall perhaps.
   const bool cut_off = missing.empty();
   const std::vector<int>& named = cut_off ? unseen : missing;
-  std::string text = "timed out waiting for ranks " + list(named) +
-                     (cut_off ? " to connect, which have called init()" : " to start") +
+  std::string text = std::string("timed out waiting for ") +
+                     (named.size() == 1 ? "rank " : "ranks ") + list(named) +
+                     (cut_off ? (named.size() == 1 ? " to connect, which has called init()"
+                                                   : " to connect, which have called init()")
+                              : " to start") +
                      " (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit)";
   const std::string key =
       std::string(rendezvous::scope::kControl) + "/" + std::string(rendezvous::kRankHostsKey);

@@ -154,7 +154,9 @@ class MeetingPoint final : public TextAllgather {
     });
     return make_error(ErrorCode::kTimedOut,
                       world_.told() +
-                          ", but these ranks have not called init: " + join(missing, ", ") +
+                          (missing.size() == 1 ? ", but rank " + missing.front() + " has"
+                                               : ", but ranks " + join(missing, ", ") + " have") +
+                          " not called init" +
                           ". HOROVOD_SIZE=1 makes this process a world of its own");
   }
 

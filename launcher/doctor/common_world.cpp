@@ -17,11 +17,12 @@ namespace {
 // Reads from libhora's error which ranks are missing. The C interface of libhora has no other way
 // to say it.
 std::vector<std::size_t> missing_ranks(const std::string& error) {
-  constexpr std::string_view kWords = "waiting for ranks ";
+  constexpr std::string_view kWords = "waiting for rank";
   const std::size_t at = error.find(kWords);
   std::vector<std::size_t> ranks;
   if (at == std::string::npos) return ranks;
-  const std::string list = error.substr(at + kWords.size());
+  std::string list = error.substr(at + kWords.size());
+  if (list.rfind("s", 0) == 0) list.erase(0, 1);
   for (const std::string_view word :
        split(list.substr(0, list.find_first_not_of("0123456789, ")), ',')) {
     if (const auto rank = parse_int<std::size_t>(trim(word))) ranks.push_back(*rank);

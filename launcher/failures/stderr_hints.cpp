@@ -81,7 +81,7 @@ constexpr StderrHint kHints[] = {
     {"python-by-sh", "import: command not found", "the script has no #! line, so sh ran it",
      "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
     {"init-waits", "to start (HOROVOD_GLOO_TIMEOUT_SECONDS",
-     "these ranks have not called init() in time: they are slow, hang before it, or their program "
+     "who is missing has not called init() in time: it is slow, hangs before it, or its program "
      "does not call it",
      "run again and press Ctrl-\\, which shows where they stand; every program of a job has to "
      "call "

@@ -576,7 +576,7 @@ TEST_CASE("init: ranks that do not come are named") {
   const auto joined = Communicator::join(std::move(start));
   REQUIRE_FALSE(joined);
   CHECK(joined.error().code == ErrorCode::kTimedOut);
-  CHECK(has(joined.error().message, "timed out waiting for ranks 1 to start"));
+  CHECK(has(joined.error().message, "timed out waiting for rank 1 to start"));
 }
 
 TEST_CASE("init: a process without the job token is refused, and holds up nobody") {

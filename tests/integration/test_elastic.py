@@ -138,7 +138,7 @@ def test_ranks_that_do_not_meet_say_who_is_missing(horarun, hosts):
         "import hora; hora.init(); print('met', hora.size())",
         stderr=subprocess.STDOUT,
     )
-    job.read_until("warn elastic: timed out waiting for ranks 1 to ")
+    job.read_until("warn elastic: timed out waiting for rank 1 to ")
     two.act("join", 1, 2)
     assert job.finish().expect(0).text.count("met 2") == 2
 

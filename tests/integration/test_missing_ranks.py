@@ -29,7 +29,8 @@ def told(horarun, folder, missing, *options, **variables):
 
 
 def expected(ranks, where):
-    return f"timed out waiting for ranks {ranks} to start (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit): {where}"
+    noun = "ranks" if "," in ranks else "rank"
+    return f"timed out waiting for {noun} {ranks} to start (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit): {where}"
 
 
 @pytest.mark.parametrize("missing, where", [([2], "rank 2"), ([0, 3], "ranks 0, 3")])

@@ -133,7 +133,7 @@ def test_a_world_that_cannot_be_joined_is_an_error(script):
     assert "jsrun started this process as rank 1 of 4, but nothing says where rank 0 is" in said
     assert "Start the program with horarun, or set MASTER_ADDR" in said
     said = fails(script, **step(0, 3), HOROVOD_GLOO_TIMEOUT_SECONDS=1)
-    assert "these ranks have not called init: 1, 2" in said
+    assert "but ranks 1, 2 have not called init" in said
     said = fails(script, **step(1, 3), HOROVOD_GLOO_TIMEOUT_SECONDS=1)
     assert "srun started this process as rank 1 of 3, but rank 0 cannot be reached at 127.0.0.1" in said
 
@@ -148,7 +148,7 @@ def test_all_that_come_are_told_who_does_not(script, last):
         if rank == ranks[1]:
             time.sleep(1)
     for code, out, err in ends(started):
-        assert code == 1 and "but these ranks have not called init: 2, 4. " in err, (code, out, err)
+        assert code == 1 and "but ranks 2, 4 have not called init. " in err, (code, out, err)
 
 
 def test_one_of_its_own_on_request(script):

@@ -99,7 +99,8 @@ void expect_all(const std::vector<Case>& cases) {
     INFO("without " << each.ranks << ", on " << hosts.back() << ", HORA_STAR_RANKS=" << star_ranks);
     for (const auto& [rank, told] : results[i].get()) {
       INFO("rank " << rank);
-      CHECK(told == "timed out waiting for ranks " + each.ranks +
+      CHECK(told == "timed out waiting for rank" +
+                        std::string(each.missing.size() == 1 ? " " : "s ") + each.ranks +
                         " to start (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit): " + each.where);
     }
   }

@@ -176,7 +176,7 @@ TEST_CASE("of a job of all hosts that does not come about, the host at fault is 
   set.world = {{"ranks", 3}, {"error", "no network joins them"}};
   CHECK(find(find_problems(set), "D_WORLD")->what == "no job of all hosts: no network joins them");
 
-  const Json waited = {{"stage", "joining"}, {"error", "timed out waiting for ranks 2 to start"}};
+  const Json waited = {{"stage", "joining"}, {"error", "timed out waiting for rank 2 to start"}};
   set.world = {
       {"ranks", 3}, {"failed", {{"n0", waited}, {"n1", waited}}}, {"missing", {"n2", "n2"}}};
   CHECK(find(find_problems(set), "D_WORLD")->hosts == std::vector<std::string>{"n2"});

@@ -130,7 +130,7 @@ TEST_CASE("hints: the narrow pattern wins, every row says what it means and what
         "cuda-memory");
   CHECK(find_stderr_hint("x.so: undefined symbol: ncclCommResume")->id == "nccl-symbol");
   CHECK(find_stderr_hint("x.so: undefined symbol: foo")->id == "symbol");
-  CHECK(find_stderr_hint("InitError: joining the job: timed out waiting for ranks 3 to start "
+  CHECK(find_stderr_hint("InitError: joining the job: timed out waiting for rank 3 to start "
                          "(HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit)")
             ->id == "init-waits");
   CHECK(
