@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "collectives/runtime/kept_back.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::collectives {
@@ -102,16 +103,27 @@ void StallMonitor::look_for_stalls(const Coordinator* coordinator, const Operati
                              [](int rank) { return rank == 0; })) {
     return;
   }
-  if (!report.warning.empty()) os::log_warn("stall", report.warning);
-  if (report.fatal.empty()) return;
-  // Some of the missing ranks may only be held up by another one, as by the leader of their host,
-  // which passes on what they say.
+  if (report.missing.empty()) return;
+  // Some of the missing ranks may only be held up by another one, as by a leader, which passes on
+  // what they say.
   std::vector<int> stopped = watchdog_->silent();
+  std::vector<int> keep_back;
+  if (!askers_.empty()) keep_back = who_keeps_back(stopped, report.missing, world_.hosts);
+  if (!report.warning.empty()) {
+    std::string text = report.warning;
+    for (const int rank : keep_back) {
+      text += "\n  " + world_.name_rank(rank) +
+              " does not answer; its process or its host is stopped, and what ranks behind it say "
+              "does not come through";
+    }
+    os::log_warn("stall", text);
+  }
+  if (report.fatal.empty()) return;
   std::erase_if(stopped, [&](int rank) {
-    return std::none_of(report.missing.begin(), report.missing.end(), [&](int missing) {
-      return missing == rank ||
-             (!askers_.empty() && askers_[static_cast<std::size_t>(missing)] == rank);
-    });
+    const auto is_among = [rank](const auto& ranks) {
+      return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+    };
+    return !is_among(report.missing) && !is_among(keep_back);
   });
   if (!stopped.empty()) return shutdown_.end_for_silence("waiting", stopped);
   os::log_error("stall", report.fatal);
