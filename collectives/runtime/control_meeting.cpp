@@ -61,6 +61,14 @@ Result<os::Fd> open_door(const Communicator::Start& start, const std::vector<std
   return std::move(*listener);
 }
 
+// All have met. The program may be replaced by another one (exec) that joins the next world of the
+// job as its first: that one must not find where this world has met.
+void take_addresses_back(const Communicator::Start& start, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    static_cast<void>(start.store->remove(key, Clock::now() + kAskPatience));
+  }
+}
+
 bool is_void(const Communicator::Start& start) {
   const auto told = start.store->get(start.void_key, Clock::now() + kAskPatience);
   return told && told->has_value();
@@ -80,8 +88,10 @@ Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
   roll.give_up = [&](const std::vector<int>& unseen) {
     return Attendance(*start.store, start.meeting_key, 0, self.size).give_up(unseen);
   };
-  return large ? gather_tree(std::move(*listener), self, deadline, std::move(roll))
-               : gather_workers(std::move(*listener), self, deadline, std::move(roll));
+  auto world = large ? gather_tree(std::move(*listener), self, deadline, std::move(roll))
+                     : gather_workers(std::move(*listener), self, deadline, std::move(roll));
+  if (world) take_addresses_back(start, keys);
+  return world;
 }
 
 Error lost_before_all_had_connected() {
@@ -136,7 +146,9 @@ class Worker {
     const int above = host_above(settings.cross_rank);
     way.over = above > 0 ? "the first rank of host " + std::to_string(above) : "rank 0";
     way.on_no_connection = [this, above](bool refused) { note_cut_off({true, above}, refused); };
-    return join(above > 0 ? key_of_host(start_, above) : start_.meeting_key, std::move(way));
+    auto world = join(above > 0 ? key_of_host(start_, above) : start_.meeting_key, std::move(way));
+    if (world) take_addresses_back(start_, keys);
+    return world;
   }
 
   Result<ControlWorld> join(const std::string& key, WayToRank0 way) {

@@ -47,8 +47,9 @@ Communicator::Start start_of(int rank, const std::shared_ptr<rendezvous::Store>&
 
 // What the ranks that come are told, by rank.
 std::map<int, std::string> meet_without(const std::set<int>& missing, const Hosts& hosts,
-                                        int star_ranks) {
-  const auto store = std::make_shared<rendezvous::MemoryStore>();
+                                        int star_ranks,
+                                        const std::shared_ptr<rendezvous::MemoryStore>& store =
+                                            std::make_shared<rendezvous::MemoryStore>()) {
   (void)store->set("hora_control/hosts", "a 0-1\nb 2-3\nc 4-5\n", Deadline::max());
   std::map<int, std::string> told;
   std::map<int, std::unique_ptr<ControlChannel>> channels;
@@ -89,8 +90,8 @@ void expect_all(const std::vector<Case>& cases) {
   std::vector<std::future<std::map<int, std::string>>> results;
   for (const Case& each : cases) {
     for (const auto& [hosts, star_ranks] : layouts) {
-      results.push_back(
-          std::async(std::launch::async, meet_without, each.missing, hosts, star_ranks));
+      results.push_back(std::async(std::launch::async, meet_without, each.missing, hosts,
+                                   star_ranks, std::make_shared<rendezvous::MemoryStore>()));
     }
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -113,6 +114,18 @@ TEST_CASE("meeting: all ranks meet, in a star and in a tree") {
     for (const auto& [rank, told] : meet_without({}, kThreeHosts, star_ranks)) {
       INFO("rank " << rank << ", HORA_STAR_RANKS=" << star_ranks);
       CHECK(told == "met");
+    }
+  }
+}
+
+TEST_CASE("meeting: whoever meets under the same key later finds nobody of before") {
+  for (const int star_ranks : {256, 0}) {
+    const auto store = std::make_shared<rendezvous::MemoryStore>();
+    for (int world = 0; world < 3; ++world) {
+      for (const auto& [rank, told] : meet_without({}, kThreeHosts, star_ranks, store)) {
+        INFO("rank " << rank << " of world " << world << ", HORA_STAR_RANKS=" << star_ranks);
+        CHECK(told == "met");
+      }
     }
   }
 }
