@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "collectives/control/tcp_channel.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/os/service_thread.h"
 #include "rendezvous/os/time_until.h"
@@ -112,6 +113,7 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
     stuck_since_ = now;
   }
   signs.ask(now);
+  for (const int fd : fds_) bear_losses(fd);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     // For the stall inspector, which has a limit of its own and asks only who answers now.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/tcp_channel.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <map>
+#include <vector>
 
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
@@ -105,4 +108,54 @@ TEST_CASE("what came with the handshake is delivered once, and by its sender's n
   REQUIRE(messages.size() == 1);
   CHECK((messages[0].rank == 12'345 && messages[0].bytes == "early"));
   CHECK(channel.poll(kNoWait).empty());
+}
+
+namespace {
+
+// Whose first packet has been lost: the listener's queue was full.
+os::Fd connection_with_a_loss(const os::Fd& listener) {
+  const auto where = *net::local_endpoint(listener.get());
+  std::vector<os::Fd> all;
+  for (int i = 0; i < 3; ++i) {
+    auto one = net::begin_connect_tcp(where, soon());
+    REQUIRE(one);
+    all.push_back(std::move(*one));
+  }
+  std::vector<net::Accepted> accepted;
+  while (!net::wait_writable(all.back().get(), Clock::now() + std::chrono::milliseconds(100), "")) {
+    auto each = net::accept_tcp(listener.get());
+    REQUIRE(each);
+    if (*each) accepted.push_back(std::move(**each));
+  }
+  REQUIRE(net::end_connect_tcp(all.back().get(), where));
+  return std::move(all.back());
+}
+
+int option_of(const os::Fd& fd, int option) {
+  int value = 0;
+  socklen_t length = sizeof value;
+  REQUIRE(getsockopt(fd.get(), IPPROTO_TCP, option, &value, &length) == 0);
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("a connection that has lost packets and goes on has more time") {
+  os::Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_storage where{};
+  const unsigned length = net::to_sockaddr({*parse_ip_address("127.0.0.1"), 0}, where);
+  REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&where), length) == 0);
+  REQUIRE(::listen(listener.get(), 0) == 0);
+  const os::Fd lossy = connection_with_a_loss(listener);
+  const auto [near, far] = connection();
+  for (const os::Fd* each : {&lossy, &near}) {
+    watch_for_silence(each->get());
+    CHECK(option_of(*each, TCP_THIN_LINEAR_TIMEOUTS) == 1);
+  }
+  const int usual = option_of(near, TCP_USER_TIMEOUT);
+  CHECK(option_of(lossy, TCP_USER_TIMEOUT) == usual);
+  bear_losses(lossy.get());
+  bear_losses(near.get());
+  CHECK(option_of(near, TCP_USER_TIMEOUT) == usual);
+  CHECK(option_of(lossy, TCP_USER_TIMEOUT) > usual);
 }
