@@ -38,13 +38,18 @@ def check_build(hidden=()):
     return found, {row["name"]: row for row in found["features"]}
 
 
-def library(name):
+def known_as(name):
     """The files behind a name of the loader's."""
     listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
-    found = {os.path.realpath(path) for path in re.findall(rf"\b{re.escape(name)} .* => (\S+)", listed)}
+    return sorted({os.path.realpath(path) for path in re.findall(rf"\b{re.escape(name)} .* => (\S+)", listed)})
+
+
+def library(name):
+    """The same; skips where there are none."""
+    found = known_as(name)
     if not found:
         pytest.skip(f"{name} is not on this machine")
-    return sorted(found)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,8 @@ def test_with_and_without_the_library(feature, name, built):
     whole_boxes = whole["tensor_operations"]
     assert whole_boxes.get(feature, True)
 
+    if feature == "MPI":
+        files += known_as("libmpich.so.12")  # in Ubuntu 24.04 libmpi.so.12 is a link to it, and would be found instead
     bare, features = check_build(files)
     row = features[feature]
     assert row["built"] and not row["loads"] and row["path"] == "" and name.split(".")[0] in row["note"], row
