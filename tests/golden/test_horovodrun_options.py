@@ -32,6 +32,7 @@ def folder(tmp_path_factory):
 
 def horarun(folder, *args):
     environment = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
+    environment["HOME"] = str(folder)  # mpirun of Open MPI 5 does not tell its version without one
     return subprocess.run(
         [os.environ["HORARUN"], *args],
         cwd=folder,
