@@ -20,8 +20,8 @@ namespace hora::collectives {
 // Makes the kernel report a peer that vanished without closing its connection (cut cable, dead
 // host) after five seconds of silence.
 void watch_for_silence(int socket);
-// Of such a connection: where packets have been lost and it has gone on, it has more time. To be
-// called now and then.
+// Of such a connection: where one packet in a hundred has been lost and it has gone on, it has more
+// time. To be called now and then.
 void bear_losses(int socket);
 
 class TreeNode;

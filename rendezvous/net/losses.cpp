@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/net/losses.h"
 
+#include <linux/tcp.h>  // that of the C library ends before tcpi_segs_out
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <cstdint>
+
 namespace hora::net {
+
+bool is_lossy(std::uint32_t sent, std::uint32_t sent_again) {
+  return sent_again > 0 && std::uint64_t{sent_again} * 100 >= sent;
+}
 
 bool has_outlived_losses(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
   const bool is_answered = info.tcpi_retransmits == 0 && info.tcpi_probes == 0;
-  return info.tcpi_total_retrans > 0 && is_answered;
+  return is_answered && is_lossy(info.tcpi_segs_out, info.tcpi_total_retrans);
 }
 
 }  // namespace hora::net
