@@ -17,7 +17,8 @@ bool has_outlived_losses(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
-  const bool is_answered = info.tcpi_retransmits == 0 && info.tcpi_probes == 0;
+  // Not tcpi_retransmits: the first thing that is sent again, as a probe, does not count there.
+  const bool is_answered = info.tcpi_unacked == 0 && info.tcpi_probes == 0;
   return is_answered && is_lossy(info.tcpi_segs_out, info.tcpi_total_retrans);
 }
 
