@@ -203,6 +203,7 @@ TEST_CASE("first cause: a backend that cannot be set up on one rank is left out,
     refuses_to_listen = settings.rank == kVictim;
   };
   expect_all_to_know(options, [](Communicator& communicator) {
+    SharedCounter done(communicator);
     const auto left_out = communicator.engine().backends().left_out();
     check(left_out.size() == 1 && left_out[0].first == "tcp", "it is not left out");
     check(left_out[0].second.starts_with("rank 1: "), "why not tcp: " + left_out[0].second);
@@ -211,10 +212,14 @@ TEST_CASE("first cause: a backend that cannot be set up on one rank is left out,
     check(call.wait() == HORA_UNSUPPORTED, "all: " + call.error());
     std::int32_t set = 0;
     check(communicator.add_process_set({2, 3}, &set).status == HORA_OK, "no set");
-    if (rank_of(communicator) < 2) return;
-    hora_request request = reduce_request("on one host", tensor, tensor);
-    request.process_set = set;
-    Call(communicator, request).finish();
+    if (rank_of(communicator) >= 2) {
+      hora_request request = reduce_request("on one host", tensor, tensor);
+      request.process_set = set;
+      Call(communicator, request).finish();
+      ++done.value();
+    }
+    // Whoever leaves ends the world for all.
+    while (done.value() < 2) std::this_thread::sleep_for(milliseconds(1));
   });
 }
 
