@@ -4,6 +4,7 @@
 #include "collectives/backends/nccl/host_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -66,10 +67,7 @@ class Blocks {
 
  private:
   static std::size_t rounded(std::size_t bytes) {
-    if (bytes > kMostKept) return bytes;
-    std::size_t power = kLeast;
-    while (power < bytes) power *= 2;
-    return power;
+    return bytes > kMostKept ? bytes : std::bit_ceil(std::max(bytes, kLeast));
   }
 
   void free_unused(const Cuda& cuda) {
