@@ -50,28 +50,23 @@ std::int32_t own_device() noexcept {
 
 void* allocate(std::int32_t device, std::size_t bytes, const void* content) noexcept {
   ErrorText why_not;
-  const Cuda* const driver = cuda(why_not);
-  if (driver == nullptr) return nullptr;
-  if (device == kOwnDevice) device = own_device();
   // The context of the thread's own framework stays current outside of this scope.
-  const OnDevice here(*driver, device);
+  const OnDevice here(device, why_not);
   CUdeviceptr place = 0;
-  if (!here.good() || driver->cuMemAlloc_v2(&place, bytes) != CUDA_SUCCESS) return nullptr;
+  if (!here.good() || here.driver().cuMemAlloc_v2(&place, bytes) != CUDA_SUCCESS) return nullptr;
   auto* const memory = reinterpret_cast<void*>(place);
-  if (content != nullptr && !fill(device, memory, bytes, content)) {
-    driver->cuMemFree_v2(place);
+  if (content != nullptr && !fill(here.device(), memory, bytes, content)) {
+    here.driver().cuMemFree_v2(place);
     return nullptr;
   }
   return memory;
 }
 
 void release(std::int32_t device, void* memory) noexcept {
+  if (memory == nullptr) return;
   ErrorText why_not;
-  const Cuda* const driver = cuda(why_not);
-  if (driver == nullptr || memory == nullptr) return;
-  if (device == kOwnDevice) device = own_device();
-  const OnDevice here(*driver, device);
-  if (here.good()) driver->cuMemFree_v2(reinterpret_cast<CUdeviceptr>(memory));
+  const OnDevice here(device, why_not);
+  if (here.good()) here.driver().cuMemFree_v2(reinterpret_cast<CUdeviceptr>(memory));
 }
 
 }  // namespace hora::collectives::nccl

@@ -8,7 +8,6 @@
 #include <map>
 #include <mutex>
 
-#include "collectives/backends/nccl/device_memory.h"
 #include "collectives/backends/nccl/on_device.h"
 
 namespace hora::collectives::nccl {
@@ -50,20 +49,18 @@ template <typename Before, typename Copy>
 bool copy_all(std::int32_t device, const HostCopy* copies, std::int64_t count, ErrorText& error,
               const Before& before, const Copy& copy) noexcept {
   try {
-    const Cuda* const driver = cuda(error);
-    if (driver == nullptr) return false;
-    if (device == kOwnDevice) device = own_device();
-    const OnDevice here(*driver, device);
-    if (!here.good()) return error.set("GPU %d cannot be used", static_cast<int>(device));
-    CUstream const stream = stream_of(*driver, device, error);
-    if (stream == nullptr || !before(*driver)) return false;
+    const OnDevice here(device, error);
+    if (!here.good()) return false;
+    const Cuda& driver = here.driver();
+    CUstream const stream = stream_of(driver, here.device(), error);
+    if (stream == nullptr || !before(driver)) return false;
     bool good = true;
     for (std::int64_t i = 0; good && i < count; ++i) {
-      if (copies[i].bytes > 0) good = copy(*driver, copies[i], stream);
+      if (copies[i].bytes > 0) good = copy(driver, copies[i], stream);
     }
-    if (good) return wait(*driver, stream, error);
+    if (good) return wait(driver, stream, error);
     // The caller may release the memory of the copies that have begun.
-    driver->cuStreamSynchronize(stream);
+    driver.cuStreamSynchronize(stream);
     return false;
   } catch (const std::exception& failure) {
     return error.set("%s", failure.what());

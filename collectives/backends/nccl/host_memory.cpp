@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backends/nccl/device_memory.h"
 #include "collectives/backends/nccl/on_device.h"
 
 namespace hora::collectives::nccl {
@@ -92,16 +91,10 @@ Blocks& blocks_of(std::int32_t device) {
 
 void* allocate_on_host(std::int32_t device, std::size_t bytes, ErrorText& error) noexcept {
   try {
-    const Cuda* const driver = cuda(error);
-    if (driver == nullptr) return nullptr;
-    if (device == kOwnDevice) device = own_device();
-    const OnDevice here(*driver, device);
-    if (!here.good()) {
-      error.set("GPU %d cannot be used", static_cast<int>(device));
-      return nullptr;
-    }
+    const OnDevice here(device, error);
+    if (!here.good()) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex);
-    return blocks_of(device).take(*driver, bytes, error);
+    return blocks_of(here.device()).take(here.driver(), bytes, error);
   } catch (const std::exception& failure) {
     error.set("%s", failure.what());
     return nullptr;
@@ -109,14 +102,12 @@ void* allocate_on_host(std::int32_t device, std::size_t bytes, ErrorText& error)
 }
 
 void release_on_host(std::int32_t device, void* memory) noexcept {
+  if (memory == nullptr) return;
   ErrorText why_not;
-  const Cuda* const driver = cuda(why_not);
-  if (driver == nullptr || memory == nullptr) return;
-  if (device == kOwnDevice) device = own_device();
-  const OnDevice here(*driver, device);
+  const OnDevice here(device, why_not);
   if (!here.good()) return;  // the driver has ended, and has freed everything
   const std::lock_guard<std::mutex> lock(mutex);
-  blocks_of(device).give_back(*driver, memory);
+  blocks_of(here.device()).give_back(here.driver(), memory);
 }
 
 }  // namespace hora::collectives::nccl

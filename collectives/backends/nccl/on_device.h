@@ -5,29 +5,39 @@
 
 #include <cstdint>
 
+#include "collectives/backends/nccl/device_memory.h"
 #include "collectives/backends/nccl/libraries.h"
 
 namespace hora::collectives::nccl {
 
 class OnDevice {
  public:
-  OnDevice(const Cuda& cuda, std::int32_t device) : cuda_(cuda) {
+  // Not good(): `error` says why.
+  OnDevice(std::int32_t device, ErrorText& error)
+      : cuda_(cuda(error)), device_(device == kOwnDevice ? own_device() : device) {
+    if (cuda_ == nullptr) return;
     CUdevice handle = 0;
     CUcontext context = nullptr;
-    good_ = cuda_.cuDeviceGet(&handle, device) == CUDA_SUCCESS &&
-            cuda_.cuDevicePrimaryCtxRetain(&context, handle) == CUDA_SUCCESS &&
-            cuda_.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+    good_ = cuda_->cuDeviceGet(&handle, device_) == CUDA_SUCCESS &&
+            cuda_->cuDevicePrimaryCtxRetain(&context, handle) == CUDA_SUCCESS &&
+            cuda_->cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+    if (!good_) error.set("GPU %d cannot be used", static_cast<int>(device_));
   }
   ~OnDevice() {
     CUcontext before = nullptr;
-    if (good_) cuda_.cuCtxPopCurrent_v2(&before);
+    if (good_) cuda_->cuCtxPopCurrent_v2(&before);
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
+
   bool good() const { return good_; }
+  // The functions below need good(). The device is never kOwnDevice.
+  const Cuda& driver() const { return *cuda_; }
+  std::int32_t device() const { return device_; }
 
  private:
-  const Cuda& cuda_;
+  const Cuda* cuda_;
+  std::int32_t device_;
   bool good_ = false;
 };
 
