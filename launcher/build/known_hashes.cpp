@@ -28,18 +28,6 @@ std::optional<FileStamp> stamp_of_open(int fd) {
 
 }  // namespace
 
-std::string launcher_memory_folder(const EnvironmentList& environment) {
-  std::string home;
-  std::string cache;
-  for (const auto& [name, value] : environment) {
-    if (name == "HOME") home = value;
-    if (name == "XDG_CACHE_HOME") cache = value;
-  }
-  if (cache.empty() && !home.empty()) cache = home + "/.cache";
-  // A relative path would depend on the working directory.
-  return cache.substr(0, 1) == "/" ? cache + "/hora-launcher" : std::string();
-}
-
 KnownHashes::KnownHashes(std::string folder)
     : folder_(std::move(folder)), entries_(read_stamped_hashes(folder_, kName, kLimits)) {}
 

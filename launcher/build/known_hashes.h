@@ -20,10 +20,6 @@ struct FileHash {
   std::string sha256;
 };
 
-// What a folder for the launcher's own memory is called: <cache>/hora-launcher, by XDG_CACHE_HOME
-// and HOME; empty: there is none.
-std::string launcher_memory_folder(const EnvironmentList& environment);
-
 class KnownHashes {
  public:
   // `folder` is made when it is missing. If it is not ours alone, or empty, nothing is remembered.

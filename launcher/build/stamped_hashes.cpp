@@ -21,7 +21,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/atomic_file.h"
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/own_folder.h"
 
 namespace hora::launcher {
 
@@ -42,23 +42,6 @@ bool parse_number(std::string_view text, Number& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// The folder, if it belongs to us alone: not a link, and nobody else may write or read there.
-os::Fd open_folder(const std::string& folder, bool make) {
-  if (folder.empty()) return {};
-  if (make && ::mkdir(folder.c_str(), 0700) != 0 && errno == ENOENT) {
-    // ~/.cache itself may be missing.
-    (void)::mkdir(folder.substr(0, folder.rfind('/')).c_str(), 0700);
-    (void)::mkdir(folder.c_str(), 0700);
-  }
-  os::Fd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat info {};
-  if (!opened.valid() || ::fstat(opened.get(), &info) != 0 || info.st_uid != ::geteuid() ||
-      (info.st_mode & 077) != 0) {
-    return {};
-  }
-  return opened;
-}
-
 }  // namespace
 
 std::int64_t file_clock_ns() {
@@ -75,16 +58,7 @@ bool is_settled(const FileStamp& stamp, std::int64_t now_ns) {
 StampedHashes read_stamped_hashes(const std::string& folder, const std::string& name,
                                   const MemoryLimits& limits) {
   StampedHashes entries;
-  const os::Fd directory = open_folder(folder, /*make=*/false);
-  if (!directory.valid()) return entries;
-  const os::Fd file(
-      ::openat(directory.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat info {};
-  if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
-      info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) {
-    return entries;
-  }
-  const auto text = os::read_to_end(file.get(), folder, limits.bytes);
+  const auto text = os::read_own_file(folder, name, limits.bytes);
   if (!text) return entries;
   const auto lines = split(*text, '\n');
   if (lines.empty() || lines.front() != kHeader) return entries;
@@ -114,7 +88,7 @@ StampedHashes read_stamped_hashes(const std::string& folder, const std::string& 
 
 void write_stamped_hashes(const std::string& folder, const std::string& name,
                           const StampedHashes& entries) {
-  const os::Fd directory = open_folder(folder, /*make=*/true);
+  const os::Fd directory = os::open_own_folder(folder, /*make=*/true);
   if (!directory.valid()) return;
   std::string text = std::string(kHeader) + "\n";
   for (const auto& [path, entry] : entries) {
@@ -129,13 +103,13 @@ void write_stamped_hashes(const std::string& folder, const std::string& name,
 }
 
 void remove_stamped_hashes(const std::string& folder, const std::string& name) {
-  const os::Fd directory = open_folder(folder, /*make=*/false);
+  const os::Fd directory = os::open_own_folder(folder, /*make=*/false);
   if (directory.valid()) (void)::unlinkat(directory.get(), name.c_str(), 0);
 }
 
 void remove_old_stamped_hashes(const std::string& folder, const std::string& prefix) {
   constexpr std::int64_t kOld = 30 * 86'400 * kSecond;
-  const os::Fd directory = open_folder(folder, /*make=*/false);
+  const os::Fd directory = os::open_own_folder(folder, /*make=*/false);
   const std::unique_ptr<DIR, int (*)(DIR*)> items(
       directory.valid() ? ::opendir(folder.c_str()) : nullptr, ::closedir);
   while (const dirent* item = items ? ::readdir(items.get()) : nullptr) {

@@ -194,4 +194,16 @@ EnvironmentList rank_variables(const Plan& plan, const HostPlan& host, const Slo
   return rendezvous::rank_environment(place);
 }
 
+std::string launcher_memory_folder(const EnvironmentList& environment) {
+  std::string home;
+  std::string cache;
+  for (const auto& [name, value] : environment) {
+    if (name == "HOME") home = value;
+    if (name == "XDG_CACHE_HOME") cache = value;
+  }
+  if (cache.empty() && !home.empty()) cache = home + "/.cache";
+  // A relative path would depend on the working directory.
+  return cache.substr(0, 1) == "/" ? cache + "/hora-launcher" : std::string();
+}
+
 }  // namespace hora::launcher

@@ -38,6 +38,10 @@ Travel travel_of(std::string_view name);
 // name that comes twice the first one counts, as for getenv().
 EnvironmentList split_environment(const char* const* entries);
 
+// What a folder for the launcher's own memory is called: <cache>/hora-launcher, by XDG_CACHE_HOME
+// and HOME; empty: there is none.
+std::string launcher_memory_folder(const EnvironmentList& environment);
+
 // The launcher's environment as the ranks of one host get it, with the variables that options set
 // (JobSpec::variables and knobs) on top. `same_machine`: the host is the one that the launcher runs
 // on. For another machine the variables that stay here are missing: the agent there puts its own.

@@ -54,17 +54,16 @@ Result<CapturedRun> run_captured(const std::vector<std::string>& argv, Milliseco
   if (!child) return std::move(child).error();
   child->stdin_fd.reset();
   CapturedRun run;
-  std::string complaints;
   const auto deadline = Clock::now() + patience;
   while (true) {
     // Look for the end first: all that the program wrote is in the pipes then. Its zombie keeps
     // the process group's number until the destructor has killed what is left of the group.
     const auto ended = child->ended();
     drain(child->stdout_fd, run.output);
-    drain(child->stderr_fd, complaints);
+    drain(child->stderr_fd, run.errors);
     if (ended) {
       run.exit_code = *ended;
-      run.output += complaints;
+      run.output += run.errors;
       return run;
     }
     const int left_ms = os::milliseconds_until(deadline);

@@ -14,6 +14,7 @@ namespace hora::launcher {
 struct CapturedRun {
   int exit_code = 0;   // 0..255, or 128 + signal
   std::string output;  // standard output, then standard error; each cut after 1 MiB
+  std::string errors;  // of that, what came from standard error
 };
 
 // Runs argv[0], which is searched in $PATH, with an empty standard input and this environment.

@@ -91,6 +91,11 @@ Result<std::string> AgentLink::command_line(bool for_sh) const {
   return bootstrap_line(wanted);
 }
 
+os::Fd AgentLink::release() {
+  state_ = State::kClosed;
+  return supervisor_.release();
+}
+
 // A cached agent that has proved broken is replaced by the script, which asks for a fresh copy.
 std::vector<std::string> AgentLink::cached_words() const {
   return attempt_.forced ? std::vector<std::string>() : bootstrap_words(request());

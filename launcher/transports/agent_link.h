@@ -61,7 +61,6 @@ class AgentLink {
 
   Status open();
   void set_host(std::string host) { options_.host = std::move(host); }
-  const std::string& host() const { return options_.host; }
 
   // The line that starts the agent. Another one after link_restarts().
   Result<std::string> command_line(bool for_sh = false) const;
@@ -82,6 +81,9 @@ class AgentLink {
   // All of outgoing() is sent and nothing will follow: close its stdin.
   bool wants_end_of_input() const;
 
+  // The supervisor's stream, for another link to begin with: this one does nothing more. Only
+  // before the command has run.
+  os::Fd release();
   // Puts the failure into the stream and ends it.
   void fail(const Failure& failure);
   void report(Stage stage, std::string_view detail = {}) const;

@@ -50,8 +50,10 @@ Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host,
   options.lost_class = failure::kRsh;
   options.shell_class = failure::kRsh;
   options.shell_advice =
-      "try the command by hand: " + rsh_program(command_) +
-      " ... must pass stdin and stdout through, unchanged and without a terminal";
+      !advice_.empty() ? advice_
+                       : "try the command by hand: " + rsh_program(command_) +
+                             " ... must pass stdin and stdout through, unchanged and without a "
+                             "terminal";
   os::EventLoop& loop = threads_->loop(0);
   loop.post([this, &loop, theirs = std::move(theirs), options = std::move(options), host,
              deadline]() mutable {

@@ -21,9 +21,10 @@ class CommandTransport : public Transport {
  public:
   // `rsh_command` as rsh_argv() takes it; `passing_refusal`: JobSpec.
   CommandTransport(std::vector<std::string> rsh_command, StageObserver observer,
-                   std::string passing_refusal)
+                   std::string passing_refusal, std::string advice = "")
       : command_(std::move(rsh_command)),
         passing_refusal_(std::move(passing_refusal)),
+        advice_(std::move(advice)),
         observer_(std::move(observer)) {}
   ~CommandTransport() override;
 
@@ -41,6 +42,7 @@ class CommandTransport : public Transport {
 
   std::vector<std::string> command_;
   std::string passing_refusal_;
+  std::string advice_;  // for a command that starts no agent; empty: the usual one
   StageObserver observer_;
   CommandHost::Listener listener_;
   std::mutex mutex_;

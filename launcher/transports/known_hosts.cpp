@@ -13,7 +13,6 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/transports/ssh_config.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
@@ -40,6 +39,28 @@ Status lock_file(int fd, const std::string& file) {
 
 bool has_line(const std::string& text, const std::string& line) {
   return ("\n" + text + "\n").find("\n" + line + "\n") != std::string::npos;
+}
+
+// "*" and "?"; the whole of `text` must match.
+bool matches_pattern(std::string_view text, std::string_view pattern) {
+  std::size_t t = 0, p = 0;
+  std::size_t star = std::string_view::npos, star_text = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == text[t] && pattern[p] != '*'))) {
+      ++t;
+      ++p;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      star_text = t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++star_text;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
 }
 
 std::string_view key_of(std::string_view entry) { return entry.substr(entry.rfind(' ') + 1); }

@@ -32,6 +32,9 @@
   EACH(ssh_key_type)                         \
   EACH(ssh_key_type_to_char)                 \
   EACH(ssh_new)                              \
+  EACH(ssh_options_get)                      \
+  EACH(ssh_options_get_port)                 \
+  EACH(ssh_options_parse_config)             \
   EACH(ssh_options_set)                      \
   EACH(ssh_pki_import_privkey_file)          \
   EACH(ssh_remove_channel_callbacks)         \
@@ -40,6 +43,9 @@
   EACH(ssh_set_blocking)                     \
   EACH(ssh_set_channel_callbacks)            \
   EACH(ssh_set_counters)                     \
+  EACH(ssh_set_log_callback)                 \
+  EACH(ssh_set_log_level)                    \
+  EACH(ssh_set_log_userdata)                 \
   EACH(ssh_string_free_char)                 \
   EACH(ssh_userauth_agent)                   \
   EACH(ssh_userauth_list)                    \

@@ -8,12 +8,14 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/transports/command_transport.h"
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/libssh.h"
 #include "launcher/transports/payload_store.h"
@@ -28,6 +30,8 @@ namespace hora::launcher {
 namespace {
 
 constexpr int kMostThreads = 4;
+constexpr int kMostNames = 16;   // asked for at a time; each may wait for a silent name server
+constexpr int kMostConfigs = 4;  // ssh programs that read the configuration at a time
 // The supervisor has the same deadline. The transport knows more about what went wrong, so it
 // reports a little earlier.
 constexpr std::chrono::milliseconds kSpeakEarlier{150};
@@ -67,32 +71,85 @@ struct Engine {
 
   Announcements announcements;
   FanOut fan_out;
-  NameResolver resolver;
+  BlockingCalls resolver{kMostNames};
   PayloadStore payloads;
   std::vector<Hosts> hosts;  // of each thread, and touched by it only
   std::unique_ptr<IoThreads> threads;
 };
 
+// The hosts that the ssh program connects to.
+class ByProgram {
+ public:
+  ByProgram(std::shared_ptr<SshTargets> targets, StageObserver observer)
+      : targets_(std::move(targets)), observer_(std::move(observer)) {}
+
+  // Any thread.
+  Status connect(std::shared_ptr<os::Fd> supervisor, const Host& host, int host_index,
+                 const AgentImage& image, Clock::time_point deadline, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return make_error(ErrorCode::kInterrupted, "the job is over");
+    // Once for each reason, however many hosts have it.
+    if (told_.insert(why).second) {
+      os::log_warn("ssh", "the ssh program connects to " + host.name +
+                              ", since libssh cannot do all that it takes: " + why);
+    }
+    if (!commands_) {
+      commands_ = std::make_unique<CommandTransport>(
+          targets_->program_command(), observer_, "",
+          "`ssh " + host.name + " true` must work without a terminal and without a question");
+    }
+    return commands_->adopt(std::move(supervisor), host, host_index, image, deadline);
+  }
+  // Ends the connections. A thread that is stuck in libssh may still call connect().
+  void close() {
+    std::unique_ptr<CommandTransport> last;
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    last.swap(commands_);
+  }
+
+ private:
+  std::shared_ptr<SshTargets> targets_;
+  StageObserver observer_;
+  std::mutex mutex_;
+  std::set<std::string> told_;
+  std::unique_ptr<CommandTransport> commands_;
+  bool closed_ = false;
+};
+
 class SshTransport : public Transport {
  public:
-  SshTransport(SshTransportOptions options, StageObserver observer)
-      : options_(std::move(options)), observer_(std::move(observer)), targets_(options_.ssh) {}
+  SshTransport(SshTransportOptions options, const StageObserver& observer)
+      : options_(std::move(options)),
+        observer_(observer),
+        targets_(std::make_shared<SshTargets>(options_.ssh)),
+        by_program_(std::make_shared<ByProgram>(targets_, observer)) {}
   ~SshTransport() override;
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point deadline) override;
 
  private:
+  // A host on its way.
+  struct Start {
+    Host host;
+    int host_index = 0;
+    AgentImage image;
+    Clock::time_point deadline;
+    std::shared_ptr<os::Fd> stream;  // the end that is not the supervisor's
+  };
   Status start_engine();
-  void tell_unfollowed(const SshTarget& target);
+  void connect(const Start& start, SshTarget target);
+  AgentLinkOptions link_options(const Start& start, const SshTarget& target);
 
   SshTransportOptions options_;
   StageObserver observer_;
-  SshTargets targets_;
+  std::shared_ptr<SshTargets> targets_;  // shared with threads that nobody waits for
+  std::shared_ptr<ByProgram> by_program_;
+  BlockingCalls configuration_{kMostConfigs};
   std::mutex mutex_;
   std::unique_ptr<Engine> engine_;
   std::size_t next_thread_ = 0;
-  std::set<std::string> told_;  // of the ssh config's keywords that are not followed
 };
 
 // Starts on first use, so a job without remote hosts loads neither libssh nor threads. The caller
@@ -112,63 +169,94 @@ Status SshTransport::start_engine() {
   return Ok{};
 }
 
-// Warns about each keyword once, however many hosts it applies to.
-void SshTransport::tell_unfollowed(const SshTarget& target) {
-  for (const UnfollowedKeyword& each : unfollowed_keywords()) {
-    const std::string name(each.name);
-    const auto& noted = target.not_followed;
-    if (std::find(noted.begin(), noted.end(), name) == noted.end()) continue;
-    if (!told_.insert(name).second) continue;
-    os::log_warn("ssh config", name + " (for " + target.name +
-                                   ") is not followed: " + std::string(each.meaning) +
-                                   "; --transport command --rsh 'ssh -q' follows it");
-  }
-}
-
+// The configuration is read in a thread of its own: ssh runs for some 10 ms, and its `Match exec`
+// for as long as it likes.
 Result<os::Fd> SshTransport::start(const Host& host, int host_index, const AgentImage& image,
                                    Clock::time_point deadline) {
-  auto target = targets_.target_of(host);
-  if (!target) return std::move(target).error();
+  HORA_TRY(targets_->check());
   auto pair = make_supervisor_pair(host.name);
   if (!pair) return std::move(pair).error();
+  {
+    const std::lock_guard lock(mutex_);
+    HORA_TRY(start_engine());
+  }
+  std::optional<Error> no_thread;
+  const Start start{host, host_index, image, deadline, pair->transport};
+  configuration_.ask(
+      [this, start, targets = targets_]() -> BlockingCalls::Answer {
+        auto target = targets->target_of(start.host);
+        SshTarget result;
+        if (target) {
+          result = *std::move(target);
+        } else {
+          result.name = result.address = start.host.name;
+          result.problem = target.error().message;
+        }
+        return [this, start, result] { connect(start, result); };
+      },
+      [&no_thread](Error error) { no_thread = std::move(error); });
+  if (no_thread) return *std::move(no_thread);
+  return std::move(pair->supervisor);
+}
 
-  std::lock_guard lock(mutex_);
-  HORA_TRY(start_engine());
-  tell_unfollowed(*target);
+AgentLinkOptions SshTransport::link_options(const Start& start, const SshTarget& target) {
+  AgentLinkOptions options;
+  options.host = target.describe("");
+  options.host_index = start.host_index;
+  options.image = start.image;
+  options.payloads = engine_->payloads.of(start.image);
+  options.observer = [engine = engine_.get()](int index, Stage stage, std::string_view detail) {
+    engine->announcements.tell(index, stage, detail);
+  };
+  options.lost_class = failure::kHostLost;
+  options.shell_class = failure::kRemoteShell;
+  options.shell_advice = "`ssh " + start.host.name +
+                         " /bin/sh -c true` must work without a terminal and without a question";
+  return options;
+}
+
+// From a thread that reads the configuration.
+void SshTransport::connect(const Start& start, SshTarget target) {
+  if (!target.program_reason.empty()) {
+    const auto begun = by_program_->connect(start.stream, start.host, start.host_index, start.image,
+                                            start.deadline, target.program_reason);
+    if (begun) return;
+    target.problem = begun.error().message;
+  }
+  SshHost::ByProgram by_program;
+  if (targets_->has_program()) {
+    by_program = [programs = by_program_, start](os::Fd supervisor, const std::string& why) {
+      (void)programs->connect(std::make_shared<os::Fd>(std::move(supervisor)), start.host,
+                              start.host_index, start.image, start.deadline, why);
+    };
+  }
+  const std::lock_guard lock(mutex_);
   Engine& engine = *engine_;
   // Round robin spreads the handshakes, which cost processor time, evenly over the threads.
   const std::size_t thread = next_thread_++ % engine.hosts.size();
   os::EventLoop& loop = engine.threads->loop(static_cast<int>(thread));
-  AgentLinkOptions options;
-  options.host = target->describe("");
-  options.host_index = host_index;
-  options.image = image;
-  options.payloads = engine.payloads.of(image);
-  options.observer = [&engine](int index, Stage stage, std::string_view detail) {
-    engine.announcements.tell(index, stage, detail);
-  };
-  options.lost_class = failure::kHostLost;
-  options.shell_class = failure::kRemoteShell;
-  options.shell_advice =
-      "`ssh " + host.name + " /bin/sh -c true` must work without a terminal and without a question";
-  loop.post([&engine, &loop, thread, theirs = pair->transport, options = std::move(options),
-             target = *std::move(target), late = options_.hosts_come_late, deadline]() mutable {
+  loop.post([&engine, &loop, thread, stream = start.stream, options = link_options(start, target),
+             target = std::move(target), late = options_.hosts_come_late, deadline = start.deadline,
+             by_program = std::move(by_program)]() mutable {
     Engine::Hosts& hosts = engine.hosts[thread];
     auto made = std::make_unique<SshHost>(
-        loop, std::move(*theirs), std::move(options), std::move(target),
+        loop, std::move(*stream), std::move(options), std::move(target),
         // The fan-out and the resolver are shared, and both are thread-safe.
         SshHost::Shared{&engine.resolver, &engine.fan_out, late},
         // A host asks for its removal from inside its own callback, so the removal takes a turn of
         // its own.
-        [&loop, &hosts](SshHost* done) { loop.post([&hosts, done] { hosts.erase(done); }); });
+        SshHost::Ends{
+            [&loop, &hosts](SshHost* done) { loop.post([&hosts, done] { hosts.erase(done); }); },
+            std::move(by_program)});
     SshHost* started = made.get();
     hosts[started] = std::move(made);
     started->begin(late ? deadline + kSpeakLater : deadline - kSpeakEarlier);
   });
-  return std::move(pair->supervisor);
 }
 
 SshTransport::~SshTransport() {
+  configuration_.close();
+  by_program_->close();
   if (!engine_) return;
   engine_->announcements.close();
   // Resolver and payloads call into the loops from their own threads. They live until the loops

@@ -23,11 +23,11 @@ struct SshAuthentication::LoadedKey {
   SshKey key;
 };
 
-// ssh's order: an agent comes first, unless the configuration names the files explicitly.
+// ssh's order: an agent comes first.
 std::vector<std::string> identities_to_try(const SshKeys& keys) {
   std::vector<std::string> identities = keys.files;
-  if (keys.use_agent) {
-    identities.insert(keys.agent_first ? identities.begin() : identities.end(), "");
+  if (!keys.agent_socket.empty() && !keys.identities_only) {
+    identities.insert(identities.begin(), "");
   }
   return identities;
 }

@@ -15,21 +15,6 @@
 
 namespace hora::launcher {
 
-namespace {
-
-// The cheap algorithms come first, because the client's order decides, not the server's. OpenSSH's
-// own client prefers a post-quantum exchange that costs some 80 ms of processor time. sshd leaves
-// P-256 to OpenSSL, which has it in assembly, and computes curve25519 in portable C by itself.
-constexpr const char* kKexAlgorithms =
-    "ecdh-sha2-nistp256,curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp384,"
-    "ecdh-sha2-nistp521,diffie-hellman-group14-sha256,diffie-hellman-group16-sha512,"
-    "diffie-hellman-group18-sha512,diffie-hellman-group-exchange-sha256";
-constexpr const char* kCiphers =
-    "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,"
-    "aes192-ctr,aes256-ctr";
-
-}  // namespace
-
 // The libssh types stay out of the header.
 struct SshClient::Handles {
   ssh_session session = nullptr;
@@ -74,16 +59,39 @@ Status SshClient::set_up() {
   return Ok{};
 }
 
+// Every list that the configuration has is given to libssh, which takes what it knows of it: what
+// is not in the list is not used. Where nothing is left, libssh cannot make this connection.
+Status SshClient::set_algorithms() {
+  const SshAlgorithms& wanted = target_.algorithms;
+  const std::pair<ssh_options_e, const std::string&> lists[] = {
+      {SSH_OPTIONS_KEY_EXCHANGE, wanted.kex},
+      {SSH_OPTIONS_CIPHERS_C_S, wanted.ciphers},
+      {SSH_OPTIONS_CIPHERS_S_C, wanted.ciphers},
+      {SSH_OPTIONS_HMAC_C_S, wanted.macs},
+      {SSH_OPTIONS_HMAC_S_C, wanted.macs},
+      {SSH_OPTIONS_PUBLICKEY_ACCEPTED_TYPES, wanted.public_keys},
+      {SSH_OPTIONS_HOSTKEYS, wanted.host_keys}};
+  for (const auto& [option, list] : lists) {
+    if (!list.empty() &&
+        libssh().ssh_options_set(handles_->session, option, list.c_str()) != SSH_OK) {
+      return make_error(ErrorCode::kFailed, "libssh has no algorithm of " + list);
+    }
+  }
+#if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 10, 0)
+  if (wanted.rsa_bits > 0 && libssh().ssh_options_set(handles_->session, SSH_OPTIONS_RSA_MIN_SIZE,
+                                                      &wanted.rsa_bits) != SSH_OK) {
+    return make_error(ErrorCode::kFailed, "libssh: " + error());
+  }
+#endif
+  return Ok{};
+}
+
+// Set in this order: what libssh reads of a configuration must not undo what is decided here.
 Status SshClient::set_options() {
   ssh_session session = handles_->session;
   // libssh copies every option value.
   const auto set = [&](ssh_options_e option, const void* value) {
     return libssh().ssh_options_set(session, option, value) == SSH_OK;
-  };
-  const auto list = [&](ssh_options_e option, const std::string& wanted, const char* ours) {
-    const char* value = wanted.empty() ? ours : wanted.c_str();
-    // A list from a config file that names only what libssh lacks must not end the job.
-    return value == nullptr || set(option, value) || (ours != nullptr && set(option, ours));
   };
   const int off = 0;
   // An IPv6 address goes in brackets, so that its colons do not read as a port.
@@ -91,38 +99,37 @@ Status SshClient::set_options() {
   const std::string known_as =
       v6 ? "[" + target_.host_keys.known_as + "]" : target_.host_keys.known_as;
   const auto port = static_cast<unsigned>(target_.port);
-  // libssh takes one user file and one global file; host_key() goes through the others itself. The
-  // names here only set which key types libssh prefers. /dev/null keeps it from its defaults.
-  const std::string first_file = target_.host_keys.known_hosts_files.empty()
-                                     ? "/dev/null"
-                                     : target_.host_keys.known_hosts_files.front();
-  const bool has_global =
-      target_.host_keys.known_hosts_files.size() > target_.host_keys.user_file_count;
-  const std::string global_file =
-      has_global ? target_.host_keys.known_hosts_files[target_.host_keys.user_file_count]
-                 : "/dev/null";
   // Every file that libssh reads is named here. It still looks for a home directory, and exits
   // where the account has none (a container's uid without a name), so SSH_DIR is set as well.
-  const bool good = set(SSH_OPTIONS_PROCESS_CONFIG, &off) && set(SSH_OPTIONS_SSH_DIR, "/") &&
-                    set(SSH_OPTIONS_HOST, known_as.c_str()) && set(SSH_OPTIONS_PORT, &port) &&
+  if (!set(SSH_OPTIONS_PROCESS_CONFIG, &off) || !set(SSH_OPTIONS_SSH_DIR, "/")) {
+    return make_error(ErrorCode::kFailed, "libssh: " + error());
+  }
+  // What the file sets is overridden by what follows.
+  if (const auto& config = target_.libssh_config) {
+    (void)set(SSH_OPTIONS_HOST, target_.name.c_str());
+    const char* file = config->empty() ? nullptr : config->c_str();
+    if (libssh().ssh_options_parse_config(session, file) != SSH_OK) {
+      return make_error(ErrorCode::kFailed, "libssh: " + error());
+    }
+  }
+  // libssh takes one user file and one global file; host_key() goes through the others itself. The
+  // names here only set which key types libssh prefers. /dev/null keeps it from its defaults.
+  const auto& files = target_.host_keys.known_hosts_files;
+  const std::size_t users = target_.host_keys.user_file_count;
+  const std::string first_file = files.empty() ? "/dev/null" : files.front();
+  const std::string global_file = files.size() > users ? files[users] : "/dev/null";
+  const bool good = set(SSH_OPTIONS_HOST, known_as.c_str()) && set(SSH_OPTIONS_PORT, &port) &&
                     set(SSH_OPTIONS_USER, target_.user.c_str()) &&
                     set(SSH_OPTIONS_KNOWNHOSTS, first_file.c_str()) &&
                     set(SSH_OPTIONS_GLOBAL_KNOWNHOSTS, global_file.c_str()) &&
-                    list(SSH_OPTIONS_KEY_EXCHANGE, target_.algorithms.kex, kKexAlgorithms) &&
-                    list(SSH_OPTIONS_CIPHERS_C_S, target_.algorithms.ciphers, kCiphers) &&
-                    list(SSH_OPTIONS_CIPHERS_S_C, target_.algorithms.ciphers, kCiphers);
+                    (!target_.route.compression || set(SSH_OPTIONS_COMPRESSION, "yes"));
   if (!good) return make_error(ErrorCode::kFailed, "libssh: " + error());
-  // The result is ignored: libssh's own defaults stay in force where it knows none of the names.
-  (void)list(SSH_OPTIONS_HMAC_C_S, target_.algorithms.macs, nullptr);
-  (void)list(SSH_OPTIONS_HMAC_S_C, target_.algorithms.macs, nullptr);
-  (void)list(SSH_OPTIONS_PUBLICKEY_ACCEPTED_TYPES, target_.algorithms.public_keys, nullptr);
-  (void)list(SSH_OPTIONS_HOSTKEYS, target_.algorithms.host_keys, nullptr);
 #if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 10, 0)
   if (!target_.keys.agent_socket.empty()) {
     (void)set(SSH_OPTIONS_IDENTITY_AGENT, target_.keys.agent_socket.c_str());
   }
 #endif  // an older libssh only reads SSH_AUTH_SOCK
-  return Ok{};
+  return set_algorithms();
 }
 
 // True when libssh holds bytes that the socket has not taken yet.

@@ -73,6 +73,7 @@ class SshClient {
   SshClient(const SshTarget& target, os::Fd socket);
   Status set_up();
   Status set_options();
+  Status set_algorithms();
   void look_at_banner();
   void discard_channel();
 

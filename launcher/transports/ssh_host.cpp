@@ -28,11 +28,12 @@ namespace {
 
 // One write of this size keeps a slow host from holding more memory than its turn needs.
 constexpr std::size_t kWriteSize = 128 * 1024;
-constexpr int kMaxRounds = 256;               // of one pump, before other hosts have their turn
-constexpr Milliseconds kBannerLimit{10'000};  // from the connection to the end of the handshake
-constexpr Milliseconds kAuthLimit{15'000};    // a server may be slow to look a user up
-constexpr Milliseconds kExitPatience{3'000};  // between end of output and exit status
-constexpr Milliseconds kCloseLimit{1'000};    // for the last bytes to leave
+constexpr int kMaxRounds = 256;                // of one pump, before other hosts have their turn
+constexpr Milliseconds kConnectLimit{10'000};  // without ConnectTimeout
+constexpr Milliseconds kBannerLimit{10'000};   // from the connection to the end of the handshake
+constexpr Milliseconds kAuthLimit{15'000};     // a server may be slow to look a user up
+constexpr Milliseconds kExitPatience{3'000};   // between end of output and exit status
+constexpr Milliseconds kCloseLimit{1'000};     // for the last bytes to leave
 
 // The kernel detects a dead peer as well (in 15 + 4 * 5 s), for an agent that sends no heartbeats.
 void keep_alive(int fd) {
@@ -53,12 +54,12 @@ unsigned seed() {
 }  // namespace
 
 SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
-                 Shared shared, Done done)
+                 Shared shared, Ends ends)
     : loop_(loop),
       link_(loop, std::move(local), std::move(options), *this),
       target_(std::move(target)),
       shared_(shared),
-      done_(std::move(done)),
+      ends_(std::move(ends)),
       back_off_(seed()),
       stage_limit_(loop) {}
 
@@ -72,6 +73,7 @@ SshHost::~SshHost() {
 
 void SshHost::begin(Clock::time_point deadline) {
   if (!link_.open()) return finish();
+  if (!target_.problem.empty()) return fail(failure::kConnect, target_.problem);
   deadline_timer_ = loop_.call_at(deadline, [this] { on_deadline(); });
   queue();
 }
@@ -103,7 +105,8 @@ void SshHost::connect() {
   back_off_.count_attempt();
   if (!target_.route.proxy.empty()) return connect_by_proxy();
   if (!last_.absence) link_.report(Stage::kResolve, target_.address);
-  set_stage_limit(target_.route.connect_timeout);
+  set_stage_limit(target_.route.connect_timeout ? Milliseconds(*target_.route.connect_timeout)
+                                                : kConnectLimit);
   connector_ = std::make_unique<TcpConnector>(loop_, *shared_.resolver);
   connector_->start(
       target_.address, target_.port, target_.route.address_family,
@@ -147,7 +150,10 @@ void SshHost::on_connected(TcpConnector::Outcome outcome) {
 // The sink runs inside attend(), on this thread.
 void SshHost::open_client(os::Fd socket, const std::string& endpoint) {
   auto client = SshClient::create(target_, std::move(socket));
-  if (!client) return fail(failure::kInternal, client.error().message);
+  if (!client) {
+    return fail_or_go_by_program({std::string(failure::kSshProtocol), client.error().message, ""},
+                                 client.error().message);
+  }
   client_ = *std::move(client);
   client_->set_sink([this](std::string_view bytes, bool is_stderr) {
     if (is_stderr) {
@@ -158,7 +164,9 @@ void SshHost::open_client(os::Fd socket, const std::string& endpoint) {
   });
   state_ = State::kHandshake;
   link_.report(Stage::kBanner, endpoint);
-  set_stage_limit(kBannerLimit);
+  // ConnectTimeout is for the banner and the key exchange, too.
+  set_stage_limit(std::max<Milliseconds>(
+      kBannerLimit, target_.route.connect_timeout.value_or(std::chrono::seconds(0))));
   step();
 }
 
@@ -206,7 +214,10 @@ bool SshHost::step_handshake() {
   } else if (proxy.empty() && means_busy(client_->banner())) {
     retry_when_busy();
   } else {
-    fail(handshake_refusal(client_->banner(), proxy, client_->error()));
+    // ssh knows more algorithms than libssh, post-quantum key exchanges above all.
+    const bool no_common = client_->error().find("no match for method") != std::string::npos;
+    fail_or_go_by_program(handshake_refusal(client_->banner(), proxy, client_->error()),
+                          no_common ? client_->error() : "");
   }
   return false;
 }
@@ -241,8 +252,7 @@ bool SshHost::step_authenticate() {
     fail(failure::kSshAuth,
          "'" + target_.keys.forbidden_by +
              "' in the ssh config disables public keys, and horarun supports no other login method",
-         "enable public keys for this host there, or use the system's ssh: --transport command "
-         "--rsh 'ssh -q'");
+         "enable public keys for this host there");
     return false;
   }
   const auto result = until_sent(*client_, [this] { return client_->authenticate(); });
@@ -251,10 +261,9 @@ bool SshHost::step_authenticate() {
   if (result == SshClient::Step::kFailed) {
     const bool connected = client_->connected();
     const SshAuthentication& login = client_->authentication();
-    fail(authentication_refusal(
-        {login.tried(), login.half_authenticated(), connected ? login.methods() : "",
-         connected ? "" : client_->error()},
-        target_));
+    const LoginAttempt attempt{login.tried(), login.half_authenticated(),
+                               connected ? login.methods() : "", connected ? "" : client_->error()};
+    fail_or_go_by_program(authentication_refusal(attempt, target_), why_program(attempt, target_));
     return false;
   }
   // From here on the deadline of the whole start applies: login scripts may take their time.
@@ -436,7 +445,7 @@ void SshHost::finish() {
     loop_.cancel(std::exchange(*timer, 0));
   }
   close_connection();
-  if (done_) std::exchange(done_, nullptr)(this);
+  if (ends_.done) std::exchange(ends_.done, nullptr)(this);
 }
 
 // The watch must go before the descriptor: the loop would otherwise keep a number that is reused.
@@ -461,6 +470,15 @@ void SshHost::fail(const Failure& failure) {
   link_.fail(failure);
   close_connection();
   give_place_back();
+}
+
+// `why`: what the ssh program can do and libssh cannot; empty: it would fail as well.
+void SshHost::fail_or_go_by_program(const Failure& failure, const std::string& why) {
+  if (why.empty() || !ends_.by_program) return fail(failure);
+  close_connection();
+  give_place_back();
+  ends_.by_program(link_.release(), why);
+  finish();
 }
 
 // The last words of the proxy command. The pipe is non-blocking, and words read earlier are kept.

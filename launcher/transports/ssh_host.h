@@ -25,16 +25,26 @@ class SshHost : private AgentLink::Carrier {
  public:
   using Done = std::function<void(SshHost*)>;
 
+  // Takes the stream over: the ssh program does what libssh cannot, for this reason. Called in the
+  // place of `done`, which follows.
+  using ByProgram = std::function<void(os::Fd supervisor, const std::string& why)>;
+
+  // Who is told of the end. `done` is called once, when nothing is left to do; it may not destroy
+  // the object at once. `by_program` is empty where there is no ssh program.
+  struct Ends {
+    Done done;
+    ByProgram by_program;
+  };
+
   // What the hosts of one transport share; outlives them.
   struct Shared {
-    NameResolver* resolver = nullptr;
+    BlockingCalls* resolver = nullptr;
     FanOut* fan_out = nullptr;
     bool hosts_come_late = false;  // those that are not there are tried again, until the deadline
   };
 
-  // `done` is called once, when nothing is left to do; it may not destroy the object at once.
   SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
-          Shared shared, Done done);
+          Shared shared, Ends ends);
   ~SshHost() override;
 
   // `deadline` is that of the whole start, all retries and the time in the queue included.
@@ -86,6 +96,7 @@ class SshHost : private AgentLink::Carrier {
   void queue();
   void give_place_back();
   void fail(const Failure& failure);
+  void fail_or_go_by_program(const Failure& failure, const std::string& why);
   void fail(std::string_view failure_class, const std::string& what,
             const std::string& advice = {});
   std::string proxy_words();
@@ -94,7 +105,7 @@ class SshHost : private AgentLink::Carrier {
   AgentLink link_;
   SshTarget target_;
   Shared shared_;
-  Done done_;
+  Ends ends_;
 
   State state_ = State::kQueued;
   bool has_place_ = false;

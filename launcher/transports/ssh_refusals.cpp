@@ -97,6 +97,13 @@ std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& 
   return unknown_key(key, name, target, scan);
 }
 
+std::string why_program(const LoginAttempt& login, const SshTarget& target) {
+  for (const std::string& method : target.keys.program_methods) {
+    if (login.methods.find(method) != std::string::npos) return "the login by " + method;
+  }
+  return {};
+}
+
 Failure authentication_refusal(const LoginAttempt& login, const SshTarget& target) {
   std::string tried =
       login.tried.empty() ? "nothing: no key file and no ssh-agent was found" : login.tried;

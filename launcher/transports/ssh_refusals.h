@@ -31,5 +31,7 @@ struct LoginAttempt {
   std::string closed;   // how the connection ended; empty: it did not
 };
 Failure authentication_refusal(const LoginAttempt& login, const SshTarget& target);
+// A method that the server offers, the configuration allows and only the ssh program has.
+std::string why_program(const LoginAttempt& login, const SshTarget& target);
 
 }  // namespace hora::launcher

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenSSH's own precedence: the command line first, then the configuration (of which the parser has
-// kept the first value of each keyword), then the defaults.
+// Each keyword that `ssh -G` prints is in exactly one of three sets: applied here, without effect
+// on a session that runs one command without a terminal (kHarmless), or all others, which are a
+// reason for the ssh program when their value is not the default. So is what a later OpenSSH adds.
 #include "launcher/transports/ssh_target.h"
 
+#include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "rendezvous/base/text.h"
@@ -11,36 +14,321 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr int kDefaultPort = 22;
-constexpr const char* kDefaultIdentities[] = {"id_ed25519", "id_ecdsa", "id_rsa"};
-
 using FileKind = SshMachine::FileKind;
 
-bool is_none(const std::string& value) { return equals_ignoring_case(value, "none"); }
+// The cheap algorithms come first, because the client's order decides, not the server's. OpenSSH's
+// own client prefers a post-quantum exchange that costs some 80 ms of processor time. sshd leaves
+// P-256 to OpenSSL, which has it in assembly, and computes curve25519 in portable C by itself.
+constexpr std::string_view kKexAlgorithms =
+    "ecdh-sha2-nistp256,curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp384,"
+    "ecdh-sha2-nistp521,diffie-hellman-group14-sha256,diffie-hellman-group16-sha512,"
+    "diffie-hellman-group18-sha512,diffie-hellman-group-exchange-sha256";
+constexpr std::string_view kCiphers =
+    "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,"
+    "aes192-ctr,aes256-ctr";
 
-// Keys and known_hosts files are read for every host, and by libssh, which would wait at a pipe
-// forever.
-std::vector<std::string> known_hosts_paths(const std::vector<std::string>& files,
-                                           const SshTokens& tokens, const SshMachine& machine) {
-  std::vector<std::string> kept;
-  for (const auto& file : files) {
-    if (is_none(file)) continue;
-    // Tokens such as %h may name a file per host.
-    std::string path = expand_tokens(file, tokens);
-    if (machine.kind_of(path) != FileKind::kPipe) kept.push_back(std::move(path));
-  }
-  return kept;
+constexpr std::string_view kApplied =
+    "addressfamily bindaddress bindinterface certificatefile ciphers compression connecttimeout "
+    "controlpath forwardx11 globalknownhostsfile gssapiauthentication hashknownhosts "
+    "hostkeyalgorithms hostkeyalias hostname identitiesonly identityagent identityfile "
+    "kexalgorithms macs port preferredauthentications proxycommand proxyjump "
+    "pubkeyacceptedalgorithms pubkeyacceptedkeytypes pubkeyauthentication requiredrsasize "
+    "revokedhostkeys stricthostkeychecking user userknownhostsfile";
+
+// What concerns prompts, terminals, what is shown, how the name was found, the details of features
+// that are off (else the feature itself is a reason), or what is kept for later sessions. The
+// environment (sendenv) travels in the stream to the agent, which has heartbeats of its own.
+constexpr std::string_view kHarmless =
+    "addkeystoagent batchmode canonicaldomains canonicalizefallbacklocal canonicalizehostname "
+    "canonicalizemaxdots canonicalizepermittedcnames casignaturealgorithms clearallforwardings "
+    "controlmaster controlpersist enableescapecommandline enablesshkeysign escapechar "
+    "exitonforwardfailure fingerprinthash forkafterauthentication forwardx11timeout "
+    "forwardx11trusted gatewayports gssapiclientidentity gssapikexalgorithms "
+    "gssapirenewalforcesrekey gssapiserveridentity gssapitrustdns host "
+    "hostbasedacceptedalgorithms hostbasedkeytypes ignoreunknown ipqos "
+    "kbdinteractiveauthentication "
+    "kbdinteractivedevices challengeresponseauthentication localcommand loglevel logverbose "
+    "numberofpasswordprompts obscurekeystroketiming passwordauthentication permitremoteopen "
+    "requesttty sendenv serveralivecountmax serveraliveinterval stdinnull streamlocalbindmask "
+    "streamlocalbindunlink syslogfacility tag tcpkeepalive tunneldevice updatehostkeys "
+    "visualhostkey "
+    "warnweakcrypto xauthlocation";
+
+bool has_word(std::string_view words, std::string_view word, char separator) {
+  const auto all = split(words, separator);
+  return std::find(all.begin(), all.end(), word) != all.end();
 }
 
-// Returns the line of the configuration that forbids keys; empty if keys may be used.
-std::string why_no_keys(const SshConfig& config) {
-  if (!config.pubkey_authentication.value_or(true)) return "PubkeyAuthentication no";
-  if (!config.preferred_authentications) return {};
-  for (const std::string_view method : split(*config.preferred_authentications, ',')) {
-    if (method == "publickey") return {};
+// What libssh does of the settings of one host, and the first thing that it cannot do.
+class Resolution {
+ public:
+  Resolution(const Host& host, const SshSettings& settings, const SshSettings& defaults,
+             const SshMachine& machine)
+      : settings_(settings), defaults_(defaults), machine_(machine) {
+    target_.name = host.name;
   }
-  return "PreferredAuthentications " + *config.preferred_authentications;
+
+  SshTarget resolve(const SshOptions& options);
+
+ private:
+  std::string first(std::string_view key) const;
+  const std::vector<std::string>& all(std::string_view key) const;
+  bool is_default(std::string_view key) const;
+  bool is_on(std::string_view key) const;
+  void needs_program(const std::string& why);
+  std::optional<std::string> token(char name) const;
+  std::optional<std::string> fill(std::string_view text, std::string_view tokens,
+                                  bool variables) const;
+  std::string path(const std::string& key, const std::string& text);
+
+  void check_keywords();
+  void set_keys();
+  void set_agent();
+  void set_methods();
+  void set_identities();
+  void set_host_keys();
+  std::vector<std::string> files_of(const std::string& key);
+  void set_route(const SshOptions& options);
+  void set_algorithms();
+  std::string preferred(std::string_view key, std::string_view ours) const;
+
+  const SshSettings& settings_;
+  const SshSettings& defaults_;
+  const SshMachine& machine_;
+  SshTarget target_;
+};
+
+const std::vector<std::string>& Resolution::all(std::string_view key) const {
+  static const std::vector<std::string> none;
+  const auto found = settings_.find(key);
+  return found == settings_.end() ? none : found->second;
 }
+
+std::string Resolution::first(std::string_view key) const {
+  const auto& values = all(key);
+  return values.empty() ? "" : values.front();
+}
+
+bool Resolution::is_default(std::string_view key) const {
+  const auto found = defaults_.find(key);
+  return found != defaults_.end() && found->second == all(key);
+}
+
+bool Resolution::is_on(std::string_view key) const {
+  const std::string value = first(key);
+  return value == "yes" || value == "true";
+}
+
+void Resolution::needs_program(const std::string& why) {
+  if (target_.program_reason.empty()) target_.program_reason = why;
+}
+
+// Compared with what ssh says without any configuration, so that a value that a distribution or a
+// later version has as its default is not a reason.
+void Resolution::check_keywords() {
+  for (const auto& [key, values] : settings_) {
+    const std::string& value = values.front();
+    if (is_default(key) || value == "none" || value.empty() || has_word(kApplied, key, ' ') ||
+        has_word(kHarmless, key, ' ')) {
+      continue;
+    }
+    if (key.ends_with("forward") && is_on("clearallforwardings")) continue;
+    // Details of a proxy that there is not.
+    if (key == "proxyusefdpass" && first("proxycommand").empty()) continue;
+    needs_program(key + " " + value);
+  }
+  // Without a display, ssh forwards none.
+  if (is_on("forwardx11") && machine_.variable("DISPLAY")) needs_program("forwardx11 yes");
+  // ssh -G has filled in the tokens of this path.
+  const std::string master = first("controlpath");
+  if (!master.empty() && machine_.listens(master)) {
+    needs_program("controlpath " + master + ", where a connection is open");
+  }
+}
+
+// --- tokens --------------------------------------------------------------------------------------
+
+// %C is a hash that only ssh computes.
+std::optional<std::string> Resolution::token(char name) const {
+  const std::string& host = machine_.host_name;
+  switch (name) {
+    case '%':
+      return "%";
+    case 'h':
+      return target_.address;
+    case 'n':
+      return target_.name;
+    case 'p':
+      return std::to_string(target_.port);
+    case 'r':
+      return target_.user;
+    case 'k':
+      return first("hostkeyalias").empty() ? target_.name : first("hostkeyalias");
+    case 'j':
+      return first("proxyjump");
+    case 'u':
+      return machine_.local_user;
+    case 'd':
+      return machine_.home;
+    case 'i':
+      return std::to_string(machine_.uid);
+    case 'l':
+      return host;
+    case 'L':
+      return host.substr(0, host.find('.'));
+    default:
+      return std::nullopt;
+  }
+}
+
+// Nothing: a token that is not one of `tokens`, or a variable that is not set.
+std::optional<std::string> Resolution::fill(std::string_view text, std::string_view tokens,
+                                            bool variables) const {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = text.substr(i);
+    if (text[i] == '%') {
+      if (++i >= text.size() || tokens.find(text[i]) == std::string_view::npos) return std::nullopt;
+      const auto value = token(text[i]);
+      if (!value) return std::nullopt;
+      out += *value;
+    } else if (variables && rest.starts_with("${")) {
+      const std::size_t end = rest.find('}');
+      if (end == std::string_view::npos) return std::nullopt;
+      const auto value = machine_.variable(std::string(rest.substr(2, end - 2)));
+      if (!value) return std::nullopt;
+      out += *value;
+      i += end;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// The path that a setting names. What only ssh can work out is a reason for it.
+std::string Resolution::path(const std::string& key, const std::string& text) {
+  std::string rest = text;
+  std::string home;
+  if (rest == "~" || rest.starts_with("~/")) {
+    home = machine_.home;
+    rest.erase(0, 1);
+  }
+  const auto filled = fill(rest, "%hnprkjudilL", true);
+  if (!filled || (home.empty() && rest.starts_with("~"))) needs_program(key + " " + text);
+  return home + filled.value_or("");
+}
+
+// --- keys ----------------------------------------------------------------------------------------
+
+// Prompts are ruled out, which leaves keys and tickets. Debian's configuration allows tickets for
+// every host, so they alone are not a reason: keys are tried first, and the ssh program follows
+// when the server takes none of them, but tickets.
+void Resolution::set_methods() {
+  std::string methods = first("preferredauthentications");
+  if (methods.empty()) methods = "gssapi-with-mic,publickey";
+  if (is_on("gssapiauthentication") && has_word(methods, "gssapi-with-mic", ',')) {
+    target_.keys.program_methods.emplace_back("gssapi-with-mic");
+  }
+  const std::string keys = first("pubkeyauthentication");
+  if (keys == "no" || keys == "false") {
+    target_.keys.forbidden_by = "PubkeyAuthentication no";
+  } else if (!has_word(methods, "publickey", ',')) {
+    target_.keys.forbidden_by = "PreferredAuthentications " + methods;
+  }
+  if (!target_.keys.forbidden_by.empty() && !target_.keys.program_methods.empty()) {
+    needs_program("gssapiauthentication yes");
+  }
+}
+
+// "SSH_AUTH_SOCK" means the environment's agent, "$NAME" another variable of the environment.
+void Resolution::set_agent() {
+  const std::string agent = first("identityagent");
+  std::string& socket = target_.keys.agent_socket;
+  if (agent.empty() || agent == "SSH_AUTH_SOCK") {
+    socket = machine_.variable("SSH_AUTH_SOCK").value_or("");
+  } else if (agent.starts_with("$") && !agent.starts_with("${")) {
+    socket = machine_.variable(agent.substr(1)).value_or("");
+  } else if (agent != "none") {
+    socket = path("identityagent", agent);
+  }
+}
+
+// OpenSSH offers a certificate that lies beside a key, too.
+void Resolution::set_identities() {
+  // Most accounts have few of the default files; only a name that somebody gave is worth a word.
+  const bool named = !is_default("identityfile");
+  for (const std::string& certificate : all("certificatefile")) {
+    if (certificate == "none") continue;
+    const std::string file = path("certificatefile", certificate);
+    if (machine_.kind_of(file) == FileKind::kFile) needs_program("certificatefile " + file);
+  }
+  for (const std::string& identity : all("identityfile")) {
+    if (identity == "none") continue;
+    const std::string file = path("identityfile", identity);
+    const FileKind kind = machine_.kind_of(file);
+    const std::string certificate = file + "-cert.pub";
+    if (machine_.kind_of(certificate) == FileKind::kFile) {
+      needs_program("the certificate " + certificate);
+    }
+    const bool is_there =
+        kind == FileKind::kFile ||
+        (kind == FileKind::kNone && machine_.kind_of(file + ".pub") == FileKind::kFile);
+    if (is_there) {
+      target_.keys.files.push_back(file);
+    } else if (named) {
+      target_.keys.missing.push_back(file);
+    }
+  }
+}
+
+void Resolution::set_keys() {
+  target_.keys.identities_only = is_on("identitiesonly");
+  set_agent();
+  set_methods();
+  set_identities();
+}
+
+// --- host keys -----------------------------------------------------------------------------------
+
+// ssh -G prints the names of a list with a blank in between, and a blank in a name as it is. Named
+// pipes are left out: libssh and we read these files once for each host.
+std::vector<std::string> Resolution::files_of(const std::string& key) {
+  const std::string list = first(key);
+  std::vector<std::string> files;
+  for (const std::string_view word : split(list, ' ')) {
+    if (word == "none" || word.empty()) continue;
+    std::string file(word);
+    if (file.starts_with("~/")) file.replace(0, 1, machine_.home);
+    if (!file.starts_with("/")) needs_program(key + " " + list);
+    if (machine_.kind_of(file) != FileKind::kPipe) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+void Resolution::set_host_keys() {
+  SshHostKeyPolicy& policy = target_.host_keys;
+  const std::string alias = first("hostkeyalias");
+  policy.is_alias = !alias.empty();
+  policy.known_as = policy.is_alias ? alias : target_.address;
+  const std::string checking = first("stricthostkeychecking");
+  if (checking == "accept-new") policy.checking = HostKeyChecking::kAcceptNew;
+  if (checking == "no" || checking == "off" || checking == "false") {
+    policy.checking = HostKeyChecking::kNo;
+  }
+  policy.hash_names = is_on("hashknownhosts");
+  policy.known_hosts_files = files_of("userknownhostsfile");
+  policy.user_file_count = policy.known_hosts_files.size();
+  for (std::string& file : files_of("globalknownhostsfile")) {
+    policy.known_hosts_files.push_back(std::move(file));
+  }
+  const std::string revoked = first("revokedhostkeys");
+  if (!revoked.empty() && revoked != "none") {
+    policy.revoked_keys_file = path("revokedhostkeys", revoked);
+  }
+}
+
+// --- the connection ------------------------------------------------------------------------------
 
 // The system's ssh makes the jumps, with all of its configuration: `ssh -W` to the last hop, and -J
 // with the hops before it. BatchMode keeps it from asking for a password.
@@ -54,8 +342,7 @@ std::vector<std::string> jump_argv(const std::string& jump, const SshTarget& tar
     argv.push_back("-J");
     argv.push_back(jump.substr(0, last));
   }
-  // A hop is [user@]host[:port], a URI, or an IPv6 address in brackets, whose colons are no port.
-  if (hop.rfind("ssh://", 0) == 0) hop.erase(0, 6);
+  // A hop is [user@]host[:port], or an IPv6 address in brackets, whose colons are not a port.
   const std::size_t at = hop.rfind('@');
   const std::size_t colon = hop.rfind(':');
   const bool bracketed = !hop.empty() && hop.back() == ']';
@@ -65,97 +352,100 @@ std::vector<std::string> jump_argv(const std::string& jump, const SshTarget& tar
     hop.erase(colon);
   }
   argv.push_back("-W");
-  const bool v6 = target.address.find(':') != std::string::npos;
-  argv.push_back((v6 ? "[" + target.address + "]" : target.address) + ":" +
-                 std::to_string(target.port));
+  argv.push_back("[" + target.address + "]:" + std::to_string(target.port));
   // "--" keeps a hop that begins with '-' from being an option.
   argv.push_back("--");
   argv.push_back(hop);
   return argv;
 }
 
-SshRoute resolve_route(const SshTarget& target, const SshOptions& options, const SshConfig& config,
-                       const SshTokens& tokens) {
-  SshRoute route;
-  if (config.connect_timeout_s) {
-    route.connect_timeout = std::chrono::seconds(*config.connect_timeout_s);
+// A proxy command runs as in ssh: by the user's shell, which it replaces.
+void Resolution::set_route(const SshOptions& options) {
+  SshRoute& route = target_.route;
+  const auto timeout = parse_int<int>(first("connecttimeout"));
+  if (timeout && *timeout > 0) route.connect_timeout = std::chrono::seconds(*timeout);
+  constexpr std::string_view kProxyTokens = "%hnprk";
+  if (const std::string command = first("proxycommand"); !command.empty() && command != "none") {
+    const auto filled = fill(command, kProxyTokens, false);
+    if (!filled) needs_program("proxycommand " + command);
+    route.proxy = {machine_.shell};
+    // A bash whose input is a socket takes itself for one of rshd, and reads ~/.bashrc.
+    if (machine_.shell.ends_with("/bash")) route.proxy.emplace_back("--norc");
+    route.proxy.insert(route.proxy.end(), {"-c", "exec " + filled.value_or("")});
+  } else if (const std::string jump = first("proxyjump"); !jump.empty() && jump != "none") {
+    const auto filled = fill(jump, kProxyTokens, false);
+    if (!filled) needs_program("proxyjump " + jump);
+    route.proxy = jump_argv(filled.value_or(""), target_, options.config_file);
   }
-  // ProxyCommand wins here; the parser has kept only the one that was named first.
-  if (config.proxy_command && !is_none(*config.proxy_command)) {
-    route.proxy = {"/bin/sh", "-c", "exec " + expand_tokens(*config.proxy_command, tokens)};
-  } else if (config.proxy_jump && !is_none(*config.proxy_jump)) {
-    route.proxy = jump_argv(expand_tokens(*config.proxy_jump, tokens), target, options.config_file);
+  if (first("addressfamily") != "any") route.address_family = first("addressfamily");
+  route.bind_address = first("bindaddress");
+  route.bind_interface = first("bindinterface");
+  // The connector takes numbers alone.
+  if (route.bind_address.find_first_not_of("0123456789abcdefABCDEF.:") != std::string::npos) {
+    needs_program("bindaddress " + route.bind_address);
   }
-  if (config.address_family && *config.address_family != "any") {
-    route.address_family = *config.address_family;
-  }
-  route.bind_address = config.bind_address.value_or("");
-  route.bind_interface = config.bind_interface.value_or("");
-  return route;
+  route.compression = is_on("compression");
 }
 
-Result<SshKeys> resolve_keys(const SshOptions& options, const SshConfig& config,
-                             const SshTokens& tokens, const SshMachine& machine) {
-  SshKeys keys;
-  keys.forbidden_by = why_no_keys(config);
-  // IdentityAgent SSH_AUTH_SOCK means the environment's agent, which is the default already.
-  keys.agent_socket = machine.agent_socket;
-  if (config.identity_agent && *config.identity_agent != "SSH_AUTH_SOCK") {
-    keys.agent_socket =
-        is_none(*config.identity_agent) ? "" : expand_tokens(*config.identity_agent, tokens);
+// A list that nobody has changed is brought into our order; what it lacks is not used.
+std::string Resolution::preferred(std::string_view key, std::string_view ours) const {
+  const std::string list = first(key);
+  if (!is_default(key) || list.empty()) return list;
+  std::vector<std::string> kept;
+  for (const std::string_view name : split(ours, ',')) {
+    if (has_word(list, name, ',')) kept.emplace_back(name);
   }
-  // IdentitiesOnly excludes every key that only the agent has; here it excludes the agent.
-  keys.use_agent = !keys.agent_socket.empty() && !config.identities_only.value_or(false);
-  // Explicit keys come before those of the agent: sshd only allows a few attempts.
-  keys.agent_first = options.identity_file.empty() && config.identity_files.empty();
-  if (!options.identity_file.empty()) {
-    const std::string path = expand_tokens(options.identity_file, tokens);
-    // A key that the user names on the command line must exist; one in a configuration may be
-    // missing, since many are written for several machines.
-    const FileKind kind = machine.kind_of(path);
-    if (kind != FileKind::kFile) return missing_file("identity file", path, kind);
-    keys.files.push_back(path);
-  }
-  for (const std::string& named : config.identity_files) {
-    const std::string path = expand_tokens(named, tokens);
-    (machine.kind_of(path) == FileKind::kFile ? keys.files : keys.missing).push_back(path);
-  }
-  // ssh tries its default names only if nothing is named.
-  if (!keys.agent_first) return keys;
-  for (const char* name : kDefaultIdentities) {
-    const std::string path = machine.home + "/.ssh/" + name;
-    if (machine.kind_of(path) == FileKind::kFile) keys.files.push_back(path);
-  }
-  return keys;
+  return kept.empty() ? list : join(kept, ",");
 }
 
-SshHostKeyPolicy resolve_host_keys(const SshTarget& target, const SshOptions& options,
-                                   const SshConfig& config, const SshTokens& tokens,
-                                   const SshMachine& machine) {
-  SshHostKeyPolicy policy;
-  policy.known_as =
-      config.host_key_alias ? expand_tokens(*config.host_key_alias, tokens) : target.address;
-  policy.checking = config.host_key_checking.value_or(HostKeyChecking::kYes);
-  if (options.accept_new_host_keys) policy.checking = HostKeyChecking::kAcceptNew;
-  policy.known_hosts_files =
-      known_hosts_paths(config.user_known_hosts_files.value_or(
-                            std::vector<std::string>{"~/.ssh/known_hosts", "~/.ssh/known_hosts2"}),
-                        tokens, machine);
-  policy.user_file_count = policy.known_hosts_files.size();
-  // New keys never go into the global files.
-  for (std::string& file :
-       known_hosts_paths(config.global_known_hosts_files.value_or(std::vector<std::string>{
-                             "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"}),
-                         tokens, machine)) {
-    policy.known_hosts_files.push_back(std::move(file));
-  }
-  if (config.revoked_host_keys && !is_none(*config.revoked_host_keys)) {
-    policy.revoked_keys_file = expand_tokens(*config.revoked_host_keys, tokens);
-  }
-  return policy;
+void Resolution::set_algorithms() {
+  SshAlgorithms& algorithms = target_.algorithms;
+  algorithms.kex = preferred("kexalgorithms", kKexAlgorithms);
+  algorithms.ciphers = preferred("ciphers", kCiphers);
+  algorithms.macs = first("macs");
+  algorithms.host_keys = first("hostkeyalgorithms");
+  algorithms.public_keys = first("pubkeyacceptedalgorithms");
+  if (algorithms.public_keys.empty()) algorithms.public_keys = first("pubkeyacceptedkeytypes");
+  algorithms.rsa_bits = parse_int<int>(first("requiredrsasize")).value_or(0);
+}
+
+SshTarget Resolution::resolve(const SshOptions& options) {
+  target_.address = first("hostname");
+  target_.port = parse_int<int>(first("port")).value_or(22);
+  target_.user = first("user");
+  check_keywords();
+  set_keys();
+  set_host_keys();
+  set_route(options);
+  set_algorithms();
+  return std::move(target_);
 }
 
 }  // namespace
+
+std::vector<std::string> ssh_arguments(const SshOptions& options) {
+  std::vector<std::string> words{"-o", "BatchMode=yes"};
+  if (!options.config_file.empty()) words.insert(words.end(), {"-F", options.config_file});
+  if (options.port) words.insert(words.end(), {"-p", std::to_string(*options.port)});
+  if (!options.identity_file.empty()) words.insert(words.end(), {"-i", options.identity_file});
+  if (options.accept_new_host_keys) {
+    words.insert(words.end(), {"-o", "StrictHostKeyChecking=accept-new"});
+  }
+  return words;
+}
+
+// One setting for each line; a value is the rest of its line.
+SshSettings parse_ssh_settings(std::string_view text) {
+  SshSettings settings;
+  for (const std::string_view line : split(text, '\n')) {
+    const std::size_t blank = line.find(' ');
+    if (blank == std::string_view::npos) continue;
+    std::string key(line.substr(0, blank));
+    for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    settings[std::move(key)].emplace_back(line.substr(blank + 1));
+  }
+  return settings;
+}
 
 Error missing_file(const std::string& what, const std::string& path, FileKind kind) {
   return make_error(ErrorCode::kNotFound,
@@ -168,40 +458,10 @@ std::string SshTarget::describe(const std::string& endpoint) const {
          (endpoint.empty() ? address + ":" + std::to_string(port) : endpoint) + ")";
 }
 
-Result<SshTarget> resolve_ssh_target(const Host& host, const SshOptions& options,
-                                     const SshConfig& config, const SshMachine& machine) {
-  SshTarget target;
-  target.name = host.name;
-  SshTokens tokens;
-  tokens.original_host = host.name;
-  tokens.home = machine.home;
-  tokens.local_user = machine.local_user;
-  // HostName may use %h for the typed name; from then on %h is the resolved one, as in ssh.
-  tokens.host = host.name;
-  target.address = config.hostname ? expand_tokens(*config.hostname, tokens) : host.name;
-  tokens.host = target.address;
-  target.port = options.port ? *options.port : config.port.value_or(kDefaultPort);
-  tokens.port = std::to_string(target.port);
-  // user@host beats "User", which beats the local name.
-  target.user = !host.user.empty() ? host.user : config.user.value_or(machine.local_user);
-  if (target.user.empty()) {
-    return make_error(ErrorCode::kNotFound,
-                      "uid " + std::to_string(machine.uid) +
-                          " has no user name in the password database; give the user: -H user@" +
-                          host.name);
-  }
-  tokens.remote_user = target.user;
-
-  auto keys = resolve_keys(options, config, tokens, machine);
-  if (!keys) return std::move(keys).error();
-  target.keys = *std::move(keys);
-  target.host_keys = resolve_host_keys(target, options, config, tokens, machine);
-  target.route = resolve_route(target, options, config, tokens);
-  target.algorithms = {config.ciphers.value_or(""), config.kex_algorithms.value_or(""),
-                       config.macs.value_or(""), config.host_key_algorithms.value_or(""),
-                       config.pubkey_algorithms.value_or("")};
-  target.not_followed = config.not_followed;
-  return target;
+SshTarget resolve_ssh_target(const Host& host, const SshOptions& options,
+                             const SshSettings& settings, const SshSettings& defaults,
+                             const SshMachine& machine) {
+  return Resolution(host, settings, defaults, machine).resolve(options);
 }
 
 }  // namespace hora::launcher

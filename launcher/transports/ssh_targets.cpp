@@ -1,42 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// The user's file comes first, then the system's. Once one file is given with --ssh-config-file,
-// only that one counts (ssh -F).
 #include "launcher/transports/ssh_targets.h"
 
 #include <fcntl.h>
-#include <glob.h>
 #include <pwd.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <tuple>
+#include <array>
+#include <cstring>
 #include <utility>
 
+#include "launcher/plan/worker_environment.h"
+#include "launcher/process/program_search.h"
+#include "launcher/transports/known_hosts.h"
+#include "launcher/transports/libssh_types.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/log.h"
 
 namespace hora::launcher {
 
 namespace {
 
 using FileKind = SshMachine::FileKind;
-
-// The limit makes reading a file without an end (/dev/zero) stop, too.
-constexpr std::size_t kLargestConfig = 4u << 20;
-
-Result<std::string> read_config(const std::string& path) {
-  const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return errno_error(errno, "opening " + path);
-  return os::read_to_end(file.get(), path, kLargestConfig);
-}
-
-// Like ssh, go on without a configuration that cannot be read (a directory in its place, say). Only
-// a file that the user named explicitly has to be readable.
-std::string text_of(Result<std::string> config) {
-  return config ? *std::move(config) : std::string();
-}
 
 FileKind kind_of(const std::string& path) {
   struct stat status {};
@@ -45,77 +34,167 @@ FileKind kind_of(const std::string& path) {
   return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) ? FileKind::kPipe : FileKind::kFile;
 }
 
-std::string environment(const char* name) {
-  const char* value = ::getenv(name);
-  return value != nullptr ? value : "";
+// A socket that a dead ssh has left behind refuses the connection.
+bool listens(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const os::Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return probe.valid() &&
+         ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = ::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 // Like ssh, take home and name from the password database, whatever $HOME and $USER say.
-std::pair<std::string, std::string> home_and_name() {
+SshMachine this_machine() {
+  SshMachine machine;
   // A buffer of this size holds local accounts; with a larger record the environment decides.
   char buffer[16 * 1024];
   passwd record{};
   passwd* found = nullptr;
+  machine.home = variable("HOME").value_or("");
+  machine.local_user = variable("USER").value_or("");
   if (::getpwuid_r(::getuid(), &record, buffer, sizeof buffer, &found) == 0 && found != nullptr) {
-    return {record.pw_dir, record.pw_name};
+    machine.home = record.pw_dir;
+    machine.local_user = record.pw_name;
   }
-  return {environment("HOME"), environment("USER")};
+  std::array<char, 256> name{};
+  (void)::gethostname(name.data(), name.size() - 1);
+  machine.host_name = name.data();
+  machine.shell = variable("SHELL").value_or("");
+  if (machine.shell.empty()) machine.shell = "/bin/sh";
+  machine.uid = ::getuid();
+  machine.kind_of = kind_of;
+  machine.listens = listens;
+  machine.variable = variable;
+  return machine;
 }
 
 }  // namespace
 
-SshTargets::SshTargets(SshOptions options) : options_(std::move(options)) {
-  std::tie(machine_.home, machine_.local_user) = home_and_name();
-  machine_.agent_socket = environment("SSH_AUTH_SOCK");
-  machine_.uid = ::getuid();
-  machine_.kind_of = kind_of;
-  if (!options_.config_file.empty()) {
-    auto config = read_config(options_.config_file);
-    if (!config) given_config_ = config.error().with_context("--ssh-config-file");
-    user_config_ = text_of(std::move(config));
-    return;
-  }
-  user_config_ = text_of(read_config(machine_.home + "/.ssh/config"));
-  system_config_ = text_of(read_config("/etc/ssh/ssh_config"));
+// No answers where a named file is missing: check() is what the first host gets to see.
+SshTargets::SshTargets(SshOptions options)
+    : options_(std::move(options)), machine_(this_machine()) {
+  program_ = search_program("ssh", variable("PATH").value_or("/usr/bin:/bin"), AT_FDCWD).path;
+  if (program_.empty() || !check()) return;
+  answers_ = std::make_unique<SshAnswers>(program_, options_, machine_,
+                                          launcher_memory_folder(split_environment(environ)));
 }
 
-// ssh resolves a relative Include against ~/.ssh or /etc/ssh, not against the including file.
-std::vector<std::string> SshTargets::include(const std::string& pattern, bool of_user) const {
-  SshTokens tokens;
-  tokens.home = machine_.home;
-  std::string path = expand_tokens(pattern, tokens);
-  if (path.empty()) return {};
-  if (path.front() != '/') path = (of_user ? machine_.home + "/.ssh/" : "/etc/ssh/") + path;
-  glob_t found{};
-  std::vector<std::string> texts;
-  if (::glob(path.c_str(), 0, nullptr, &found) == 0) {
-    for (std::size_t i = 0; i < found.gl_pathc; ++i)
-      texts.push_back(text_of(read_config(found.gl_pathv[i])));
-  }
-  ::globfree(&found);
-  return texts;
+SshTargets::~SshTargets() {
+  if (answers_) answers_->save();
 }
 
-Result<SshTarget> SshTargets::target_of(const Host& host) const {
-  // A file that the user named and that is not there is an error before any host is contacted.
-  if (!options_.config_file.empty()) {
-    const FileKind kind = kind_of(options_.config_file);
-    if (kind == FileKind::kNone || kind == FileKind::kDirectory) {
-      return missing_file("ssh config", options_.config_file, kind);
+// A file that the user named and that is not there is an error before any host is contacted. One
+// without an end would be read for ever, a pipe would be empty for the second host.
+Status SshTargets::check() const {
+  for (const auto& [what, path] : {std::pair{"ssh config", options_.config_file},
+                                   std::pair{"identity file", options_.identity_file}}) {
+    if (path.empty()) continue;
+    struct stat status {};
+    const bool is_there = ::stat(path.c_str(), &status) == 0;
+    if ((is_there && S_ISREG(status.st_mode)) || path == "/dev/null") continue;
+    return missing_file(what, path, is_there ? FileKind::kPipe : FileKind::kNone);
+  }
+  return Ok{};
+}
+
+std::vector<std::string> SshTargets::program_command() {
+  if (!answers_) return {};
+  std::vector<std::string> command{program_, "-T", "-o", "ControlMaster=no"};
+  for (std::string& word : ssh_arguments(options_)) command.push_back(std::move(word));
+  // These would take the agent's input away; older versions do not know them.
+  if (const auto defaults = answers_->defaults(); defaults && defaults->count("stdinnull") != 0) {
+    command.insert(command.end(), {"-o", "StdinNull=no", "-o", "ForkAfterAuthentication=no"});
+  }
+  return command;
+}
+
+Result<SshTarget> SshTargets::target_of(const Host& host) {
+  HORA_TRY(check());
+  if (machine_.local_user.empty() && host.user.empty()) {
+    return make_error(ErrorCode::kNotFound,
+                      "uid " + std::to_string(machine_.uid) +
+                          " has no user name in the password database; give the user: -H user@" +
+                          host.name);
+  }
+  if (!answers_) return by_libssh(host);
+  auto settings = answers_->of(host);
+  if (!settings) return std::move(settings).error();
+  auto defaults = answers_->defaults();
+  if (!defaults) return std::move(defaults).error();
+  SshTarget target = resolve_ssh_target(host, options_, *settings, *defaults, machine_);
+  const std::string authority = file_with_authority(target.host_keys.known_hosts_files,
+                                                    target.host_keys.known_as, target.port);
+  if (target.program_reason.empty() && !authority.empty()) {
+    target.program_reason = "@cert-authority in " + authority;
+  }
+  return target;
+}
+
+// For machines that have no OpenSSH client, such as small containers.
+// libssh's own parser knows fewer keywords. What it says of the others is passed on.
+Result<SshTarget> SshTargets::by_libssh(const Host& host) {
+  HORA_TRY(prepare_libssh());
+  const LibsshModule& library = libssh();
+  const std::unique_ptr<ssh_session_struct, void (*)(ssh_session)> session(library.ssh_new(),
+                                                                           library.ssh_free);
+  if (!session) return make_error(ErrorCode::kUnavailable, "libssh: out of memory");
+  std::set<std::string> words;
+  (void)library.ssh_set_log_callback([](int, const char*, const char* text, void* to) {
+    static_cast<std::set<std::string>*>(to)->insert(text);
+  });
+  (void)library.ssh_set_log_userdata(&words);
+  (void)library.ssh_set_log_level(SSH_LOG_WARN);
+  (void)library.ssh_options_set(session.get(), SSH_OPTIONS_SSH_DIR,
+                                (machine_.home + "/.ssh").c_str());
+  (void)library.ssh_options_set(session.get(), SSH_OPTIONS_HOST, host.name.c_str());
+  const char* file = options_.config_file.empty() ? nullptr : options_.config_file.c_str();
+  const bool read = library.ssh_options_parse_config(session.get(), file) == SSH_OK;
+  (void)library.ssh_set_log_level(SSH_LOG_NONE);
+  (void)library.ssh_set_log_callback(nullptr);
+  if (!read) {
+    return make_error(ErrorCode::kUsage,
+                      std::string("libssh: ") + library.ssh_get_error(session.get()));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& each : words) {
+      if (warnings_.insert(each).second) os::log_warn("ssh config", visible_line(each));
     }
   }
-  if (!given_config_) return given_config_.error();
-  SshConfig config;
-  const SshConfigQuery query{host.name, host.user, machine_.local_user};
-  read_ssh_config(
-      user_config_, query, [this](const auto& p) { return include(p, true); }, config);
-  read_ssh_config(
-      system_config_, query, [this](const auto& p) { return include(p, false); }, config);
-  if (config.too_many_included) {
-    return make_error(ErrorCode::kUsage,
-                      "ssh config: Include leads to too many files; one may include itself");
-  }
-  return resolve_ssh_target(host, options_, config, machine_);
+  const auto option = [&](ssh_options_e which, const std::string& otherwise) {
+    char* value = nullptr;
+    if (library.ssh_options_get(session.get(), which, &value) != SSH_OK) return otherwise;
+    const SshText owner(value);
+    return std::string(value);
+  };
+  // In the terms of `ssh -G`, so that the rest is the same.
+  const std::string folder = machine_.home + "/.ssh/";
+  unsigned port = 22;
+  (void)library.ssh_options_get_port(session.get(), &port);
+  if (options_.port) port = static_cast<unsigned>(*options_.port);
+  SshSettings settings{
+      {"hostname", {option(SSH_OPTIONS_HOST, host.name)}},
+      {"port", {std::to_string(port)}},
+      {"user", {host.user.empty() ? option(SSH_OPTIONS_USER, machine_.local_user) : host.user}},
+      {"userknownhostsfile", {option(SSH_OPTIONS_KNOWNHOSTS, folder + "known_hosts")}},
+      {"globalknownhostsfile", {option(SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/etc/ssh/ssh_known_hosts")}},
+      {"proxycommand", {option(SSH_OPTIONS_PROXYCOMMAND, "none")}},
+      {"identityfile",
+       {option(SSH_OPTIONS_IDENTITY, folder + "id_rsa"), folder + "id_rsa", folder + "id_ecdsa",
+        folder + "id_ed25519"}}};
+  if (!options_.identity_file.empty()) settings["identityfile"] = {options_.identity_file};
+  if (options_.accept_new_host_keys) settings["stricthostkeychecking"] = {"accept-new"};
+  SshTarget target = resolve_ssh_target(host, options_, settings, settings, machine_);
+  target.libssh_config = options_.config_file;
+  target.program_reason.clear();
+  return target;
 }
 
 }  // namespace hora::launcher

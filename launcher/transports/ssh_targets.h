@@ -1,30 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ssh targets of a job's hosts: reads what resolve_ssh_target() needs from this machine.
+// The ssh targets of a job's hosts: what OpenSSH's client on this machine says of them, or libssh
+// where there is none.
 #pragma once
 
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "launcher/transports/ssh_answers.h"
 #include "launcher/transports/ssh_target.h"
 
 namespace hora::launcher {
 
-// Reads the config files once and answers for every host. Thread-safe.
+// Thread-safe.
 class SshTargets {
  public:
   explicit SshTargets(SshOptions options);
+  ~SshTargets();  // keeps what ssh has said
 
-  // Errors: an option that names a file that is not there; see also resolve_ssh_target().
-  Result<SshTarget> target_of(const Host& host) const;
+  // Whether the files that the options name are there.
+  Status check() const;
+  // Blocks: ssh runs, unless its answer is remembered.
+  Result<SshTarget> target_of(const Host& host);
+
+  bool has_program() const { return answers_ != nullptr; }
+  // The command that reaches hosts by the ssh program; empty where there is none.
+  std::vector<std::string> program_command();
 
  private:
-  std::vector<std::string> include(const std::string& pattern, bool of_user) const;
+  Result<SshTarget> by_libssh(const Host& host);
 
-  SshOptions options_;
+  const SshOptions options_;
   SshMachine machine_;
-  std::string user_config_;
-  std::string system_config_;
-  Status given_config_ = Ok{};  // whether --ssh-config-file could be read
+  std::string program_;
+  std::unique_ptr<SshAnswers> answers_;  // null: there is no ssh program
+  std::mutex mutex_;
+  std::set<std::string> warnings_;  // of libssh that were passed on
 };
 
 }  // namespace hora::launcher

@@ -38,6 +38,12 @@ void SupervisorSocket::close() {
   fd_.reset();
 }
 
+// The stream is as the supervisor left it: nothing has been read or written.
+os::Fd SupervisorSocket::release() {
+  if (std::exchange(watched_, false)) loop_.unwatch(fd_.get());
+  return std::move(fd_);
+}
+
 void SupervisorSocket::set_gone() {
   // Nothing can be sent and nothing more will come: what waits has no reader.
   gone_ = at_end_ = true;

@@ -34,6 +34,7 @@ class SupervisorSocket {
   // Watches for the end of what the supervisor writes; see update_watch().
   Status open(os::EventLoop::IoHandler handler);
   void close();
+  os::Fd release();  // for another one to take over; nothing may be waiting
 
   void append(std::string_view bytes) { waiting_.append(bytes); }
   std::size_t waiting() const { return waiting_.size(); }

@@ -76,7 +76,7 @@ Result<os::Fd> begin_connect(const Endpoint& endpoint, const TcpSource& source, 
 
 }  // namespace
 
-TcpConnector::TcpConnector(os::EventLoop& loop, NameResolver& resolver)
+TcpConnector::TcpConnector(os::EventLoop& loop, BlockingCalls& resolver)
     : loop_(loop), resolver_(resolver) {}
 
 // The resolver's answer may arrive after this object is gone; *alive_ tells it so.

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/transports/name_resolver.h"
+#include "launcher/transports/blocking_calls.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -34,7 +34,7 @@ class TcpConnector {
   using Done = std::function<void(Outcome)>;
   using Resolved = std::function<void(const std::string& first_endpoint)>;
 
-  TcpConnector(os::EventLoop& loop, NameResolver& resolver);
+  TcpConnector(os::EventLoop& loop, BlockingCalls& resolver);
   ~TcpConnector();
   TcpConnector(const TcpConnector&) = delete;
   TcpConnector& operator=(const TcpConnector&) = delete;
@@ -62,7 +62,7 @@ class TcpConnector {
   void clear();
 
   os::EventLoop& loop_;
-  NameResolver& resolver_;
+  BlockingCalls& resolver_;
   std::string family_;
   TcpSource source_;
   Resolved resolved_;

@@ -22,14 +22,14 @@ TEST_CASE("a list of revoked keys clears only what it can be searched for") {
   CHECK(look_up_revoked("SSHKRL\n\0", "n1 ssh-x BBBB") == Revocation::kUnreadable);
 }
 
-TEST_CASE("the agent is tried first, unless keys are named") {
+TEST_CASE("the agent is tried first, unless only the named keys count") {
   using Identities = std::vector<std::string>;
   SshKeys keys;
   keys.files = {"a", "b"};
+  CHECK(identities_to_try(keys) == Identities{"a", "b"});
+  keys.agent_socket = "/run/agent";
   CHECK(identities_to_try(keys) == Identities{"", "a", "b"});
-  keys.agent_first = false;
-  CHECK(identities_to_try(keys) == Identities{"a", "b", ""});
-  keys.use_agent = false;
+  keys.identities_only = true;
   CHECK(identities_to_try(keys) == Identities{"a", "b"});
 }
 

@@ -14,9 +14,9 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/transports/agent_payload.h"
+#include "launcher/transports/blocking_calls.h"
 #include "launcher/transports/fan_out.h"
 #include "launcher/transports/io_threads.h"
-#include "launcher/transports/name_resolver.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
@@ -106,7 +106,7 @@ TEST_CASE("a resolver that is closed while it works answers no more") {
   for (int i = 0; i < 50; ++i) {
     alive = true;
     const AtEnd after_the_resolver{alive};
-    NameResolver resolver;
+    BlockingCalls resolver{2};
     for (int j = 0; j < 20; ++j) {
       resolver.resolve("localhost", 1, [&](auto) { alive ? ++answers : ++late; });
     }
@@ -123,7 +123,7 @@ TEST_CASE("a resolver may be asked while it is closed, and answers no more") {
   for (int i = 0; i < 50; ++i) {
     std::atomic<bool> closed{false}, done{false};
     std::atomic<int> late{0};
-    NameResolver resolver;
+    BlockingCalls resolver{2};
     std::thread asker([&] {
       while (!done) resolver.resolve("localhost", 1, [&](auto) { late += closed; });
     });
@@ -178,7 +178,7 @@ struct Connected {
 Connected connect(const std::string& host, int port, const std::string& family = "",
                   const TcpSource& source = {}) {
   auto loop = std::move(os::EventLoop::create()).value();
-  NameResolver resolver;
+  BlockingCalls resolver{2};
   TcpConnector connector(*loop, resolver);
   Connected result;
   connector.start(
@@ -366,7 +366,7 @@ TEST_CASE("options come before the config, the config before the defaults") {
   CHECK(target->keys.missing == std::vector<std::string>{"/missing/b.example"});
   CHECK(target->route.proxy == std::vector<std::string>{"ssh", "-o", "BatchMode=yes", "-F",
                                                         options.config_file, "-J", "one", "-p", "7",
-                                                        "-W", "b.example:2222", "--", "dan@two"});
+                                                        "-W", "[b.example]:2222", "--", "dan@two"});
   CHECK(target->host_keys.known_hosts_files.front() == "/x/k");
   CHECK(target->route.connect_timeout == seconds(3));
   CHECK(target->host_keys.checking == HostKeyChecking::kYes);
