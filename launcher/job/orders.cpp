@@ -36,6 +36,7 @@ rendezvous::RendezvousAddress rendezvous_address(const JobSpec& spec, const Host
   if (spec.runtime == RuntimeKind::kHora) place.token = identity.token;
   place.tls_fingerprint = identity.tls_fingerprint;
   place.interfaces = own.interfaces;
+  place.exact_interfaces = own.is_prefix;
   place.master_address = first.address;
   place.master_port = identity.master_port;
   place.controller = "gloo";

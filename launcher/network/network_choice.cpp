@@ -35,6 +35,17 @@ struct Option {
   std::string reason;
 };
 
+// NCCL takes a name for the prefix of names: eth1 also selects eth10 and the VLAN eth1.5.
+bool is_prefix_of_another(const std::vector<std::string>& names,
+                          const std::vector<InterfaceInfo>& all) {
+  return std::any_of(all.begin(), all.end(), [&names](const InterfaceInfo& each) {
+    const bool is_named = std::find(names.begin(), names.end(), each.name) != names.end();
+    return !is_named && std::any_of(names.begin(), names.end(), [&each](const std::string& name) {
+      return each.name.starts_with(name);
+    });
+  });
+}
+
 class Chooser {
  public:
   Chooser(const std::vector<HostNetwork>& hosts, const HostNetwork& launcher,
@@ -212,6 +223,7 @@ class Chooser {
     route.interface = chosen.interface.name;
     route.address = format_address(chosen.address);
     route.interfaces = named_interfaces(host, chosen);
+    route.is_prefix = is_prefix_of_another(route.interfaces, hosts_[host].interfaces);
     route.reason = option.reason;
     return route;
   }

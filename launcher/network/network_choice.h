@@ -50,8 +50,9 @@ struct HostRoute {
   std::string interface;                // "eth0"
   std::string address;                  // numeric; other hosts reach this one by it
   std::vector<std::string> interfaces;  // the chosen one and others that the user named
-  std::string rendezvous_address;       // numeric; this host reaches the launcher by it
-  std::string reason;  // "10.78.1.0/24, the network by which the hosts were reached"
+  bool is_prefix = false;  // one of their names begins that of another interface of this host
+  std::string rendezvous_address;  // numeric; this host reaches the launcher by it
+  std::string reason;              // "10.78.1.0/24, the network by which the hosts were reached"
   friend bool operator==(const HostRoute&, const HostRoute&) = default;
 };
 

@@ -69,9 +69,12 @@ EnvironmentList host_environment(const RendezvousAddress& place) {
   add_unless_empty(list, env::kController, place.controller);
   add_unless_empty(list, env::kCpuOperations, place.cpu_operations);
   if (!place.interfaces.empty()) {
-    // Gloo takes one interface, NCCL a list.
+    // Gloo takes one interface, NCCL a list of prefixes, or of names after a '='
+    // (findings/nccl-interface-prefix.sh). Scripts read the plain list, so '=' is for hosts that
+    // need it.
     add(list, env::kGlooInterface, place.interfaces.front());
-    add(list, env::kNcclInterfaces, join(place.interfaces, ","));
+    add(list, env::kNcclInterfaces,
+        (place.exact_interfaces ? "=" : "") + join(place.interfaces, ","));
   }
   if (!place.master_address.empty()) {
     add(list, env::kMasterAddress, place.master_address);

@@ -84,6 +84,7 @@ struct RendezvousAddress {
   std::string token;                    // empty: none
   std::string tls_fingerprint;          // of the rendezvous's certificate; empty: plain HTTP
   std::vector<std::string> interfaces;  // of this host, the selected one first; may be empty
+  bool exact_interfaces = false;        // their names begin those of other interfaces, too
   std::string master_address;           // of rank 0's host; empty: unset
   int master_port = 0;
   std::string controller;      // "gloo", "mpi"; empty: the runtime's own choice

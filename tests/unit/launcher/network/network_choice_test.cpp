@@ -125,6 +125,20 @@ TEST_CASE("Hosts meet on the network that they share, whatever the interfaces ar
   CHECK(choice.listen_addresses == std::vector<std::string>{"10.0.1.100"});
 }
 
+TEST_CASE("An interface whose name begins another one's is marked") {
+  const auto first = [](std::vector<InterfaceInfo> interfaces, std::vector<std::string> wanted) {
+    return choice_of({host("a", std::move(interfaces), "10.0.1.1"),
+                      host("b", {nic("eth1", "10.0.1.2", 24)}, "10.0.1.2")},
+                     wanted)
+        .hosts[0];
+  };
+  const auto eth1 = nic("eth1", "10.0.1.1", 24);
+  CHECK(first({eth1, nic("eth10", "10.9.1.1", 24)}, {}).is_prefix);
+  CHECK(first({nic("eth1.5", "10.9.5.1", 24), eth1}, {}).is_prefix);
+  CHECK_FALSE(first({eth1, nic("eth2", "10.9.2.1", 24)}, {}).is_prefix);
+  CHECK_FALSE(first({eth1, nic("eth10", "10.0.1.3", 24)}, {"eth1", "eth10"}).is_prefix);
+}
+
 TEST_CASE("docker0 with one address everywhere is never chosen") {
   const std::vector<HostNetwork> hosts{
       host("a", {nic("docker0", "172.17.0.1", 16), nic("eth0", "10.0.1.1", 24)}),

@@ -74,6 +74,12 @@ TEST_CASE("a host's variables: all that is known") {
   CHECK(map == expected);
 }
 
+TEST_CASE("a host's variables: only NCCL takes a name for a prefix") {
+  const auto map = as_map(host_environment({.interfaces = {"eth1"}, .exact_interfaces = true}));
+  CHECK(map.at("NCCL_SOCKET_IFNAME") == "=eth1");
+  CHECK(map.at("HOROVOD_GLOO_IFACE") == "eth1");
+}
+
 TEST_CASE("a host's variables: nothing known, nothing claimed") {
   CHECK(as_map(host_environment({})) ==
         std::map<std::string, std::string>{{"PYTHONUNBUFFERED", "1"}});
