@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include <yaml-cpp/eventhandler.h>
@@ -23,6 +24,17 @@ namespace {
 
 constexpr std::string_view kOwnSection = "horarun";
 constexpr std::size_t kLargest = 1u << 20;
+constexpr std::string_view kMergeKey = "<<";
+constexpr int kMostMerges = 100;
+
+struct Entries {
+  std::vector<std::pair<YAML::Node, YAML::Node>> list;
+  std::set<std::string> names;
+
+  void add(const YAML::Node& key, const YAML::Node& value) {
+    if (names.insert(key.Scalar()).second) list.emplace_back(key, value);
+  }
+};
 
 struct ConfigKey {
   std::string_view section;
@@ -72,8 +84,9 @@ class Reader {
   Status read(const YAML::Node& root) {
     if (!root.IsDefined() || root.IsNull()) return Ok{};
     if (!root.IsMap()) return wrong(root, "expected sections such as 'params:'");
-    HORA_TRY(check_twice(root, ""));
-    for (const auto& item : root) HORA_TRY(read_section(item.first, item.second));
+    Entries sections;
+    HORA_TRY(collect(root, "", sections));
+    for (const auto& [key, value] : sections.list) HORA_TRY(read_section(key, value));
     return Ok{};
   }
 
@@ -120,6 +133,28 @@ class Reader {
     return Ok{};
   }
 
+  // Adds the entries of `map`, and those of the sections that its merge key names where the map has
+  // none of that name. The library takes a merge key for an ordinary one
+  // (findings/yaml-cpp-readings.sh).
+  Status collect(const YAML::Node& map, const std::string& where, Entries& entries) {
+    HORA_TRY(check_twice(map, where));
+    for (const auto& item : map) {
+      if (item.first.Scalar() != kMergeKey) entries.add(item.first, item.second);
+    }
+    const YAML::Node merged = map[std::string(kMergeKey)];
+    if (!merged) return Ok{};
+    // A section may name itself, so their number is limited.
+    const auto add_section = [&](const YAML::Node& section) -> Status {
+      if (!section.IsMap())
+        return wrong(section, "<<: expected an alias of a section, such as *base");
+      if (++merges_ > kMostMerges) return wrong(merged, "<<: too many sections are merged");
+      return collect(section, where, entries);
+    };
+    if (!merged.IsSequence()) return add_section(merged);
+    for (const auto& section : merged) HORA_TRY(add_section(section));
+    return Ok{};
+  }
+
   Status read_section(const YAML::Node& key, const YAML::Node& value) {
     const std::string& name = key.Scalar();
     // In Horovod's format, this top-level key has a value and no section.
@@ -134,10 +169,10 @@ class Reader {
     // A section whose keys are all commented out is empty.
     if (value.IsNull()) return Ok{};
     if (!value.IsMap()) return wrong(value, "expected keys with values in section " + quote(name));
-    HORA_TRY(check_twice(value, " in section '" + name + "'"));
-    for (const auto& item : value) {
-      HORA_TRY(name == kOwnSection ? read_own(item.first, item.second)
-                                   : read_known(name, item.first, item.second));
+    Entries entries;
+    HORA_TRY(collect(value, " in section '" + name + "'", entries));
+    for (const auto& [entry, setting] : entries.list) {
+      HORA_TRY(name == kOwnSection ? read_own(entry, setting) : read_known(name, entry, setting));
     }
     return Ok{};
   }
@@ -242,6 +277,7 @@ class Reader {
   }
 
   const std::string& path_;
+  int merges_ = 0;
   std::vector<Setting> settings_;
   std::vector<std::string> warnings_;
 };

@@ -268,6 +268,30 @@ TEST_CASE("What a file or a variable says in vain is told, and beside an error, 
   CHECK(world.shown({"--json"}).find("\"warnings\"") != std::string::npos);
 }
 
+TEST_CASE("A merge key brings the entries that a section does not have itself") {
+  World world;
+  world.files["c.yaml"] =
+      "params: &base {cache_capacity: 7}\nautotune: {enabled: false}\n"
+      "horarun:\n  np: 3\n  <<: [{np: 2, fan-out: 5}, {fan-out: 6, verbose: true}]\n";
+  const JobSpec merged = world.job({"--config-file", "c.yaml", "true"});
+  CHECK(merged.num_proc == 3);
+  CHECK(merged.fan_out == 5);
+  CHECK(merged.verbose);
+  world.files["c.yaml"] = "base: &base {<<: {fan-out: 4}}\nhorarun: {np: 2, <<: *base}\n";
+  CHECK(world.job({"--config-file", "c.yaml", "true"}).fan_out == 4);
+  const auto error = [&](const std::string& text) {
+    world.files["c.yaml"] = text;
+    return world.error({"--config-file", "c.yaml", "-np", "1", "true"});
+  };
+  CHECK(error("horarun: {<<: 3}\n") ==
+        "c.yaml:1:15: <<: expected an alias of a section, such as *base");
+  CHECK(error("horarun: {<<: {hots: a}}\n") ==
+        "c.yaml:1:16: unknown key 'hots' in section 'horarun'; did you mean hosts?");
+  std::string many = "horarun: {<<: [";
+  for (int i = 0; i < 101; ++i) many += "{np: 1},";
+  CHECK(error(many + "]}\n").find("too many sections are merged") != std::string::npos);
+}
+
 TEST_CASE("An empty file sets nothing") {
   World world;
   for (const char* text : {"", "# nothing\n", "---\n", "params:\n", "params: {}\n"}) {
