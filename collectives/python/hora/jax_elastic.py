@@ -8,7 +8,7 @@ import jax
 from hora import basics, elastic, objects
 from hora.exceptions import from_text
 from hora.jax import broadcast_parameters
-from hora.jax_operations import ProgramError
+from hora.jax_operations import ProgramError, recover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 def _translate(error):
     """Our own error, where one of our callbacks in a compiled program failed."""
-    return from_text(str(error)) if isinstance(error, ProgramError) else None
+    if not isinstance(error, ProgramError):
+        return None
+    recover()
+    return from_text(str(error))
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ callback gets to the CPU.
 from __future__ import annotations
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -104,16 +105,81 @@ def spec(value: Any, rows: int | None = None) -> Any:
     return jax.ShapeDtypeStruct(shape, value.dtype)
 
 
-def _staged(call: Callable[..., Any], specs: Sequence[Any], *values: Any) -> Any:
+_has_failed = False  # whether a callback has failed since recover()
+
+
+def recover() -> None:
+    """Where a program over several devices failed in a callback, JAX fails all later programs of this thread that have
+    ordered callbacks with the same error, and has no public function to end that."""
+    global _has_failed
+    if not _has_failed:
+        return
+    _has_failed = False
+    try:
+        jax.effects_barrier()
+    except ProgramError:
+        from jax._src import dispatch
+
+        dispatch.runtime_tokens.clear()
+
+
+def _mapped_devices() -> int:
+    """Over how many devices shard_map or pmap divides the function that is being traced; 1 outside of them."""
+    if hasattr(getattr(jax.sharding, "AbstractMesh", None), "manual_axes"):
+        mesh = jax.sharding.get_abstract_mesh()
+        return mesh.size if mesh.manual_axes else 1
+    # These releases do not say so in public, and their private names do not change any more.
+    from jax._src import core
+
+    if _OLD_TRACES:
+        sizes = [axis.size for axis in core.thread_local_state.trace_state.axis_env]
+    else:
+        sizes = core.get_axis_env().axis_sizes.values()
+    return math.prod(sizes)
+
+
+def _refuse_several_devices() -> None:
+    """There, JAX calls an ordered callback once on each device, in any order, so that the ranks would reduce parts
+    of different devices with each other."""
+    devices = _mapped_devices()
+    if devices > 1 and jax.local_device_count() > 1:
+        raise ValueError(
+            f"a collective inside of shard_map or pmap over {devices} devices: each rank takes part in it once, not "
+            "once per device. Call it outside, on the result (reduce over the rank's own devices by jax.lax.psum "
+            "first), or use one device per rank"
+        )
+
+
+def _as_varied(results: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The results, marked as the values are: types name the axes of shard_map's mesh over which a value differs."""
+    axes = tuple(frozenset[str]().union(*map(_varying_axes, values)))
+    if not axes:
+        return list(results)
+    if hasattr(jax.lax, "pcast"):
+        return [jax.lax.pcast(result, axes, to="varying") for result in results]
+    return [jax.lax.pvary(result, axes) for result in results]
+
+
+def _varying_axes(value):
+    kind = jax.typeof(value) if hasattr(jax, "typeof") else None
+    if hasattr(kind, "manual_axis_type"):
+        return kind.manual_axis_type.varying
+    return getattr(kind, "vma", ())  # its older name
+
+
+def _staged(call: Callable[..., Any], specs: Sequence[Any], *values: Any) -> list[Any]:
+    _refuse_several_devices()
     stage = functools.partial(io_callback, call, specs, ordered=True)
     # There, io_callback takes values to the gradient that is being computed, even out of its custom rule; a program
     # within the program keeps them.
-    return jax.jit(stage)(*values) if _OLD_TRACES else stage(*values)
+    results = jax.jit(stage)(*values) if _OLD_TRACES else stage(*values)
+    return _as_varied(results, values)
 
 
 def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
     """begin(*arrays) yields operations (hora.operations.Pending) on the values' arrays; returns
     all of their results. `specs` tells what they look like: needed for traced values."""
+    recover()
     if not any(map(is_traced, values)):
         return [as_jax(result) for result in batches.run(begin, *map(as_array, values))]
     if any(each is None for each in specs):
@@ -122,7 +188,12 @@ def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: S
         )
 
     def call(*arrays):
-        results = batches.run(begin, *map(np.asarray, arrays))
+        global _has_failed
+        try:
+            results = batches.run(begin, *map(np.asarray, arrays))
+        except Exception:
+            _has_failed = True
+            raise
         for result, expected in zip(results, specs):
             if tuple(result.shape) != tuple(expected.shape):
                 raise ValueError(
@@ -131,7 +202,7 @@ def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: S
                 )
         return results
 
-    return list(_staged(call, list(specs), *values))
+    return _staged(call, list(specs), *values)
 
 
 def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
