@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -60,6 +61,33 @@ def test_each_run_has_processes_of_its_own(spark):
     first, second = (horovod.spark.run(lambda: (os.getpid(), os.getppid()), num_proc=2) for _ in range(2))
     pids = [pid for pid, _ in first + second]
     assert len(set(pids)) == 4 and not any(map(is_alive, pids))
+
+
+def meet_at_the_master():
+    """What PyTorch's env:// does: rank 0 listens, the others connect."""
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if rank == 0:
+        with socket.create_server(("", address[1])) as listener:
+            listener.settimeout(60)
+            guests = [listener.accept()[0] for _ in range(size - 1)]
+            return address, sorted(int(guest.recv(8)) for guest in guests)
+    guest = socket.socket()
+    wait_until(lambda: guest.connect_ex(address) == 0, "rank 0 listens")
+    with guest:
+        guest.sendall(str(rank).encode())
+    return address, [rank]
+
+
+def test_ranks_find_the_master(spark):
+    found = horovod.spark.run(meet_at_the_master, num_proc=3)
+    assert [ranks for _, ranks in found] == [[1, 2], [1], [2]] and len({address for address, _ in found}) == 1
+    env = {"MASTER_ADDR": "elsewhere", "MASTER_PORT": "7"}
+
+    def master():
+        return os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+
+    assert horovod.spark.run(master, num_proc=2, env=env) == [("elsewhere", "7")] * 2
 
 
 def test_output_comes_with_the_rank(spark):

@@ -71,6 +71,13 @@ def assign_places(hosts: Sequence[str]) -> list[Place]:
     return places
 
 
+def free_port() -> int:
+    """A port of this host that nothing listens on now, for MASTER_PORT."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
 class Meeting:
     """The rendezvous server of one job, for as long as this object is open and this process lives.
 

@@ -179,7 +179,7 @@ class _Ranks(desk.Desk):
 
     def __init__(self, count, orders, payload, output):
         self._count, self._payload, self._output = count, payload, output
-        self._orders = json.dumps(orders).encode()
+        self._orders = orders
         self._news = threading.Condition()
         self._places: dict[int, dict[str, Any]] = {}
         self._links: dict[int, channel.Channel] = {}
@@ -196,11 +196,19 @@ class _Ranks(desk.Desk):
             if self._is_over or rank in self._places:
                 return
             self._places[rank] = place
+            self._news.notify_all()
+            # All ranks get a port that is free where rank 0 is.
+            while 0 not in self._places and not self._is_over:
+                self._news.wait()
+            if self._is_over:
+                return
+            port = {"MASTER_PORT": str(self._places[0]["free_port"])}
+        orders = {**self._orders, "variables": {**port, **self._orders["variables"]}}
         outcome = b""
         status = None
         connection.settimeout(None)  # the function may be large, and take as long as it wants
         with contextlib.suppress(OSError):
-            link.send(self._orders)
+            link.send(json.dumps(orders).encode())
             link.send(self._payload)
             with self._news:
                 self._links[rank] = link
@@ -264,6 +272,7 @@ class _Ranks(desk.Desk):
         """Ends the ranks that run still."""
         with self._news:
             self._is_over = True
+            self._news.notify_all()
             links = list(self._links.values())
         for link in links:
             with contextlib.suppress(OSError):

@@ -42,14 +42,16 @@ def run_rank(address: str, port: int, key: bytes, _: Iterator[Any]) -> Iterator[
 
     context = BarrierTaskContext.get()
     hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
-    place = meeting.assign_places(hosts)[context.partitionId()]
+    places = meeting.assign_places(hosts)
+    place = places[context.partitionId()]
+    first = next(each for each in places if each.rank == 0)
     gpu = context.resources().get("gpu")
     with socket.create_connection((address, port), timeout=30) as connection:
         link = channel.Channel(connection, key, is_server=False)
-        link.send(json.dumps({**vars(place), "pid": os.getpid()}).encode())
+        link.send(json.dumps({**vars(place), "pid": os.getpid(), "free_port": meeting.free_port()}).encode())
         connection.settimeout(None)
         orders = json.loads(link.receive())
-        variables = {**place.environment(), **orders["variables"]}
+        variables = {**place.environment(), "MASTER_ADDR": first.host, **orders["variables"]}
         if gpu is not None:
             variables[GPU_VARIABLE] = ",".join(gpu.addresses)
         _Rank(link, variables, orders["executable"] or sys.executable).run(link.receive())

@@ -9,6 +9,8 @@ import sys
 
 import ray
 
+from hora import meeting
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,10 +40,7 @@ class BaseHorovodWorker:
         return [str(each) for each in ray.get_gpu_ids()]
 
     def free_port(self) -> int:
-        """A port of this host that nothing listens on now."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return probe.getsockname()[1]
+        return meeting.free_port()
 
     def update_env_vars(self, env_vars: dict[str, Any]) -> None:
         os.environ.update({name: str(value) for name, value in env_vars.items()})
