@@ -57,6 +57,28 @@ def place(tag=None):
     return (*numbers, total, tag)
 
 
+def train_loop(config):
+    from ray import train
+
+    train.report({"found": place(config["tag"])})
+
+
+def test_trainer_of_ray_train(cluster, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow", reason="ray[train] is not installed: scripts/test-frameworks ray")
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")  # the newer Ray Train has no trainer for Horovod
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.horovod import HorovodTrainer
+
+    trainer = HorovodTrainer(
+        train_loop,
+        train_loop_config={"tag": "t"},
+        scaling_config=ScalingConfig(num_workers=2, trainer_resources={"CPU": 0}),
+        run_config=RunConfig(storage_path=str(tmp_path)),
+    )
+    rank, *_, total, tag = trainer.fit().metrics["found"]
+    assert (rank, total, tag) == (0, 2.0, "t")
+
+
 def places(tag=None):
     return [(0, 0, 2, 0, 2, 4.0, tag), (1, 1, 2, 0, 2, 4.0, tag), (2, 0, 2, 1, 2, 4.0, tag), (3, 1, 2, 1, 2, 4.0, tag)]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import weakref
 
 import ray
 import ray.util.placement_group
@@ -42,6 +43,47 @@ class Settings:
         self.timeout_s = timeout_s
         self.placement_group_timeout_s = placement_group_timeout_s
         self.nics = nics
+
+
+class Coordinator:
+    """The places and the rendezvous of ranks that a program starts itself, such as Ray Train: it registers each rank,
+    and gives it the variables of finalize_registration() and establish_rendezvous()."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+        self.hostnames: dict[str, list[int]] = {}  # the ranks of each node, whose name is its hostname or its id
+        self._ranks: dict[int, tuple[str, str]] = {}  # rank -> (hostname, id of the node)
+
+    @property
+    def world_size(self) -> int:
+        return len(self._ranks)
+
+    def register(self, hostname: str, node_id: str, world_rank: int) -> None:
+        self._ranks[world_rank] = hostname, node_id
+
+    def finalize_registration(self) -> dict[int, dict[str, str]]:
+        """The variables of each rank, once all are registered."""
+        ranks = sorted(self._ranks)
+        if ranks != list(range(len(ranks))):
+            raise ValueError(f"Coordinator.finalize_registration: the ranks are {ranks}, not 0 to {len(ranks) - 1}")
+        nodes = [self._ranks[rank][1] for rank in ranks]
+        places = meeting.assign_places(nodes)
+        for rank, place in zip(ranks, places):
+            place.rank = rank
+            self.hostnames.setdefault(self._name(rank), []).append(rank)
+        return {place.rank: place.environment() for place in places}
+
+    def _name(self, rank):
+        """Several nodes of one machine, as tests have them, share its name."""
+        hostname, node_id = self._ranks[rank]
+        shared = any(name == hostname and node != node_id for name, node in self._ranks.values())
+        return node_id if shared else hostname
+
+    def establish_rendezvous(self) -> dict[str, str]:
+        """Starts the rendezvous server, which ends with this object, and returns the variables that all ranks share."""
+        met = meeting.Meeting(ray.util.get_node_ip_address())
+        weakref.finalize(self, met.close)
+        return {**met.shared_environment(), "HOROVOD_GLOO_TIMEOUT_SECONDS": str(self.settings.timeout_s)}
 
 
 class RayExecutor:

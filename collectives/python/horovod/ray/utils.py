@@ -16,7 +16,12 @@ def map_blocking(fn: Callable[[Any], Any], collection: Iterable[Any]) -> Any:
     return ray.get([fn(each) for each in collection])
 
 
+def detect_nics(settings: Any, all_host_names: Iterable[str] = (), node_workers: Any = None) -> list[str]:
+    """The network interfaces that the settings name; without any, the ranks find their own."""
+    return sorted(settings.nics or ())
+
+
 def nics_to_env_var(nics: Iterable[str]) -> dict[str, str]:
-    """The variables that have ranks use these network interfaces."""
+    """The variables that have ranks use these network interfaces; none where there is no choice."""
     names = list(nics)
-    return {"HOROVOD_GLOO_IFACE": names[0], "NCCL_SOCKET_IFNAME": ",".join(names)}
+    return {"HOROVOD_GLOO_IFACE": names[0], "NCCL_SOCKET_IFNAME": ",".join(names)} if names else {}
