@@ -2,8 +2,10 @@
 """horovod.keras with the backend that KERAS_BACKEND names: training on several ranks gives what one
 process gives on all ranks' rows."""
 
+import copy
 import os
 import pathlib
+import pickle
 import tempfile
 
 import keras
@@ -100,10 +102,23 @@ def check_loss_scaling():
         keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)),
         backward_passes_per_step=2,
     )
-    inside_out = keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-    raises(
-        ValueError, fit, build(), inside_out, own(x), own(y), ROWS, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
-    )
+
+
+def check_no_loss_scaling_around():
+    training.expect_no_loss_scaling_around(keras.optimizers.LossScaleOptimizer, keras.config.set_dtype_policy)
+
+
+def check_identity():
+    training.expect_identity()
+
+
+def check_copies():
+    x, y = data()
+    for duplicate in (copy.copy, copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))):
+        optimizer = duplicate(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)))
+        model = build()
+        fit(model, optimizer, own(x), own(y), ROWS)
+        same_weights(model, whole(keras.optimizers.SGD(0.1, momentum=0.9)))
 
 
 def check_backward_passes_per_step():

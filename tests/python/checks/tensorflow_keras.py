@@ -207,6 +207,18 @@ def check_saving_and_loading():
                 close(one, other, 1e-5)
 
 
+def check_identity():
+    training.expect_identity()
+
+
+def check_no_loss_scaling_around():
+    if GENERATION == 3:
+        training.expect_no_loss_scaling_around(keras.optimizers.LossScaleOptimizer, keras.config.set_dtype_policy)
+    else:
+        mixed = keras.mixed_precision
+        training.expect_no_loss_scaling_around(mixed.LossScaleOptimizer, mixed.set_global_policy)
+
+
 def check_learning_rate_callbacks():
     x, y = data()
     seen = []

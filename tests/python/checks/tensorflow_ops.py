@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
+from horovod.tensorflow import errors
 from support.expect import close, raises
 
 REDUCED = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64", "bfloat16")
@@ -312,7 +313,23 @@ def check_errors():
     """Local mistakes are ValueErrors, disagreements the same text on all ranks; the job goes
     on."""
     raises((ValueError, TypeError), hvd.allreduce, tf.constant(["text"]))
-    raises(ValueError, hvd.broadcast, tf.ones(1), root_rank=99)
+    assert hvd._executing_eagerly() and not tf.function(hvd._executing_eagerly)()
+    invalid = tf.errors.InvalidArgumentError
+    size = hvd.size()
+    for call in (
+        lambda: hvd.broadcast(tf.ones(1), root_rank=99),
+        lambda: hvd.alltoall(tf.ones(1), splits=[2] * size),
+        lambda: hvd.alltoall(tf.ones(1), splits=[-1] * size),
+        lambda: hvd.alltoall(tf.ones(1), splits=[1] * (size + 1)),
+        lambda: hvd.alltoall(tf.constant(1.0)),
+        lambda: hvd.allgather(tf.constant(1.0)),
+        lambda: hvd.reducescatter(tf.constant(1.0)),
+    ):
+        error = raises(ValueError, call)
+        assert isinstance(error, invalid) and error.message == str(error), repr(error)
+        raises(invalid, tf.function(call))
+    lost = errors.in_tensorflow(hvd.HorovodInternalError("rank 1 is lost"))
+    assert isinstance(lost, hvd.HorovodInternalError) and isinstance(lost, tf.errors.UnknownError) and lost.recoverable
     raises(TypeError, hvd.allreduce, tf.ones(1), op="sum")
     raises(TypeError, hvd.allreduce, tf.ones(1), process_set=0)
     raises(TypeError, hvd.DistributedGradientTape, None)

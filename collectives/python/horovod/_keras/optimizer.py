@@ -2,11 +2,13 @@
 """DistributedOptimizer for Keras's optimizers: Keras 3 with any backend, and tf_keras (Keras 2).
 
 The wrapped optimizer shares the state of the given one: what was built or restored before stays.
-Its class has the name and the module of the wrapped class, so that a saved model loads without
+Its class has the name of the wrapped class, under which Keras saves it, so that a saved model loads without
 this package.
 """
 
 from __future__ import annotations
+
+import sys
 
 from hora.basics import Average, Sum
 from hora.process_sets import global_process_set
@@ -27,9 +29,20 @@ class _Distributed:
 
     _HAS_AGGREGATE_GRAD = True
 
+    def __init__(self, *args, **kwargs):
+        """Another one with the same options for reducing gradients: what from_config() makes."""
+        super(self.__class__, self).__init__(*args, **kwargs)
+        if getattr(self, "gradient_accumulation_steps", None) == self._arguments["backward_passes_per_step"]:
+            self.gradient_accumulation_steps = None  # from the configuration: ours, not its own
+        self._distribute(self)
+
     def register_local_var(self, var):
         """The gradient of this variable stays this rank's own."""
         _reducer(self).register_local(var)
+
+    def build(self, *args, **kwargs):
+        _refuse_loss_scaling_around(self)
+        return super(self.__class__, self).build(*args, **kwargs)
 
 
 class _Keras3(_Distributed):
@@ -44,6 +57,7 @@ class _Keras3(_Distributed):
         if variables is None:
             variables = list(self._trainable_variables)
         reducer = _reducer(self)
+        _refuse_loss_scaling_around(self)
         if self.gradient_accumulation_steps and not _delegates(self):
             grads = [reducer.densify(gradient) for gradient in grads]
             reducer.accumulated = [variable for gradient, variable in zip(grads, variables) if gradient is not None]
@@ -61,6 +75,15 @@ class _Keras3(_Distributed):
             grads = _reduce_accumulated(self, list(grads))
         return super(self.__class__, self)._clip_gradients(grads)
 
+    def __reduce__(self):
+        """For copies and pickles: Keras saves what an optimizer is, and this class is not one of its own."""
+        base = type(self).__base__
+        plain = object.__new__(base)
+        plain.__dict__.update({name: value for name, value in vars(self).items() if name != _REDUCER_ATTRIBUTE})
+        if self._arguments["backward_passes_per_step"] > 1:
+            plain.gradient_accumulation_steps = None
+        return _distribute_again, (plain, self._arguments)
+
 
 class _Keras2(_Distributed):
     """Keras 2 on TensorFlow: apply_gradients() gets them."""
@@ -70,11 +93,23 @@ class _Keras2(_Distributed):
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
         reducer = _reducer(self)
+        _refuse_loss_scaling_around(self)
         plain = super(self.__class__, self).apply_gradients
         if reducer.accumulator is None:
             reduced = reducer.reduce(gradients, variables)
             return plain(list(zip(reduced, variables)), *args, **kwargs)
         return _apply_when_due(self, plain, gradients, variables, args, kwargs)
+
+
+class _Arguments(dict):
+    """The keyword arguments of distribute(); the layers, variables and process sets among them are not copied."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def _distribute_again(optimizer, arguments):
+    return distribute(optimizer, **arguments)
 
 
 def _reducer(optimizer):
@@ -130,25 +165,67 @@ def _apply_when_due(optimizer, plain, gradients, variables, args, kwargs):
     return tf.cond(due, apply, count_only)
 
 
-def _wrapped_class(base, methods):
-    members = {"__module__": base.__module__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
+def _wrapped_class(base, methods, distribute_it, arguments):
+    # By the module, integrations tell it from the optimizer that it wraps.
+    members = {"__module__": __name__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
     for cls in reversed(methods.__mro__[:-1]):
         members.update(
             (name, value)
             for name, value in vars(cls).items()
             if name not in ("__dict__", "__weakref__", "__module__", "__doc__", "__qualname__")
         )
-    return type(base.__name__, (base,), members)
+    if not hasattr(base, "build"):
+        del members["build"]
+    members.update(_distribute=staticmethod(distribute_it), _arguments=arguments)
+    # The names under which Keras 2 exports it, and thus saves it.
+    members.update((name, value) for name, value in vars(base).items() if name.startswith("_keras_api_names"))
+    wrapped = type(base.__name__, (base,), members)
+    _share_registered_names(base, wrapped)
+    return wrapped
+
+
+def _share_registered_names(base, wrapped):
+    """Keras looks in tables of its own for the name of a class that it exports, or that a program has registered."""
+    for module in (
+        "keras.src.api_export",
+        "keras.src.saving.object_registration",
+        "keras.saving.object_registration",
+        "tf_keras.src.saving.object_registration",
+    ):
+        for table in ("REGISTERED_OBJS_TO_NAMES", "GLOBAL_CUSTOM_NAMES", "_GLOBAL_CUSTOM_NAMES"):
+            names = getattr(sys.modules.get(module), table, {})
+            if base in names:
+                names[wrapped] = names[base]
+
+
+_INSIDE_OUT = (
+    "wrap the loss-scaling optimizer, not the other way round: "
+    "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)). Otherwise each rank decides alone "
+    "whether to take a step. Under the policy mixed_float16, compile() puts one around the optimizer that it gets, "
+    "unless that is one (or auto_scale_loss=False)"
+)
+
+
+def _refuse_loss_scaling_around(optimizer):
+    """Only the callers know that there is one."""
+    reducer = _reducer(optimizer)
+    if reducer.has_checked_callers:
+        return
+    frame = sys._getframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        scales = any("LossScaleOptimizer" in cls.__name__ for cls in type(caller).__mro__)
+        if scales and getattr(caller, "inner_optimizer", None) is optimizer:
+            raise ValueError(_INSIDE_OUT)
+        frame = frame.f_back
+    reducer.has_checked_callers = frame is None
 
 
 def check_loss_scaling(optimizer: Any) -> None:
-    """compile() puts loss scaling around the optimizer under the policy mixed_float16. Then every
-    rank would decide alone, on gradients that are not reduced yet, whether to take the step."""
+    """Raises where loss scaling is around a distributed optimizer: every rank would decide alone, on gradients that
+    are not reduced yet, whether to take the step."""
     if _delegates(optimizer) and not is_distributed(optimizer) and is_distributed(optimizer.inner_optimizer):
-        raise ValueError(
-            "wrap the loss-scaling optimizer, not the other way round: "
-            "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))"
-        )
+        raise ValueError(_INSIDE_OUT)
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -171,6 +248,8 @@ def distribute(
     local_layers: Any = None,
 ) -> Any:
     """The optimizer with its gradients reduced over the ranks of process_set."""
+    arguments = _Arguments(locals())
+    del arguments["optimizer"]
     if not hasattr(optimizer, "get_config"):
         raise TypeError(
             f"DistributedOptimizer takes a Keras optimizer, not {optimizer!r}; if you "
@@ -184,31 +263,34 @@ def distribute(
         raise ValueError("this optimizer is already a DistributedOptimizer")
     base = type(optimizer)
     keras3 = hasattr(base, "apply") and not hasattr(base, "get_gradients")
-    reducer = make_reducer(
-        backend_name(optimizer),
-        name or f"Distributed{base.__name__}",
-        dict(
-            op=op,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor,
-            num_groups=num_groups,
-            groups=groups,
-            process_set=process_set,
-            scale_local=scale_local_gradients,
-        ),
+    options = dict(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local=scale_local_gradients,
     )
-    reducer.accumulator = None
-    reducer.average_accumulated = True
-    wrapped = object.__new__(_wrapped_class(base, _Keras3 if keras3 else _Keras2))
+
+    def distribute_it(wrapped):
+        reducer = make_reducer(backend_name(wrapped), name or f"Distributed{base.__name__}", options)
+        reducer.accumulator = None
+        reducer.average_accumulated = True
+        reducer.has_checked_callers = False
+        wrapped.__dict__[_REDUCER_ATTRIBUTE] = reducer
+        if backward_passes_per_step > 1:
+            reducer.average_accumulated = average_aggregated_gradients
+            _accumulate(wrapped, reducer, keras3, backward_passes_per_step)
+        for layer in _as_list(local_layers):
+            for weight in layer.trainable_weights:
+                reducer.register_local(weight)
+
+    methods = _Keras3 if keras3 else _Keras2
+    wrapped = object.__new__(_wrapped_class(base, methods, distribute_it, arguments))
     wrapped.__dict__.update(optimizer.__dict__)
-    wrapped.__dict__[_REDUCER_ATTRIBUTE] = reducer
-    if backward_passes_per_step > 1:
-        reducer.average_accumulated = average_aggregated_gradients
-        _accumulate(wrapped, reducer, keras3, backward_passes_per_step)
-    for layer in _as_list(local_layers):
-        for weight in layer.trainable_weights:
-            reducer.register_local(weight)
+    distribute_it(wrapped)
     return wrapped
 
 

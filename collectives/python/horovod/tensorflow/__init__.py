@@ -43,6 +43,7 @@ from horovod.tensorflow.tape import (
     DistributedGradientTape,
     PartialDistributedGradientTape,
 )
+from horovod.tensorflow.util import _executing_eagerly
 
 
 def __getattr__(name):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disagreement of the ranks, as TensorFlow's own error: in eager mode, and in graphs, where a Python
+"""Errors as TensorFlow's own: in eager mode, and a disagreement of the ranks in graphs, where a Python
 function can raise no error of its choice."""
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
-from hora.exceptions import TensorMismatchError
+from hora.exceptions import HorovodInternalError, NotInitializedError, TensorMismatchError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,14 +20,34 @@ _NO_DIRECTORY = "/dev/null"
 _LONGEST_TEXT = 3500
 
 
-class MismatchInTensorFlow(TensorMismatchError, tf.errors.FailedPreconditionError):
-    """The ranks submitted different operations under one name."""
+# What Horovod's own operations raise, by which programs recognise it; the first that fits counts.
+_KINDS = (
+    (TensorMismatchError, tf.errors.FailedPreconditionError),
+    (NotInitializedError, tf.errors.FailedPreconditionError),
+    (NotImplementedError, tf.errors.UnimplementedError),
+    (HorovodInternalError, tf.errors.UnknownError),
+    (ValueError, tf.errors.InvalidArgumentError),
+    (TypeError, tf.errors.InvalidArgumentError),
+)
+CONVERTED = tuple(kind for kind, _ in _KINDS)
 
-    def __init__(self, text: str) -> None:
-        tf.errors.FailedPreconditionError.__init__(self, None, None, text)
+
+def in_tensorflow(error: BaseException) -> BaseException:
+    """The error as one that is of a class of tf.errors, too."""
+    if isinstance(error, tf.errors.OpError):
+        return error
+    kind, counterpart = next(each for each in _KINDS if isinstance(error, each[0]))
+    base: Any = type(error) if isinstance(error, HorovodInternalError) else kind
+    return _class_of(base, counterpart)(None, None, str(error)).with_traceback(error.__traceback__)
 
 
-MismatchInTensorFlow.__name__ = MismatchInTensorFlow.__qualname__ = TensorMismatchError.__name__
+@functools.lru_cache(maxsize=None)
+def _class_of(base, counterpart):
+    # AutoGraph makes another one from the first three arguments and its own words.
+    def __init__(self, node_def, op, message, *payloads):
+        counterpart.__init__(self, node_def, op, message, *payloads)
+
+    return type(base.__name__, (base, counterpart), {"__init__": __init__, "__module__": base.__module__})
 
 
 def path_of(error: TensorMismatchError | None) -> bytes:

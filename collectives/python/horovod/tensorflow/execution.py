@@ -59,8 +59,8 @@ def run_parts(parts: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]
 def _finish_now(finish):
     try:
         return finish()
-    except TensorMismatchError as error:
-        raise errors.MismatchInTensorFlow(str(error)) from None
+    except errors.CONVERTED as error:
+        raise errors.in_tensorflow(error) from None
 
 
 class _Site:

@@ -4,12 +4,13 @@
 The ranks match their tensors by `name`: pass one, or call in the same order on every rank. In a graph the
 default is the tensor's own name. Reductions need the same shape and dtype on all ranks. Eager mode raises
 TensorMismatchError if the ranks disagree, UnsupportedError if no backend can run the operation, and
-HorovodInternalError if a rank is lost; a node in a graph fails with a TensorFlow error that contains the
-text. Any thread may call.
+HorovodInternalError if a rank is lost, each of them a TensorFlow error, too (errors.py); a node in a graph fails with
+that TensorFlow error, which contains the text. Any thread may call.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 
@@ -32,7 +33,7 @@ from hora.basics import (
 from hora.operations import choose_op, numeric_splits, scatter_op  # noqa: F401
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set, is_process_set_included
-from horovod.tensorflow import execution
+from horovod.tensorflow import errors, execution
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +48,17 @@ except ImportError:  # another place in another release: then every call is prep
         return True
 
 
-_plain = tf.autograph.experimental.do_not_convert
+def _plain(function):
+    """The function, which AutoGraph leaves alone; its errors are of TensorFlow's classes, too."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except errors.CONVERTED as error:
+            raise errors.in_tensorflow(error) from None
+
+    return tf.autograph.experimental.do_not_convert(call)
 
 
 def _differentiable(function, tensors):
