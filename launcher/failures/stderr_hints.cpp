@@ -2,9 +2,13 @@
 // Sentences that programs print when they die, and what helps. A pattern is part of one sentence of
 // a library (PyTorch, NCCL, glibc, Python), always in English: those libraries have no
 // translations, and strerror() uses one only where a program asks for it by setlocale(). It is
-// searched in the last lines of the rank that failed first. A new row goes in front of those that
-// it is a special case of.
+// searched in the error that ended the rank that failed first. A new row goes in front of those
+// that it is a special case of.
 #include "launcher/failures/stderr_hints.h"
+
+#include <string>
+
+#include "launcher/failures/last_error.h"
 
 namespace hora::launcher {
 
@@ -122,8 +126,10 @@ constexpr StderrHint kHints[] = {
 std::span<const StderrHint> stderr_hints() { return kHints; }
 
 const StderrHint* find_stderr_hint(std::string_view text) {
-  for (const StderrHint& hint : kHints) {
-    if (text.find(hint.pattern) != std::string_view::npos) return &hint;
+  for (const std::string& error : last_errors(text)) {
+    for (const StderrHint& hint : kHints) {
+      if (error.find(hint.pattern) != std::string::npos) return &hint;
+    }
   }
   return nullptr;
 }

@@ -15,7 +15,8 @@ struct StderrHint {
 };
 
 std::span<const StderrHint> stderr_hints();
-// The first row whose pattern stands in `text`; nullptr when none does.
+// The first row whose pattern stands in the error that ended the program, which printed `text`
+// last; nullptr when none does.
 const StderrHint* find_stderr_hint(std::string_view text);
 
 }  // namespace hora::launcher
