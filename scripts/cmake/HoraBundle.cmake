@@ -54,16 +54,24 @@ function(hora_make_bundle)
   endif()
 
   find_package(Python3 3.8 REQUIRED COMPONENTS Interpreter)
-  # Functions travel as cloudpickles, which few hosts can read by themselves.
+  # Functions travel as cloudpickles, which few hosts can read by themselves. The distribution's copy is for the Pythons
+  # of its time; scripts/setup brings one for the newer ones.
   execute_process(
     COMMAND ${Python3_EXECUTABLE} -c "import cloudpickle; print(cloudpickle.__path__[0])"
     OUTPUT_VARIABLE cloudpickle OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  if(cloudpickle)
-    file(COPY ${cloudpickle} DESTINATION ${CMAKE_BINARY_DIR}/bundled-python/hora/_bundled
-         FILES_MATCHING PATTERN *.py PATTERN __pycache__ EXCLUDE)
+  set(newer ${PROJECT_SOURCE_DIR}/build/cloudpickle/cloudpickle)
+  foreach(pair "${cloudpickle};_bundled" "${newer};_bundled_newer")
+    list(GET pair 0 folder)
+    list(GET pair 1 name)
+    if(IS_DIRECTORY "${folder}")
+      file(COPY ${folder} DESTINATION ${CMAKE_BINARY_DIR}/bundled-python/hora/${name}
+           FILES_MATCHING PATTERN *.py PATTERN __pycache__ EXCLUDE)
+    else()
+      message(STATUS "The bundle is made without ${name}/cloudpickle (scripts/setup)")
+    endif()
+  endforeach()
+  if(IS_DIRECTORY ${CMAKE_BINARY_DIR}/bundled-python)
     list(APPEND arguments --python ${CMAKE_BINARY_DIR}/bundled-python)
-  else()
-    message(STATUS "cloudpickle not found: the bundle is made without it")
   endif()
   set(stamp ${CMAKE_BINARY_DIR}/bundle.stamp)
   add_custom_command(

@@ -35,6 +35,7 @@ class Machine:
         self.has("python3", f'mkdir -p "$3/bin"\n[ -z "$4" -a -e "$3/bin/pip" ] || cp "{self.programs}/pip" "$3/bin"')
         (self.programs / "cp").symlink_to(shutil.which("cp"))
         self.write(self.checkout / "scripts/sysroot", "exit 0")
+        (self.checkout / "build/cloudpickle").mkdir(parents=True)
 
     @staticmethod
     def write(path, body):
@@ -77,6 +78,19 @@ def test_an_old_cmake_is_not_enough(machine):
     machine.has("cmake", "echo cmake version 3.22.1")
     assert "CMake is older than 3.25: installing a newer one into .venv" in machine.setup()
     assert machine.called("pip install") == ["pip install -q cmake>=3.25,<4"]
+
+
+def test_a_cloudpickle_for_new_pythons(machine):
+    folder = machine.checkout / "build/cloudpickle"
+    folder.rmdir()
+    assert "installing cloudpickle" in machine.setup()
+    assert machine.called("pip install") == [f"pip install -q --target {folder} --no-deps cloudpickle>=3.1.2,<4"]
+
+
+def test_without_an_index_of_packages(machine):
+    (machine.checkout / "build/cloudpickle").rmdir()
+    machine.has("pip", f'{machine.pip_in(machine.checkout / ".venv")}\n[ "$1" != install ]')
+    assert "left out: cloudpickle for Python 3.14 and later" in machine.setup()
 
 
 @pytest.mark.parametrize("original_is_there", (False, True))

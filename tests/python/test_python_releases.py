@@ -58,6 +58,51 @@ def test_release(release):
         assert finished.code != 0 and "Python 3.7 or later" in finished.err, str(finished)
 
 
+OBJECTS = """
+import dataclasses, enum, subprocess, sys, typing
+from hora import serialization
+
+class Plain:
+    def __init__(self, value: int): self.value = value
+    def __eq__(self, other): return self.value == other.value
+
+@dataclasses.dataclass
+class Data:
+    value: int
+    more: typing.List[int] = dataclasses.field(default_factory=list)
+
+class Named(typing.NamedTuple):
+    value: int
+
+Kind = enum.Enum("Kind", "ONE TWO")
+
+def make(value: int) -> Plain:
+    return Plain(value), Data(value), Named(value), Kind.ONE
+
+worker = [sys.executable, "-S", "-c", "import sys; from hora import serialization; "
+          "made = serialization.loads(sys.stdin.buffer.read())(3); "
+          "sys.stdout.buffer.write(serialization.dumps(made))"]
+done = subprocess.run(worker, input=serialization.dumps(make), stdout=subprocess.PIPE, check=True)
+assert serialization.loads(done.stdout) == make(3)
+import cloudpickle
+assert "_bundled" in cloudpickle.__file__
+print("all is well")
+"""
+
+
+@pytest.mark.parametrize(
+    "release", sorted(each for each in interpreters() if each >= OLDEST), ids="{0[0]}.{0[1]}".format
+)
+def test_objects_of_the_main_script_travel(release, tmp_path):
+    """By the bundled cloudpickle: -S keeps one that is installed out of sight."""
+    bundle = job.bundle_dir() / "python"
+    if not (bundle / "hora" / "_bundled_newer" / "cloudpickle").exists():
+        pytest.skip("the bundle was made without a new cloudpickle (scripts/setup)")
+    (tmp_path / "program.py").write_text(OBJECTS)
+    done = job.run_command([interpreters()[release], "-S", tmp_path / "program.py"], timeout=60, PYTHONPATH=bundle)
+    assert done.code == 0 and "all is well" in done.out, str(done)
+
+
 def test_the_wheel_says_so_too():
     sys.path.insert(0, str(job.ROOT / "scripts" / "wheel"))
     try:

@@ -7,6 +7,7 @@ copy that the bundle brings along is used, then plain pickle.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
@@ -15,51 +16,52 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_BUNDLED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bundled")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# The first copy that is there. The newer one is for Python 3.8 and later.
+_BUNDLED = ("_bundled_newer", "_bundled") if sys.version_info >= (3, 8) else ("_bundled",)
 
 
 def _pickler():
     """The module to pickle with. What cloudpickle made can only be read where it can be imported
     under its own name, so the bundled copy joins the end of the module path."""
-    try:
+    with contextlib.suppress(ImportError):
         import cloudpickle
 
         return cloudpickle
-    except ImportError:
-        pass
-    if os.path.isdir(_BUNDLED) and _BUNDLED not in sys.path:
-        sys.path.append(_BUNDLED)
-        try:
-            import cloudpickle
-            import cloudpickle.cloudpickle as implementation
+    for folder in (os.path.join(_HERE, name) for name in _BUNDLED):
+        if os.path.isdir(folder) and folder not in sys.path:
+            sys.path.append(folder)
+            with contextlib.suppress(ImportError):
+                import cloudpickle
 
-            # The copy is that of the machine that built Hora, which may be older than this Python.
-            if sys.version_info >= (3, 14) and _version_of(cloudpickle) < (3, 1, 1):
-                implementation._getattribute = _attribute_and_owner
-            return cloudpickle
-        except ImportError:
-            pass
+                return cloudpickle
     return pickle
-
-
-def _version_of(module):
-    return tuple(int(number) for number in module.__version__.split(".")[:3] if number.isdigit())
-
-
-def _attribute_and_owner(obj, dotted_name):
-    """What pickle._getattribute returned before Python 3.14, and cloudpickle before 3.1.1 expects of it."""
-    owner = None
-    for name in dotted_name.split("."):
-        owner, obj = obj, getattr(obj, name)
-    return obj, owner
 
 
 def dumps(obj: Any, what: str = "this object") -> bytes:
     """Bytes for loads(); TypeError names what cannot be sent, and why."""
+    pickler = _pickler()
     try:
-        return _pickler().dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
+        return pickler.dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
     except Exception as error:
-        raise TypeError(f"{what} cannot be sent to another process: {type(error).__name__}: {error}") from error
+        text = f"{what} cannot be sent to another process: {type(error).__name__}: {error}"
+        raise TypeError(f"{text}{_advice(error, pickler)}") from error
+
+
+def _advice(error, pickler):
+    traceback = error.__traceback__
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback.tb_frame.f_code.co_name == "__annotate__":
+        # Since Python 3.14, annotations are evaluated when something asks for them.
+        return (
+            ". An annotation uses a name that is not there at run time, such as one imported under TYPE_CHECKING: put "
+            "the annotation in quotes, or `from __future__ import annotations` at the top of the file"
+        )
+    version = getattr(pickler, "__version__", "")
+    if sys.version_info >= (3, 14) and version.startswith(("0.", "1.", "2.", "3.0.", "3.1.0", "3.1.1")):
+        return f". cloudpickle {version} does not know this Python: install cloudpickle 3.1.2 or later"
+    return ""
 
 
 def loads(data: bytes | memoryview, what: str = "an object") -> Any:
