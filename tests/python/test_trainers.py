@@ -61,3 +61,10 @@ def test_accelerate_loop(np):
         np, PROGRAMS / "accelerate_loop.py", python=python_with("accelerate"), timeout=300, **VARIABLES
     )
     trained(finished, np)
+
+
+@pytest.mark.parametrize("np", [1, 2])
+def test_ignite(np):
+    python = python_with("ignite")
+    python_with("torchmetrics")
+    trained(job.run_python(np, PROGRAMS / "ignite_horovod.py", python=python, timeout=300, **VARIABLES), np)
