@@ -3,6 +3,10 @@
 // all values visible, then each reads those of the others.
 #include "collectives/runtime/pmi_bootstrap.h"
 
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -25,12 +29,35 @@ int number(const char* name) {
   return value == nullptr ? -1 : std::atoi(value);
 }
 
-// Starts once per process and finalises when the process exits normally.
+// Whether an MPI library in this process has begun to speak with the launcher, over the same
+// descriptor. Such a library may be loaded for its own program alone, so each one is looked into.
+bool mpi_has_begun() {
+  std::vector<std::string> libraries;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* list) {
+        static_cast<std::vector<std::string>*>(list)->emplace_back(info->dlpi_name);
+        return 0;
+      },
+      &libraries);
+  return std::any_of(libraries.begin(), libraries.end(), [](const std::string& name) {
+    if (name.substr(name.rfind('/') + 1).rfind("libmpi", 0) != 0) return false;
+    void* const library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) return false;
+    auto* const initialized = reinterpret_cast<int (*)(int*)>(::dlsym(library, "MPI_Initialized"));
+    int flag = 0;
+    const bool has_begun = initialized != nullptr && initialized(&flag) == 0 && flag != 0;
+    ::dlclose(library);
+    return has_begun;
+  });
+}
+
+// Starts once per process and finalises when the process exits normally. The launcher closes the
+// connection then, so an MPI library that has it, too, says goodbye by itself.
 class Pmi final : public TextAllgather {
  public:
   Pmi(int fd, int rank, int size) : client_(fd), rank_(rank), size_(size) {}
   ~Pmi() override {
-    if (begun_) client_.finish();
+    if (begun_ && !mpi_has_begun()) client_.finish();
   }
   Pmi(const Pmi&) = delete;
   Pmi& operator=(const Pmi&) = delete;
