@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <string>
@@ -73,6 +74,13 @@ bool write_reply(const launcher::PmiReply& reply) {
 bool tell_abort(int rank, int exit_code) {
   return write_all(launcher::u32_payload(static_cast<std::uint32_t>(rank)) +
                    launcher::u32_payload(static_cast<std::uint32_t>(exit_code)));
+}
+
+void tell_used() {
+  static std::atomic<bool> told = false;
+  if (told.exchange(true)) return;
+  static_cast<void>(
+      write_all(launcher::u32_payload(launcher::kPmiUsed) + launcher::u32_payload(0)));
 }
 
 bool tell_note(const std::string& text) {

@@ -140,6 +140,7 @@ bool Server::read_client(Client& client) {
 
 bool Server::handle_line(Client& client, const std::string& line) {
   if (client.rank < 0) return std::sscanf(line.c_str(), "rank=%d", &client.rank) == 1;
+  tell_used();
   // The rank waits until the job ends it.
   if (const auto code = abort_code(line)) return tell_abort(client.rank, *code);
   tell(client, protocol_.handle(client.rank, line));

@@ -80,6 +80,7 @@ void answer_modex(pmix_modex_cbfunc_t tell, void* context, const Result<std::str
 }
 
 pmix_status_t on_client(const pmix_proc_t*, void*, pmix_op_cbfunc_t tell, void* context) {
+  tell_used();
   if (tell != nullptr) tell(PMIX_SUCCESS, context);
   return PMIX_SUCCESS;
 }

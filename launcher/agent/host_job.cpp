@@ -220,10 +220,24 @@ void HostJob::end_running_ranks() {
   look_again(kKillAgain);
 }
 
+// MPI programs of another kind than the PMI that is served succeed, each as a world of one. One
+// host says so for all.
+void HostJob::check_pmi_use() {
+  if (order().pmi_host != 0 || !ranks_.all_succeeded() || pmi_->is_used()) return;
+  constexpr int kWarning = 3;
+  link_.log({kWarning, "no rank has used the PMI that --pmi " + order().pmi +
+                           " serves, so each rank of an MPI program was a world of its own; "
+                           "programs of Open MPI need --pmi pmix, those of MPICH and Intel MPI "
+                           "--pmi pmi1"});
+}
+
 void HostJob::begin_sweep() {
   phase_ = Phase::kSweeping;
   release_reserve();
-  if (pmi_) pmi_->end();
+  if (pmi_) {
+    check_pmi_use();
+    pmi_->end();
+  }
   if (!terminating_) {
     // The ranks ended by themselves, so what they left may be about to end as well.
     term_at_ = Clock::now() + kOwnEndPatience;

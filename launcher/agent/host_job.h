@@ -84,6 +84,7 @@ class HostJob {
 
   void advance();
   void end_running_ranks();
+  void check_pmi_use();
   void begin_sweep();
   void sweep();
   void look_again(Milliseconds delay);

@@ -108,6 +108,12 @@ void PmiServer::end() {
   life_.reset();
 }
 
+// What the server has written so far may still be in the pipe.
+bool PmiServer::is_used() {
+  if (!used_) read_reply();
+  return used_;
+}
+
 // First the reply with its length, then any number of records.
 void PmiServer::read_reply() {
   const bool open = read_into(reply_, received_);
@@ -128,13 +134,17 @@ void PmiServer::read_reply() {
   if (!open) loop_.unwatch(reply_.get());
 }
 
-// Handles one record after the reply; false if it is not complete yet. A record is two numbers: a
-// rank and its exit code for an abort, or kPmiNote and the length of a text.
+// Handles one record after the reply (pmi_records.h); false if it is not complete yet.
 bool PmiServer::read_record() {
   std::string_view rest = received_;
   if (rest.size() < 8) return false;
   const std::uint32_t what = *read_u32(rest);
   const std::uint32_t number = *read_u32(rest);
+  if (what == kPmiUsed) {
+    used_ = true;
+    received_.erase(0, 8);
+    return true;
+  }
   if (what != kPmiNote) {
     received_.erase(0, 8);
     events_.on_abort(static_cast<int>(what), static_cast<int>(number));

@@ -38,6 +38,8 @@ class PmiServer {
   PmiServer& operator=(const PmiServer&) = delete;
 
   pid_t pid() const { return pid_; }  // -1: reaped
+  // Whether a rank has used it until now.
+  bool is_used();
   // The job no longer needs the server: it cleans up and ends.
   void end();
   // The owner has waited for the pid.
@@ -60,6 +62,7 @@ class PmiServer {
   std::string last_words_;
   bool over_ = false;  // ready or failed, asked to end: what follows is no news
   bool ready_ = false;
+  bool used_ = false;
 };
 
 // A connection to the server at `socket` (PmiReply's) that speaks for the rank; invalid, with errno

@@ -178,6 +178,12 @@ bool RankSet::any_alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
 }
 
+bool RankSet::all_succeeded() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return !rank.alive && rank.exit.exit_code == 0 && rank.exit.signal == 0 && !rank.aborted_with;
+  });
+}
+
 std::vector<RankProcess> RankSet::living() const {
   std::vector<RankProcess> found;
   for (const Rank& rank : ranks_) {

@@ -52,6 +52,7 @@ class RankSet {
   void report_exits();
 
   bool any_alive() const;
+  bool all_succeeded() const;
   std::vector<RankProcess> living() const;
   std::vector<pid_t> living_pids() const;
   // Those that have ended are among them.
