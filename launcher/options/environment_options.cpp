@@ -17,11 +17,17 @@ namespace hora::launcher {
 
 namespace {
 
-// What is wrong with `name`; empty: nothing.
-std::string problem_with(std::string_view name) {
+// What is wrong with VAR or VAR=VALUE; empty: nothing.
+std::string problem_with(std::string_view text) {
+  const std::string_view name = text.substr(0, text.find('='));
   if (name.empty()) return "expected VAR or VAR=VALUE";
   if (name.find_first_of(" \t") != std::string_view::npos) {
     return "expected VAR or VAR=VALUE, found a blank in the name " + quote(name);
+  }
+  const std::size_t star = name.find('*');
+  if (star == 0 || (star != std::string_view::npos && star + 1 < text.size())) {
+    return "expected a name, or the first letters of names and '*' such as NCCL_*, found " +
+           quote(text);
   }
   // A value from outside would put the rank into another place, or another job.
   if (travel_of(name) == Travel::kNowhere) {
@@ -36,7 +42,7 @@ class Reader {
       : inputs_(inputs), job_(job), warnings_(warnings) {}
 
   Status read_option(const std::string& text) {
-    const std::string problem = problem_with(name_of(text));
+    const std::string problem = problem_with(text);
     if (!problem.empty()) return usage("-x: " + problem);
     add(text, "-x");
     return Ok{};
@@ -50,7 +56,7 @@ class Reader {
       ++number;
       if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
       if (trim(line).empty() || trim(line).front() == '#') continue;
-      const std::string problem = problem_with(name_of(line));
+      const std::string problem = problem_with(line);
       if (!problem.empty()) return spec_error({path, line, number}, 0, problem);
       add(line, path + ":" + std::to_string(number));
     }
@@ -63,8 +69,30 @@ class Reader {
   void add(std::string_view text, const std::string& origin) {
     const std::string name(name_of(text));
     if (name.size() < text.size()) return set(name, std::string(text.substr(name.size() + 1)));
-    if (const auto value = inputs_.variable(name)) return set(name, *value);
-    warnings_.push_back(origin + ": " + name + " is not set here, so it is not passed on");
+    bool found = false;
+    for (const std::string& each : names_of(name)) {
+      const auto value = inputs_.variable(each);
+      if (!value) continue;
+      found = true;
+      set(each, *value);
+    }
+    if (found) return;
+    const bool many = name.ends_with('*');
+    warnings_.push_back(origin + ": " + (many ? "no variable " : "") + name + " is " +
+                        (many ? "" : "not ") + "set here, so it is not passed on");
+  }
+
+  // "NCCL_*" is every variable whose name begins so, as with mpirun.
+  std::vector<std::string> names_of(const std::string& name) const {
+    if (!name.ends_with('*') || !inputs_.variable_names) return {name};
+    const std::string_view begin = std::string_view(name).substr(0, name.size() - 1);
+    std::vector<std::string> names;
+    for (std::string& each : inputs_.variable_names()) {
+      if (each.starts_with(begin) && travel_of(each) != Travel::kNowhere) {
+        names.push_back(std::move(each));
+      }
+    }
+    return names;
   }
 
   void set(const std::string& name, std::string value) {

@@ -268,6 +268,9 @@ class LineParser {
       if (c == '[') in_brackets = true;
       if (c == ']') in_brackets = false;
       if (c == '[' || c == ']' || (in_brackets && c == ',')) continue;
+      if (in_brackets && c == '/') {
+        return fail(offset + i, "a range has no step; write each number, such as n[1,5,9]");
+      }
       // The usual mistake: a hostfile's path given to -H.
       if (c == '/') {
         return fail(offset + i, "a host name cannot contain '/'; use --hostfile for a file");

@@ -42,5 +42,25 @@ TEST_CASE("Variables for the ranks") {
         "--env-file: opening none: No such file or directory");
 }
 
+TEST_CASE("-x with '*' passes on every variable whose name begins so") {
+  const Variables here{
+      {"NCCL_A", "1"}, {"NCCL_B", "2"}, {"NCC", "3"}, {"CUDA_VISIBLE_DEVICES", "0"}};
+  const auto job = parsed<Launch>({"-np", "1", "-x", "NCCL_*", "-x", "CUDA_*", "x"}, here);
+  CHECK(job.warnings.empty());
+  CHECK(job.job.variables.size() == 3);
+  CHECK(variable(job.job, "NCCL_B") == "2");
+  CHECK(variable(job.job, "CUDA_VISIBLE_DEVICES") == "0");
+  // Of a name that comes twice the last value counts, also that of here.
+  CHECK(variable(job_of({"-np", "1", "-x", "NCCL_A=7", "-x", "NCCL_*", "x"}, here), "NCCL_A") ==
+        "1");
+  CHECK(parsed<Launch>({"-np", "1", "-x", "FOO_*", "x"}, here).warnings ==
+        Words{"-x: no variable FOO_* is set here, so it is not passed on"});
+  for (const char* text : {"*", "FOO*BAR", "FOO_*=1", "*_A"}) {
+    CHECK(error_of({"-np", "1", "-x", text, "x"}, here) ==
+          "-x: expected a name, or the first letters of names and '*' such as NCCL_*, found '" +
+              std::string(text) + "'");
+  }
+}
+
 }  // namespace
 }  // namespace hora::launcher

@@ -15,6 +15,11 @@ Result<Command> parse(const Words& words, const Variables& variables, const char
     if (found == variables.end()) return std::nullopt;
     return found->second;
   };
+  inputs.variable_names = [&] {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : variables) names.push_back(name);
+    return names;
+  };
   inputs.read_file = [](const std::string& path) -> Result<std::string> {
     if (path == "hosts") return std::string("a slots=2\nb slots=2\n");
     if (path == "nodes") return std::string("a\nb\na\n");

@@ -117,6 +117,9 @@ TEST_CASE("A rejected host list says where and what was expected") {
   CHECK(list_error("-evil").find("cannot begin with '-'") != std::string::npos);
   CHECK(list_error("-u@a").find("'-' in a user name") != std::string::npos);
   CHECK(list_error("a=4").find("write ':' before the slots") != std::string::npos);
+  CHECK(list_error("n[1-9/4]")
+            .find("column 6: a range has no step; write each number, such as n[1,5,9]") !=
+        std::string::npos);
   CHECK(list_error("/etc/hosts").find("--hostfile") != std::string::npos);
   CHECK(list_error(std::string("a\x01:1")).find("byte 0x01") != std::string::npos);
   CHECK(list_error("n\xc3\xa4:1,?").find("column 2: a host name cannot contain byte 0xc3") !=
