@@ -431,6 +431,7 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
     job.stdin_policy = StdinPolicy::kNone;
   }
   HORA_TRY(read_programs(*values, *spelled, *sections, inputs, job, warnings));
+  HORA_TRY(check_started_once(inputs, job));
   HORA_TRY(read_rankfile(*values, inputs, job));
   HORA_TRY(check_host_filter(job));
   if (verb == kVerbKubernetes)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Such a job looks healthy: each launcher makes a world of its own, and several copies of one
-// training run side by side. It is no error, since one launcher for each host may be meant.
+// training run side by side. A launcher in each rank is only a warning, since one for each host may
+// be meant. Several horaruns that mpirun has started are an error: each would use all of the hosts.
 #include "launcher/options/other_launchers.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "launcher/text/shell_words.h"
+#include "launcher/text/usage_error.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -58,6 +60,14 @@ std::optional<std::string> warning_for(const std::vector<std::string>& command, 
          (is_all ? std::to_string(ranks) : "N") + " " + in_our_words(command, words);
 }
 
+// By these a process knows in how many copies it was started.
+struct StartedBy {
+  std::string_view launcher;
+  const char* size;
+};
+constexpr StartedBy kStartedBy[] = {
+    {"mpirun", "OMPI_COMM_WORLD_SIZE"}, {"mpirun", "MV2_COMM_WORLD_SIZE"}, {"mpiexec", "PMI_SIZE"}};
+
 }  // namespace
 
 bool is_launcher_name(std::string_view word) { return has(kNames, word); }
@@ -76,6 +86,26 @@ std::optional<std::string> launcher_warning(const JobSpec& job) {
     if (auto warning = warning_for(program.command, 0)) return warning;
   }
   return std::nullopt;
+}
+
+Status check_started_once(const ProcessInputs& inputs, const JobSpec& job) {
+  // Ranks of ours have the variables of --pmi: launcher_warning() is for them.
+  if (inputs.variable("HOROVOD_RANK")) return Ok{};
+  for (const StartedBy& row : kStartedBy) {
+    const std::string size = inputs.variable(row.size).value_or("");
+    // Those of srun, which the engine knows better.
+    if (parse_int<int>(size).value_or(1) <= 1) continue;
+    if (inputs.variable("SLURM_STEP_NUM_TASKS") == size) continue;
+    const std::string program = job.command.empty() ? "--smoke" : quote_shell_words(job.command);
+    return usage(std::string(row.launcher) + " has started " + size + " of this horarun (" +
+                 row.size + "=" + size +
+                 "), and each would run the whole job; start one: horarun -np " + size + " " +
+                 program + "\n  or let " + std::string(row.launcher) +
+                 " start the ranks: horarun -np " + size + " --mpi " + program +
+                 "\n  or run a job of its own in each: " + std::string(row.launcher) + " -n " +
+                 size + " env -u " + row.size + " horarun ...");
+  }
+  return Ok{};
 }
 
 }  // namespace hora::launcher

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/options/process_inputs.h"
 #include "launcher/plan/job_spec.h"
 
 namespace hora::launcher {
@@ -22,5 +23,9 @@ std::string in_our_words(const std::vector<std::string>& command, std::size_t wo
 // A warning for a job whose ranks are launchers: each would start as many processes as it is told,
 // which know nothing of the ranks.
 std::optional<std::string> launcher_warning(const JobSpec& job);
+
+// An error (kUsage) where an MPI launcher has started several horaruns, each of which would run the
+// whole job.
+Status check_started_once(const ProcessInputs& inputs, const JobSpec& job);
 
 }  // namespace hora::launcher

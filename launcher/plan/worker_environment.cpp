@@ -31,15 +31,31 @@ bool matches_any(std::string_view name, std::span<const std::string_view> patter
 // A process knows its place in another job by these variables. Inherited, they would make a rank
 // join that job, of ours or of another launcher.
 constexpr std::string_view kOtherJobs[] = {
-    "HORA_AGENT_MARK", "HORA_JOB_DIRECTORY", "HORA_STACKS*", "OMPI_COMM_WORLD_*",
-    "OMPI_UNIVERSE_SIZE", "PMIX_*", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPI_LOCALRANKID",
-    "_HOROVOD_SECRET_KEY", "HORA_RESTART", "TORCHELASTIC_*",
+    "HORA_AGENT_MARK", "HORA_JOB_DIRECTORY", "HORA_STACKS*", "_HOROVOD_SECRET_KEY", "HORA_RESTART",
+    "TORCHELASTIC_*",
+    // What mpirun and mpiexec set for a rank: Open MPI 4, 5 and 6, MPICH, Intel MPI, MVAPICH.
+    "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_WORLD_*", "OMPI_ARGV", "OMPI_COMMAND",
+    "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
+    "OMPI_MCA_ess", "OMPI_MCA_ess_base_*", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs",
+    "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_bound_at_launch", "OMPI_MCA_orte_ess_*",
+    "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_launch",
+    "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_num_nodes",
+    "OMPI_MCA_orte_precondition_transports", "OMPI_MCA_orte_top_session_dir", "OMPI_MCA_pmix",
+    "PMIX_*", "PRTE_LAUNCHED", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "PMI_ID",
+    "PMI_HOSTNAME", "HYDI_CONTROL_FD", "HYDRA_BSTRAP_*", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+    "MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "I_MPI_INFO_*", "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING",
+    "MV2_COMM_WORLD_*",
+    // The same of Flux.
+    "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID",
     // Slurm's place of this process in its step. Lightning, JAX and TensorFlow read it as the
     // rank's.
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_STEP*",
     "SLURM_SRUN_*", "SLURM_LAUNCH_*", "SLURM_CPU_BIND*", "SLURMD_NODENAME",
     // The same of jsrun; and the name by which a step of ours calls its host.
     "JSM_*", "HORA_STEP_HOST"};
+
+// Settings whose names begin like those.
+constexpr std::string_view kSettings[] = {"PMIX_MCA_*"};
 
 // These describe this machine, this login or this terminal, and would be wrong elsewhere.
 constexpr std::string_view kOfThisMachine[] = {
@@ -75,7 +91,7 @@ const std::string* find_value(const EnvironmentList& list, std::string_view name
 
 Travel travel_of(std::string_view name) {
   if (rendezvous::is_job_variable(name) || is_secret_of_ours(name) ||
-      matches_any(name, kOtherJobs)) {
+      (matches_any(name, kOtherJobs) && !matches_any(name, kSettings))) {
     return Travel::kNowhere;
   }
   // This also covers copies under other names that tools keep, such as SAVED_CUDA_VISIBLE_DEVICES.
@@ -141,6 +157,7 @@ EnvironmentList restart_variables(const JobSpec& spec) {
 std::vector<std::string> own_variables_of_remote() {
   std::vector<std::string> patterns{"*"};
   for (const std::string_view name : kOtherJobs) patterns.push_back("!" + std::string(name));
+  for (const std::string_view name : kSettings) patterns.emplace_back(name);
   for (const char* pattern : {"!SLURM_*", "SLURM_JOB_*", "SLURM_JOBID", "SLURM_CLUSTER_NAME"}) {
     patterns.emplace_back(pattern);
   }

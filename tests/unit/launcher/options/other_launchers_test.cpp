@@ -40,6 +40,27 @@ TEST_CASE("Ranks that are launchers are warned of, with what to type instead") {
   }
 }
 
+TEST_CASE(
+    "Several horaruns that an MPI launcher has started are refused, with the lines that work") {
+  CHECK(error_of({"-np", "2", "python3", "a.py"}, {{"OMPI_COMM_WORLD_SIZE", "2"}}) ==
+        "mpirun has started 2 of this horarun (OMPI_COMM_WORLD_SIZE=2), and each would run the "
+        "whole job; start one: horarun -np 2 python3 a.py\n"
+        "  or let mpirun start the ranks: horarun -np 2 --mpi python3 a.py\n"
+        "  or run a job of its own in each: mpirun -n 2 env -u OMPI_COMM_WORLD_SIZE horarun ...");
+  CHECK_THAT(error_of({"-np", "2", "--smoke"}, {{"PMI_SIZE", "4"}}),
+             Contains("mpiexec has started 4 of this horarun") &&
+                 Contains("horarun -np 4 --mpi --smoke\n"));
+  CHECK(error_of({"-np", "1", "true"}, {{"MV2_COMM_WORLD_SIZE", "3"}}) != "");
+  const Words words{"-np", "2", "true"};
+  for (const Variables& fine : std::vector<Variables>{
+           {{"OMPI_COMM_WORLD_SIZE", "1"}},
+           {{"PMI_SIZE", "2"}, {"HOROVOD_RANK", "0"}},          // a rank of --pmi pmi1
+           {{"PMI_SIZE", "2"}, {"SLURM_STEP_NUM_TASKS", "2"}},  // the engine's
+       }) {
+    CHECK(parsed<Launch>(words, fine).job.num_proc == 2);
+  }
+}
+
 TEST_CASE("Several programs that are launchers are warned of once") {
   const Words warnings = warnings_of(
       {"-np", "1", "true", ":", "-np", "2", "torchrun", "a.py", ":", "-np", "2", "srun", "b"});

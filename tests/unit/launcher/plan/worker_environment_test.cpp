@@ -41,6 +41,23 @@ EnvironmentList launcher_environment() {
           {"BYTES", "a\nb'\"$() \xff\x01"}};
 }
 
+TEST_CASE("No launcher's place of this process in its job goes to a rank; settings do") {
+  for (const char* name :
+       {"MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "FLUX_TASK_RANK",
+        "PMI_SIZE", "PMI_HOSTNAME", "HYDI_CONTROL_FD", "OMPI_MCA_orte_hnp_uri", "OMPI_ARGV",
+        "OMPI_MCA_orte_local_daemon_uri", "MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "PMIX_NAMESPACE",
+        "I_MPI_PIN_INFO", "HYDRA_BSTRAP_UPSTREAM_FD", "PRTE_LAUNCHED"}) {
+    INFO(name);
+    CHECK(travel_of(name) == Travel::kNowhere);
+  }
+  for (const char* name : {"PMIX_MCA_gds", "OMPI_MCA_pml", "OMPI_MCA_orte_base_help_aggregate",
+                           "PRTE_MCA_rmaps_default_mapping_policy", "I_MPI_FABRICS", "PMI_DEBUG",
+                           "MPIR_CVAR_CH4_NUM_VCIS", "HYDRA_IFACE", "FLUX_URI"}) {
+    INFO(name);
+    CHECK(travel_of(name) == Travel::kEverywhere);
+  }
+}
+
 TEST_CASE("Variables that speak of a job or of this machine stay behind") {
   const JobSpec spec;
   const auto remote = forwarded_environment(launcher_environment(), spec, false);
