@@ -259,7 +259,6 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   if (installation) installation = with_parts_for_job(std::move(*installation), spec, environment);
   if (!installation) return complain(installation.error());
   if (spec.by_mpirun) {
-    announce_engine(spec);
     const auto code = run_by_mpirun(spec, *installation, environment);
     return code ? *code : complain(code.error());
   }

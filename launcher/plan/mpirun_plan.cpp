@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Translates a job into the command line of mpirun. Each flavour has its own options; what a
-// flavour cannot do is an error before anything starts, never silently ignored.
+// Translates a job into the command line of mpirun, in the words of its launcher; what that cannot
+// do is an error before anything starts, never silently ignored.
 #include "launcher/plan/mpirun_plan.h"
 
 #include <algorithm>
@@ -42,27 +42,68 @@ std::string common_network(const Words& addresses) {
 // from here.
 constexpr std::size_t kManyHosts = 64;
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
+constexpr std::string_view kNcclInterfaces = rendezvous::env::kNcclInterfaces;
+
+const std::string* find_value(const EnvironmentList& list, std::string_view name) {
+  for (const auto& variable : list) {
+    if (variable.first == name) return &variable.second;
+  }
+  return nullptr;
 }
 
-// Open MPI and Spectrum MPI share the ORTE launcher and its options; the others use Hydra.
-bool is_orte(MpiFlavour flavour) {
-  return flavour == MpiFlavour::kOpenMpi || flavour == MpiFlavour::kSpectrum;
+Words words_of(std::string_view text) {
+  Words words;
+  for (const std::string_view word : split(text, ' ')) {
+    if (!word.empty()) words.emplace_back(word);
+  }
+  return words;
+}
+
+// What ssh gets besides the host and the command, as one text: every mpirun splits it at blanks.
+std::string ssh_arguments(const SshOptions& ssh) {
+  Words words;
+  if (ssh.port) words.insert(words.end(), {"-p", std::to_string(*ssh.port)});
+  const auto option = [&words](const std::string& name, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {name, value});
+  };
+  option("-i", ssh.identity_file);
+  option("-F", ssh.config_file);
+  if (ssh.accept_new_host_keys) option("-o", "StrictHostKeyChecking=accept-new");
+  return join(words, " ");
+}
+
+// All of what the launcher's ssh gets: the arguments of --rsh belong to it.
+std::string all_ssh_arguments(const JobSpec& spec, const MpiLauncher& launcher) {
+  Words words;
+  // Open MPI takes them with the program.
+  if (launcher.is_hydra && spec.rsh_command.size() > 1) {
+    words.assign(spec.rsh_command.begin() + 1, spec.rsh_command.end());
+  }
+  const std::string more = ssh_arguments(spec.ssh);
+  if (!more.empty()) words.push_back(more);
+  return join(words, " ");
+}
+
+std::int64_t whole_seconds(std::chrono::milliseconds time) {
+  return std::chrono::ceil<std::chrono::seconds>(time).count();
 }
 
 class Planner {
  public:
-  Planner(const JobSpec& spec, const std::vector<Host>& hosts, MpiFlavour flavour,
+  Planner(const JobSpec& spec, const std::vector<Host>& hosts, const MpiLauncher& launcher,
           const HostFindings& findings, const EnvironmentList& environment)
       : spec_(spec),
         hosts_(hosts),
-        flavour_(flavour),
+        launcher_(launcher),
         findings_(findings),
         environment_(environment) {}
 
   Result<Words> run() {
+    auto users = users_words("--mpi-args", spec_.mpi_args);
+    if (!users) return std::move(users).error();
+    users_words_ = std::move(*users);
     HORA_TRY(refuse_the_impossible());
+    add_deadline();
     add({"mpirun"});
     add_basics();
     const std::int64_t ranks = spec_.num_proc > 0 ? spec_.num_proc : count_slots(hosts_);
@@ -71,29 +112,67 @@ class Planner {
     HORA_TRY(add_hosts());
     HORA_TRY(add_binding());
     add_network_stack();
-    add_ssh();
+    HORA_TRY(add_ssh());
     HORA_TRY(add_interfaces());
     add_output();
     add_environment();
-    HORA_TRY(add_words("--mpi-args", spec_.mpi_args));
+    add(users_words_);
     add(spec_.command);
     return std::move(words_);
   }
 
  private:
   void add(const Words& words) { words_.insert(words_.end(), words.begin(), words.end()); }
-
-  // Users write these options as they would in a shell.
-  Status add_words(std::string_view option, const std::string& text) {
-    auto words = split_shell_words(text);
-    if (!words) return std::move(words).error().with_context(option);
-    add(*words);
-    return Ok{};
+  void add(std::string_view option, const std::string& value) {
+    add(words_of(option));
+    add({value});
   }
 
-  Error not_with_this(const std::string& what) const {
-    return usage(what + " is not supported with --mpi and " +
-                 std::string(mpi_flavour_name(flavour_)));
+  // Written as in a shell. "-mca" and "-bind-to" are in Horovod's documentation.
+  Result<Words> users_words(std::string_view option, const std::string& text) const {
+    auto words = split_shell_words(text);
+    if (!words) return std::move(words).error().with_context(option);
+    for (std::string& word : *words) {
+      const bool is_long = word.size() > 2 && word[0] == '-' && word[1] >= 'a' && word[1] <= 'z';
+      const bool is_value = word.find_first_of(" =") != std::string::npos;
+      if (launcher_.two_dashes && is_long && !is_value) word.insert(0, "-");
+    }
+    return words;
+  }
+
+  // Open MPI 5 ends when an option comes twice.
+  bool is_users(std::string_view option) const {
+    option.remove_prefix(std::min(option.find_first_not_of('-'), option.size()));
+    return std::any_of(users_words_.begin(), users_words_.end(), [option](const auto& word) {
+      return word == "--" + std::string(option) || word == "-" + std::string(option);
+    });
+  }
+
+  // Two words each, or one.
+  void add_unless_users(std::string_view option) {
+    const Words words = words_of(option);
+    if (!words.empty() && !is_users(words.front())) add(words);
+  }
+
+  // A parameter of Open MPI that comes twice is an error of all releases, and one on the command
+  // line wins over the user's variable.
+  bool is_users_parameter(const std::string& name) const {
+    for (const char* prefix : {"OMPI_MCA_", "PRTE_MCA_"}) {
+      if (find_value(environment_, prefix + name) != nullptr) return true;
+    }
+    for (std::size_t i = 0; i + 1 < users_words_.size(); ++i) {
+      if (users_words_[i].ends_with("mca") && users_words_[i + 1] == name) return true;
+    }
+    return false;
+  }
+
+  void add_parameter(const std::string& name, const std::string& value) {
+    if (!is_users_parameter(name)) add({"--mca", name, value});
+  }
+
+  Error not_with_this(const std::string& what, std::string_view why = {}) const {
+    return usage(what + " is not supported with --mpi and " + std::string(launcher_.name) +
+                 (why.empty() ? "" : ": " + std::string(why)));
   }
 
   // mpirun moves no files, prints no events and reads no user names.
@@ -102,78 +181,80 @@ class Planner {
     if (!spec_.ship_environment.empty()) return usage("--ship-env is not supported with --mpi");
     if (spec_.json) return usage("--json is not supported with --mpi");
     if (spec_.shown_ranks) return usage("--show-ranks is not supported with --mpi");
-    if (spec_.merge_stderr && !is_orte(flavour_)) return not_with_this("--merge-stderr");
     for (const Host& host : hosts_) {
       if (!host.user.empty()) {
         return usage("-H: " + quote(format_host(host)) +
                      ": mpirun does not accept a user name; set it in ~/.ssh/config");
       }
     }
-    if (spec_.stdin_policy == StdinPolicy::kNone && !is_orte(flavour_)) {
-      return not_with_this("--stdin none");
+    if (spec_.merge_stderr && launcher_.merge_stderr.empty()) {
+      return not_with_this("--merge-stderr");
     }
-    if (spec_.prefix_timestamp && !is_orte(flavour_)) {
+    if (spec_.stdin_policy == StdinPolicy::kAll && launcher_.stdin_all.empty()) {
+      return not_with_this("--stdin all", "its mpirun reaches rank 0 only");
+    }
+    if (spec_.prefix_timestamp && launcher_.timestamp.empty()) {
       return not_with_this("--prefix-output-with-timestamp");
     }
-    if (!spec_.binding_args.empty() && flavour_ == MpiFlavour::kIntel) {
-      return not_with_this("--binding-args");
+    if (!spec_.output_directory.empty() && launcher_.output.empty()) {
+      return not_with_this("--output-filename", launcher_.no_output);
     }
     return Ok{};
   }
 
+  // The exit code of a Hydra whose own time limit is over may be 0.
+  void add_deadline() {
+    if (!spec_.timeout || !launcher_.timeout.empty()) return;
+    add({"timeout", "--foreground", "--kill-after=" + std::to_string(whole_seconds(spec_.grace)),
+         std::to_string(whole_seconds(*spec_.timeout))});
+  }
+
   void add_basics() {
-    if (is_orte(flavour_)) {
-      // mpirun refuses root by default, and containers often run as root.
-      add({"--allow-run-as-root"});
-      if (spec_.prefix_output) add({"--tag-output"});
-      if (spec_.prefix_timestamp) add({"--timestamp-output"});
-      if (spec_.merge_stderr) add({"--merge-stderr-to-stdout"});
-      if (spec_.stdin_policy == StdinPolicy::kNone) add({"--stdin", "none"});
-      if (spec_.stdin_policy == StdinPolicy::kAll) add({"--stdin", "all"});
-      if (spec_.timeout) {
-        const auto seconds = std::chrono::ceil<std::chrono::seconds>(*spec_.timeout);
-        add({"--timeout", std::to_string(seconds.count())});
-      }
-    } else {
-      if (spec_.prefix_output) add({"-l"});
-      if (spec_.stdin_policy == StdinPolicy::kAll) add({"-s", "all"});
+    add_unless_users(launcher_.always);
+    // Hydra prints nothing that goes to files, and would write the tags there.
+    const bool to_files = launcher_.is_hydra && !spec_.output_directory.empty();
+    if (spec_.prefix_output && !to_files) add_unless_users(launcher_.tag);
+    if (spec_.prefix_timestamp) add_unless_users(launcher_.timestamp);
+    if (spec_.merge_stderr) add_unless_users(launcher_.merge_stderr);
+    if (spec_.stdin_policy == StdinPolicy::kNone) add_unless_users(launcher_.stdin_none);
+    if (spec_.stdin_policy == StdinPolicy::kAll) add_unless_users(launcher_.stdin_all);
+    if (spec_.timeout && !launcher_.timeout.empty()) {
+      add(launcher_.timeout, std::to_string(whole_seconds(*spec_.timeout)));
     }
   }
 
   Status add_hosts() {
-    if (is_orte(flavour_)) {
-      // ORTE takes slots per host; Hydra takes one number for all.
-      add({"-H", format_host_list(hosts_)});
+    if (launcher_.per_host.empty()) {
+      add(launcher_.hosts, format_host_list(hosts_));
       return Ok{};
     }
     Words names;
     for (const Host& host : hosts_) {
       if (host.slots != hosts_.front().slots) {
-        return usage("-H: " + std::string(mpi_flavour_name(flavour_)) +
+        return usage("-H: " + std::string(launcher_.name) +
                      " needs the same number of slots on every host, found " +
                      format_host(hosts_.front()) + " and " + format_host(host));
       }
       names.push_back(host.name);
     }
-    add({"-ppn", std::to_string(hosts_.front().slots.value_or(1)), "-hosts", join(names, ",")});
+    add(launcher_.per_host, std::to_string(hosts_.front().slots.value_or(1)));
+    add(launcher_.hosts, join(names, ","));
     return Ok{};
   }
 
   // Unbound by default, because training processes have many threads, and mpirun would put each
   // rank on one core.
   Status add_binding() {
-    if (!spec_.binding_args.empty()) return add_words("--binding-args", spec_.binding_args);
-    switch (flavour_) {
-      case MpiFlavour::kOpenMpi:
-      case MpiFlavour::kMpich:
-        add({"-bind-to", "none", "-map-by", "slot"});
-        break;
-      case MpiFlavour::kSpectrum:
-        add({"-bind-to", "socket", "-map-by", "socket", "-rank-by", "core"});
-        break;
-      case MpiFlavour::kIntel:
-        break;
+    if (spec_.binding_args.empty()) {
+      const Words words = words_of(launcher_.unbound);
+      for (std::size_t i = 0; i + 1 < words.size(); i += 2) {
+        if (!is_users(words[i])) add({words[i], words[i + 1]});
+      }
+      return Ok{};
     }
+    auto words = users_words("--binding-args", spec_.binding_args);
+    if (!words) return std::move(words).error();
+    add(*words);
     return Ok{};
   }
 
@@ -185,36 +266,44 @@ class Planner {
   }
 
   void add_network_stack() {
-    // Forces TCP for MPI's own messages, since Open MPI's RDMA does not cope with processes that
-    // fork, as data loaders do.
-    if (flavour_ == MpiFlavour::kOpenMpi) add({"-mca", "pml", "ob1", "-mca", "btl", "^openib"});
-    if (flavour_ == MpiFlavour::kSpectrum && wants_tcp()) add({"-tcp"});
-    // All connections at once, each directly from here.
-    if (is_orte(flavour_) && hosts_.size() >= kManyHosts) {
-      add({"-mca", "plm_rsh_no_tree_spawn", "true", "-mca", "plm_rsh_num_concurrent",
-           std::to_string(hosts_.size())});
-    }
-  }
-
-  void add_ssh() {
-    Words arguments;
-    if (spec_.ssh.port) arguments.insert(arguments.end(), {"-p", std::to_string(*spec_.ssh.port)});
-    const auto option = [&arguments](const std::string& name, const std::string& value) {
-      if (!value.empty()) arguments.insert(arguments.end(), {name, value});
-    };
-    option("-i", spec_.ssh.identity_file);
-    option("-F", spec_.ssh.config_file);
-    if (spec_.ssh.accept_new_host_keys) option("-o", "StrictHostKeyChecking=accept-new");
-    const std::string text = join(arguments, " ");
-    if (is_orte(flavour_)) {
-      if (!text.empty()) add({"-mca", "plm_rsh_args", text});
-      if (!spec_.rsh_command.empty()) {
-        add({"-mca", "plm_rsh_agent", join(spec_.rsh_command, " ")});
-      }
+    if (launcher_.is_hydra) return;
+    if (launcher_.chooses_network) {
+      if (wants_tcp()) add({"-tcp"});
       return;
     }
-    if (!text.empty()) add({"-bootstrap=ssh", "-bootstrap-exec-args", text});
-    if (!spec_.rsh_command.empty()) add({"-bootstrap-exec", join(spec_.rsh_command, " ")});
+    // Forces TCP for MPI's own messages, since Open MPI's RDMA does not cope with processes that
+    // fork, as data loaders do.
+    add_parameter("pml", "ob1");
+    add_parameter("btl", "^openib");
+  }
+
+  Status add_ssh() {
+    for (const std::string& word : spec_.rsh_command) {
+      if (word.find(' ') == std::string::npos) continue;
+      return usage("--rsh: mpirun splits at blanks, found " + quote(word) +
+                   "; give it a script that has this command");
+    }
+    for (const std::string* path : {&spec_.ssh.identity_file, &spec_.ssh.config_file}) {
+      if (path->find(' ') == std::string::npos) continue;
+      return usage("--mpi: mpirun splits the arguments of ssh at blanks, found " + quote(*path));
+    }
+    const std::string arguments = all_ssh_arguments(spec_, launcher_);
+    if (!arguments.empty() || !spec_.rsh_command.empty()) add(words_of(launcher_.ssh));
+    if (!spec_.rsh_command.empty()) {
+      add(launcher_.ssh_agent,
+          launcher_.is_hydra ? spec_.rsh_command.front() : join(spec_.rsh_command, " "));
+    }
+    if (!arguments.empty() && !launcher_.ssh_arguments.empty()) {
+      add(launcher_.ssh_arguments, arguments);
+    }
+    // All connections directly from here, and at once.
+    const bool many = hosts_.size() >= kManyHosts;
+    const bool needs_agent = !spec_.rsh_command.empty() && launcher_.daemons_need_agent;
+    if (!launcher_.ssh_from_here.empty() && (many || needs_agent)) {
+      add(words_of(launcher_.ssh_from_here));
+      add(launcher_.ssh_at_once, std::to_string(hosts_.size()));
+    }
+    return Ok{};
   }
 
   // The user's choice, else the interfaces that were found to connect the hosts.
@@ -222,27 +311,31 @@ class Planner {
     const Words& chosen =
         spec_.network_interfaces.empty() ? findings_.interfaces : spec_.network_interfaces;
     const std::string list = join(chosen, ",");
-    if (is_orte(flavour_)) {
-      // A name that a host does not have makes Open MPI 4 overlook the others there.
-      const bool differ = spec_.network_interfaces.empty() && chosen.size() > 1;
-      const std::string network = differ ? common_network(findings_.addresses) : "";
-      if (!list.empty()) add({"-mca", "btl_tcp_if_include", network.empty() ? list : network});
-      // NCCL takes names only, no networks.
-      if (!list.empty() && !contains(list, "/")) add({"-x", "NCCL_SOCKET_IFNAME=" + list});
+    if (launcher_.is_hydra) {
+      if (spec_.network_interfaces.size() > 1) {
+        return usage("--network-interfaces: " + std::string(launcher_.name) +
+                     " takes one interface, found " + list);
+      }
+      if (!spec_.network_interfaces.empty()) add({"-iface", list});
       return Ok{};
     }
-    if (spec_.network_interfaces.size() > 1) {
-      return usage("--network-interfaces: " + std::string(mpi_flavour_name(flavour_)) +
-                   " takes one interface, found " + list);
+    // A name that a host does not have makes Open MPI 4 overlook the others there.
+    const bool differ = spec_.network_interfaces.empty() && chosen.size() > 1;
+    const std::string network = differ ? common_network(findings_.addresses) : "";
+    // The two exclude each other.
+    if (!list.empty() && !is_users_parameter("btl_tcp_if_exclude")) {
+      add_parameter("btl_tcp_if_include", network.empty() ? list : network);
     }
-    if (!spec_.network_interfaces.empty()) add({"-iface", spec_.network_interfaces.front()});
-    if (!list.empty()) add({"-genv", "NCCL_SOCKET_IFNAME=" + list});
     return Ok{};
   }
 
   void add_output() {
     if (spec_.output_directory.empty()) return;
-    add({is_orte(flavour_) ? "--output-filename" : "-outfile-pattern", spec_.output_directory});
+    const auto place = [this](std::string_view suffix) {
+      return spec_.output_directory + std::string(suffix);
+    };
+    add(launcher_.output, place(launcher_.output_suffix));
+    if (!launcher_.errors.empty()) add(launcher_.errors, place(launcher_.errors_suffix));
   }
 
   // By -x or --env-file, which also pass on what would stay on this machine.
@@ -254,7 +347,7 @@ class Planner {
   // Passes variables by name: the values travel in mpirun's own messages. Hydra sends everything
   // anyway.
   void add_environment() {
-    if (!is_orte(flavour_)) return;
+    if (launcher_.is_hydra) return;
     Words names;
     for (const auto& [name, value] : environment_) {
       // mpirun cannot parse the names of functions that bash exports.
@@ -269,9 +362,10 @@ class Planner {
 
   const JobSpec& spec_;
   const std::vector<Host>& hosts_;
-  MpiFlavour flavour_;
+  const MpiLauncher& launcher_;
   const HostFindings& findings_;
   const EnvironmentList& environment_;
+  Words users_words_;  // of --mpi-args
   Words words_;
 };
 
@@ -283,6 +377,10 @@ void set(EnvironmentList& list, const std::string& name, const std::string& valu
     }
   }
   list.emplace_back(name, value);
+}
+
+void set_unless_set(EnvironmentList& list, const std::string& name, const std::string& value) {
+  if (find_value(list, name) == nullptr) list.emplace_back(name, value);
 }
 
 // The bundle wins over what the machine has.
@@ -297,34 +395,8 @@ void put_in_front(EnvironmentList& list, const std::string& name, const Words& f
 
 }  // namespace
 
-std::string_view mpi_flavour_name(MpiFlavour flavour) {
-  switch (flavour) {
-    case MpiFlavour::kOpenMpi:
-      return "Open MPI";
-    case MpiFlavour::kSpectrum:
-      return "IBM Spectrum MPI";
-    case MpiFlavour::kMpich:
-      return "MPICH";
-    case MpiFlavour::kIntel:
-      return "Intel MPI";
-  }
-  return "";
-}
-
-// Spectrum MPI also prints "Open MPI", so it is tested first.
-Result<MpiFlavour> parse_mpi_flavour(std::string_view text) {
-  if (contains(text, "IBM Spectrum MPI")) return MpiFlavour::kSpectrum;
-  if (contains(text, "Open MPI") || contains(text, "OpenRTE")) return MpiFlavour::kOpenMpi;
-  if (contains(text, "Intel(R) MPI")) return MpiFlavour::kIntel;
-  if (contains(text, "MPICH") || contains(text, "HYDRA")) return MpiFlavour::kMpich;
-  const std::string first(trim(text.substr(0, text.find('\n'))));
-  return usage("--mpi: mpirun --version says " + quote(first) +
-               ", expected Open MPI, IBM Spectrum MPI, MPICH or Intel(R) MPI; install one of them, "
-               "or omit --mpi");
-}
-
 EnvironmentList mpirun_environment(const EnvironmentList& launcher_environment, const JobSpec& spec,
-                                   MpiFlavour flavour, const HostFindings& findings) {
+                                   const MpiLauncher& launcher, const HostFindings& findings) {
   EnvironmentList list = forwarded_environment(launcher_environment, spec, true);
   set(list, std::string(rendezvous::env::kController), "mpi");
   Words programs;
@@ -335,6 +407,8 @@ EnvironmentList mpirun_environment(const EnvironmentList& launcher_environment, 
     libraries.push_back(bundle + "/lib");
     packages.push_back(bundle + "/python");
   }
+  // The library path of the ranks replaces the one that Open MPI 5 sets on other hosts.
+  if (!findings.mpi_libraries.empty()) libraries.push_back(findings.mpi_libraries);
   put_in_front(list, "PATH", programs);
   put_in_front(list, "LD_LIBRARY_PATH", libraries);
   put_in_front(list, "PYTHONPATH", packages);
@@ -342,18 +416,39 @@ EnvironmentList mpirun_environment(const EnvironmentList& launcher_environment, 
   if (findings.interfaces.size() == 1) {
     set(list, std::string(rendezvous::env::kGlooInterface), findings.interfaces.front());
   }
-  // Hydra has no option for a timeout, only this variable.
-  if (spec.timeout && !is_orte(flavour)) {
-    const auto seconds = std::chrono::ceil<std::chrono::seconds>(*spec.timeout);
-    set(list, "MPIEXEC_TIMEOUT", std::to_string(seconds.count()));
+  // NCCL takes names only, no networks. The user's own choice stays.
+  const std::string interfaces =
+      join(spec.network_interfaces.empty() ? findings.interfaces : spec.network_interfaces, ",");
+  if (!interfaces.empty() && interfaces.find('/') == std::string::npos) {
+    set_unless_set(list, std::string(kNcclInterfaces), interfaces);
+  }
+  // An unbuffered Python writes each argument of print() by itself. Hydra puts a tag before each,
+  // and Open MPI prints parts of the lines of several ranks in one.
+  const auto is_given = [&spec](const EnvironmentVariable& each) {
+    return each.name == rendezvous::env::kPythonUnbuffered;
+  };
+  if (spec.prefix_output && std::none_of(spec.variables.begin(), spec.variables.end(), is_given)) {
+    std::erase_if(list, [](const auto& variable) {
+      return variable.first == rendezvous::env::kPythonUnbuffered;
+    });
+  }
+  if (spec.binding_args.empty() && !launcher.unbound_variable.empty()) {
+    set_unless_set(list, std::string(launcher.unbound_variable), "off");
+  }
+  const std::string arguments = all_ssh_arguments(spec, launcher);
+  if (!arguments.empty() && !launcher.ssh_arguments_variable.empty()) {
+    const std::string name(launcher.ssh_arguments_variable);
+    const std::string* const users = find_value(list, name);
+    set(list, name, users == nullptr ? arguments : arguments + " " + *users);
   }
   return list;
 }
 
 Result<std::vector<std::string>> plan_mpirun(const JobSpec& spec, const std::vector<Host>& hosts,
-                                             MpiFlavour flavour, const HostFindings& findings,
+                                             const MpiLauncher& launcher,
+                                             const HostFindings& findings,
                                              const EnvironmentList& environment) {
-  return Planner(spec, hosts, flavour, findings, environment).run();
+  return Planner(spec, hosts, launcher, findings, environment).run();
 }
 
 }  // namespace hora::launcher

@@ -21,7 +21,6 @@ void add_once(std::vector<std::string>& list, const std::string& text) {
 
 JobSpec MpiPreparation::job_of(JobSpec spec) {
   spec.command = {"true"};  // never executed
-  spec.working_directory = "/";
   spec.output_directory.clear();
   spec.report_file.clear();
   spec.stdin_policy = StdinPolicy::kNone;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/fleet/locality.h"
@@ -25,6 +26,7 @@
 #include "launcher/text/shell_words.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
@@ -57,7 +59,7 @@ constexpr Milliseconds kAnswerPatience{30'000};
 
 struct Mpirun {
   std::string path;
-  MpiFlavour flavour = MpiFlavour::kOpenMpi;
+  const MpiLauncher* launcher = nullptr;
 };
 
 Result<Mpirun> find_mpirun(const EnvironmentList& environment) {
@@ -75,9 +77,20 @@ Result<Mpirun> find_mpirun(const EnvironmentList& environment) {
                                              std::to_string(version->exit_code) + ": " +
                                              std::string(trim(version->output)));
   }
-  auto flavour = parse_mpi_flavour(version->output);
-  if (!flavour) return std::move(flavour).error();
-  return Mpirun{std::move(*path), *flavour};
+  auto launcher = find_mpi_launcher(version->output);
+  if (!launcher) return std::move(launcher).error();
+  return Mpirun{std::move(*path), *launcher};
+}
+
+// Where the libmpi of an installation in a folder of its own is.
+std::string libraries_of(const std::string& mpirun) {
+  std::error_code error;
+  const auto prefix = std::filesystem::canonical(mpirun, error).parent_path().parent_path();
+  if (error || prefix == "/usr") return "";
+  for (const char* folder : {"lib", "lib64"}) {
+    if (std::filesystem::exists(prefix / folder / "libmpi.so.40", error)) return prefix / folder;
+  }
+  return "";
 }
 
 bool all_local(const std::vector<Host>& hosts) {
@@ -93,6 +106,33 @@ Result<int> prepare_hosts(const JobSpec& spec, const Installation& installation,
                           return std::make_unique<MpiPreparation>(std::move(context), findings);
                         });
   return supervisor.run();
+}
+
+// Where mpirun itself gets /dev/null, because it has no option that gives it to the ranks.
+bool reads_nothing(const JobSpec& spec, const MpiLauncher& launcher) {
+  return spec.stdin_policy == StdinPolicy::kNone && launcher.stdin_none.empty();
+}
+
+Status read_nothing() {
+  const os::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null.valid() || ::dup2(null.get(), STDIN_FILENO) < 0) {
+    return errno_error(errno, "opening /dev/null");
+  }
+  return Ok{};
+}
+
+// Hydra makes no folders for the output of the ranks, and ends where one is missing.
+Status make_output_folders(const JobSpec& spec, const MpiLauncher& launcher, int ranks) {
+  if (spec.output_directory.empty() || !launcher.is_hydra) return Ok{};
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::error_code error;
+    const std::string folder = spec.output_directory + "/rank." + std::to_string(rank);
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+      return make_error(ErrorCode::kUsage, "--output-filename: " + folder + ": " + error.message());
+    }
+  }
+  return Ok{};
 }
 
 // horarun holds them for the job; mpirun deals with them itself. Those that have come already would
@@ -133,10 +173,20 @@ Result<std::string> mpirun_dry_run(const JobSpec& spec, const EnvironmentList& e
   auto plan = plan_job(hosts, spec.num_proc);
   if (!plan) return std::move(plan).error();
   HostFindings findings;
-  const auto variables = mpirun_environment(environment, spec, mpirun->flavour, findings);
-  auto argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, variables);
+  const auto variables = mpirun_environment(environment, spec, *mpirun->launcher, findings);
+  auto argv = plan_mpirun(spec, hosts, *mpirun->launcher, findings, variables);
   if (!argv) return std::move(argv).error();
-  std::string text = quote_shell_words(*argv) + "\n";
+  std::string text;
+  for (const auto& [name, value] : variables) {
+    if (name != mpirun->launcher->unbound_variable &&
+        name != mpirun->launcher->ssh_arguments_variable) {
+      continue;
+    }
+    text += name + "=" + quote_shell_words({value}) + " ";
+  }
+  text += quote_shell_words(*argv);
+  if (reads_nothing(spec, *mpirun->launcher)) text += " </dev/null";
+  text += "\n";
   if (spec.runtime == RuntimeKind::kHora) {
     text += "# at launch: the runtime's folders come first in PATH, LD_LIBRARY_PATH, PYTHONPATH\n";
   }
@@ -151,14 +201,18 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
   if (spec.end_with) HORA_TRY(end_with_parent(*spec.end_with));
   auto mpirun = find_mpirun(environment);
   if (!mpirun) return std::move(mpirun).error();
+  const MpiLauncher& launcher = *mpirun->launcher;
   const std::vector<Host> hosts = settle_named_slots(spec);
   auto plan = plan_job(hosts, spec.num_proc);
   if (!plan) return std::move(plan).error();
   HostFindings findings;
+  findings.mpi_libraries = libraries_of(mpirun->path);
   // Only for its errors, which come before anything starts. The hosts' findings are not there yet.
-  auto argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, environment);
+  auto argv = plan_mpirun(spec, hosts, launcher, findings, environment);
   if (!argv) return std::move(argv).error();
   if (all_local(hosts)) {
+    // Else the preparation says it.
+    if (spec.engine) std::fprintf(stderr, "horarun: %s\n", spec.engine->text.c_str());
     if (spec.runtime == RuntimeKind::kHora)
       findings.bundles = {installation.own().bundle_directory};
   } else {
@@ -166,18 +220,25 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
     if (!prepared) return std::move(prepared).error().with_context("preparing the hosts");
     if (*prepared != kExitOk) return *prepared;
   }
-  const auto variables = mpirun_environment(environment, spec, mpirun->flavour, findings);
+  const auto variables = mpirun_environment(environment, spec, launcher, findings);
   // The command that runs: with the findings of the hosts.
-  argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, variables);
+  argv = plan_mpirun(spec, hosts, launcher, findings, variables);
   if (!argv) return std::move(argv).error();
   if (spec.verbose) std::fprintf(stderr, "horarun: %s\n", quote_shell_words(*argv).c_str());
   if (::chdir(spec.working_directory.c_str()) != 0) {
     return errno_error(errno, "the working directory " + quote(spec.working_directory));
   }
+  HORA_TRY(make_output_folders(spec, launcher, plan->world_size));
+  if (reads_nothing(spec, launcher)) HORA_TRY(read_nothing());
+  // timeout(1), where mpirun has no time limit of its own.
+  auto program = argv->front() == "mpirun"
+                     ? Result<std::string>(mpirun->path)
+                     : find_program(argv->front(), path_of(environment), AT_FDCWD);
+  if (!program) return std::move(program).error().with_context("--timeout");
   const Words values = entries(variables);
   leave_held_signals();
-  ::execve(mpirun->path.c_str(), pointers(*argv).data(), pointers(values).data());
-  return errno_error(errno, "executing " + mpirun->path);
+  ::execve(program->c_str(), pointers(*argv).data(), pointers(values).data());
+  return errno_error(errno, "executing " + *program);
 }
 
 }  // namespace hora::launcher
