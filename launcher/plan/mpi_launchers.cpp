@@ -14,6 +14,8 @@ namespace hora::launcher {
 
 namespace {
 
+// Its output files are on the host of each rank. Without ":nojobid" a folder "1" is in between.
+// Its --stdin all reaches no rank.
 constexpr MpiLauncher kOpenMpi4{
     .name = "Open MPI",
     .mark = "(Open",  // MPI) or, called by another name, RTE)
@@ -36,6 +38,8 @@ constexpr MpiLauncher kOpenMpi4{
     .ssh_at_once = "--mca plm_rsh_num_concurrent",
 };
 
+// The launcher is PRRTE, whose parameters for ssh have other names, and whose daemons end when they
+// do not find the program of plm_ssh_agent on their own host.
 constexpr MpiLauncher open_mpi_5() {
   MpiLauncher launcher = kOpenMpi4;
   launcher.name = "Open MPI 5";
@@ -51,6 +55,8 @@ constexpr MpiLauncher open_mpi_5() {
   return launcher;
 }
 
+// Here --stdin all works, and no output is lost; but the files lie in a folder that is named after
+// mpirun's own process.
 constexpr MpiLauncher open_mpi_6() {
   MpiLauncher launcher = open_mpi_5();
   launcher.name = "Open MPI 6";
@@ -67,6 +73,7 @@ constexpr MpiLauncher open_mpi_3() {
   return launcher;
 }
 
+// Derived from Open MPI 4; has options of its own with one dash.
 constexpr MpiLauncher spectrum() {
   MpiLauncher launcher = kOpenMpi4;
   launcher.name = "IBM Spectrum MPI";
@@ -78,6 +85,8 @@ constexpr MpiLauncher spectrum() {
   return launcher;
 }
 
+// Hydra. -launcher is needed where it would choose another one: in an allocation of Slurm the
+// arguments for ssh would go to srun. It passes stdin to rank 0 only.
 constexpr MpiLauncher kMpich{
     .name = "MPICH",
     .mark = "HYDRA",
@@ -94,6 +103,8 @@ constexpr MpiLauncher kMpich{
     .ssh_arguments_variable = "HYDRA_LAUNCHER_EXTRA_ARGS",
 };
 
+// Hydra, too, but hosts have no slots of their own: in "a:2" all of it is taken for the name. It
+// pins ranks to cores by itself, unlike MPICH.
 constexpr MpiLauncher intel() {
   MpiLauncher launcher = kMpich;
   launcher.name = "Intel MPI";

@@ -72,7 +72,8 @@ std::string ssh_arguments(const SshOptions& ssh) {
   return join(words, " ");
 }
 
-// All of what the launcher's ssh gets: the arguments of --rsh belong to it.
+// All of what the launcher's ssh gets. Hydra has one option for the name of the program and another
+// for its arguments: the arguments of --rsh belong to it.
 std::string all_ssh_arguments(const JobSpec& spec, const MpiLauncher& launcher) {
   Words words;
   // Open MPI takes them with the program.
