@@ -12,20 +12,22 @@ from support.frameworks import VARIABLES, has_module, needed_python
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 
 
-def python_with(module):
-    python = needed_python("torch")
+def python_with(module, framework="torch"):
+    python = needed_python(framework)
     if not has_module(python, module):
         pytest.skip(f"{module} is not installed; scripts/test-frameworks {module}")
     return python
 
 
-def trained(finished, ranks):
-    """Every rank found the same line, and the right one."""
+def trained(finished, ranks, is_line=True):
+    """Every rank found the same weights: those of the line, where it looked for that."""
     assert finished.code == 0 and not finished.timed_out, str(finished)
     lines = re.findall(r"rank (\d+) of (\d+) found (\S+) loss (\S+)", finished.out)
     assert sorted(int(rank) for rank, _, _, _ in lines) == list(range(ranks)), str(finished)
     assert {int(size) for _, size, _, _ in lines} == {ranks}
     assert len({found for _, _, found, _ in lines}) == 1, str(finished)
+    if not is_line:
+        return
     assert [round(float(value), 2) for value in lines[0][2].split(",")] == [1, -2, 0.5, 3]
     assert float(lines[0][3]) < 1e-4
 
@@ -68,3 +70,14 @@ def test_ignite(np):
     python = python_with("ignite")
     python_with("torchmetrics")
     trained(job.run_python(np, PROGRAMS / "ignite_horovod.py", python=python, timeout=300, **VARIABLES), np)
+
+
+def test_tensorpack():
+    python = python_with("tensorpack", "tensorflow")
+    trained(job.run_python(2, PROGRAMS / "tensorpack_horovod.py", python=python, timeout=300, **VARIABLES), 2)
+
+
+def test_merlin():
+    python = python_with("merlin", "tensorflow")
+    finished = job.run_python(2, PROGRAMS / "merlin_horovod.py", python=python, timeout=400, **VARIABLES)
+    trained(finished, 2, is_line=False)

@@ -57,7 +57,7 @@ def check_refused_when_mapped_over_devices():
             mapped(operation, 2),
             jax.jit(mapped(operation, 2)),
             mapped(jax.jit(operation), 2),
-            jax.grad(lambda x: mapped(operation, 2)(x).sum()),  # noqa: B023: called at once
+            jax.grad(lambda x: mapped(operation, 2)(x).sum()),
         ):
             error = raises(ValueError, call, own())
             assert "over 2 devices" in str(error), (name, error)
