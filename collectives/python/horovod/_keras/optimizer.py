@@ -194,8 +194,10 @@ def _share_registered_names(base, wrapped):
     ):
         for table in ("REGISTERED_OBJS_TO_NAMES", "GLOBAL_CUSTOM_NAMES", "_GLOBAL_CUSTOM_NAMES"):
             names = getattr(sys.modules.get(module), table, {})
-            if base in names:
-                names[wrapped] = names[base]
+            # On PyTorch, an optimizer is of a class of that backend, below the one that Keras exports.
+            known = [cls for cls in base.__mro__ if cls in names and cls.__name__ == base.__name__]
+            if known:
+                names[wrapped] = names[known[0]]
 
 
 _INSIDE_OUT = (
