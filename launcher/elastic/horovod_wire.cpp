@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/base/base64.h"
 #include "rendezvous/base/hmac.h"
 #include "rendezvous/base/little_endian.h"
 
@@ -24,37 +25,6 @@ constexpr std::size_t kMostValues = 100'000;
 // builds, in values and bytes of text.
 constexpr std::size_t kMostWork = 4u << 20;
 constexpr std::size_t kDeepest = 16;
-
-// Lenient about line breaks and padding, as Python's decoder is.
-std::optional<std::string> decode_base64(std::string_view text) {
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    if (c == '\n' || c == '\r' || c == '=') continue;
-    int value = 0;
-    if (c >= 'A' && c <= 'Z') {
-      value = c - 'A';
-    } else if (c >= 'a' && c <= 'z') {
-      value = c - 'a' + 26;
-    } else if (c >= '0' && c <= '9') {
-      value = c - '0' + 52;
-    } else if (c == '+' || c == '/') {
-      value = c == '+' ? 62 : 63;
-    } else {
-      return std::nullopt;
-    }
-    bits = (bits << 6) | static_cast<std::uint32_t>(value);
-    // Two characters give the first byte, the third and fourth one more each; the spare low bits
-    // are dropped.
-    if (++count % 4 == 0 || count % 4 == 2 || count % 4 == 3) {
-      const int spare = count % 4 == 2 ? 4 : count % 4 == 3 ? 2 : 0;
-      bytes.push_back(static_cast<char>((bits >> spare) & 0xFF));
-    }
-    bits &= 0xFFF;
-  }
-  return bytes;
-}
 
 // A value of a pickle. Lists and tuples are the same here; a dictionary holds its keys and values
 // in turn.
@@ -279,7 +249,7 @@ std::string sign(std::string_view key, std::string_view body) {
 }  // namespace
 
 Result<WorkerContact> parse_worker_contact(std::string_view base64) {
-  const auto bytes = decode_base64(base64);
+  const auto bytes = from_base64(base64);
   if (!bytes) return malformed();
   // The value is a pair: a dictionary from interface to addresses, and the key.
   const auto pickled = PickleReader(*bytes).read();

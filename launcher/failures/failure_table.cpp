@@ -51,9 +51,11 @@ constexpr FailureClass kClasses[] = {
      "-i, or give the user with -H user@host.",
      "{ssh} -o BatchMode=yes {host} true"},
     {failure::kSshBusy, kExitLauncher, "a host drops new connections",
-     "sshd repeatedly closed the connection before the login, because too many connections were "
-     "unauthenticated at once (MaxStartups).",
-     "Raise MaxStartups in the host's sshd_config, or lower --fan-out.",
+     "sshd repeatedly closed the connection before the login: too many connections were "
+     "unauthenticated at once (MaxStartups), or earlier logins from this address failed "
+     "(PerSourcePenalties).",
+     "Raise MaxStartups in the host's sshd_config, or lower --fan-out. A penalty passes after 15 s "
+     "or more; PerSourcePenaltyExemptList there exempts addresses.",
      "{ssh} {host} true"},
     {failure::kSshProtocol, kExitLauncher, "the SSH connection failed",
      "The connection broke, or the two sides have no algorithm in common.",

@@ -67,7 +67,7 @@ Status read_transport(const OptionValues& values, const ProcessInputs& inputs, J
     auto words = split_shell_words(values.text("--rsh"));
     if (!words) return std::move(words).error().with_context("--rsh");
     if (words->empty())
-      return usage("--rsh: expected a command such as 'ssh -q', found only blanks");
+      return usage("--rsh: expected a command such as 'kubectl exec -i', found only blanks");
     job.rsh_command = std::move(*words);
     chosen = &taker;
   } else if (kubexec && *kubexec == kKubexec && (chosen == nullptr || chosen->takes_command)) {

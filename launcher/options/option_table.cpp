@@ -203,7 +203,7 @@ constexpr OptionRow kRows[] = {
      .help = "auto: this host directly, others over SSH; command: with --rsh",
      .traits = kCommon | kOurs, .verbs = kAll},
     {.names = "--rsh", .kind = kText, .metavar = "COMMAND", .group = kReach,
-     .help = "reach a host with COMMAND HOST ...: 'ssh -q', 'kubectl exec -i'",
+     .help = "reach a host with COMMAND HOST ...: ssh, 'kubectl exec -i'",
      .traits = kCommon | kOurs, .verbs = kAll},
     {.names = "--fan-out", .kind = kCount, .metavar = "N", .group = kReach,
      .help = "hosts to connect to at the same time (default: 64)", .traits = kOurs, .verbs = kAll | kVerbKubernetes,

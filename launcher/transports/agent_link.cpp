@@ -391,7 +391,8 @@ void AgentLink::restart(std::string_view why) {
 void AgentLink::fail_before_start(const RemoteEnd& end) {
   const std::string how = describe(end) + attempt_.remote_words();
   if (!end.link_error.empty()) {
-    return fail({std::string(options_.lost_class), how, ""});
+    const std::string_view known = class_of_ssh_words(attempt_.errors);
+    return fail({std::string(known.empty() ? options_.lost_class : known), how, ""});
   }
   if (state_ == State::kGreeting || attempt_.dialogue.asked()) {
     return fail({std::string(failure::kAgent), "the agent did not start: " + how,

@@ -253,6 +253,10 @@ void CommandHost::report_end() {
   } else if (*status == kExitClientFailed) {
     end.link_error =
         "'" + rsh_program(command_) + "' exited with status " + std::to_string(*status);
+    // ssh's reason is what the user needs.
+    const bool quiet = std::find(command_.begin(), command_.end(), "-q") != command_.end();
+    if (quiet && trim(errors_).empty())
+      end.link_error += " without a word; leave -q out to see why";
   } else {
     end.exit_status = status;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any command that gives a byte stream to a host: `ssh -q`, `kubectl exec -i`, `docker exec -i`.
+// Any command that gives a byte stream to a host: `ssh`, `kubectl exec -i`, `docker exec -i`.
 #pragma once
 
 #include <functional>

@@ -9,20 +9,104 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
-#include <string>
 
+#include "launcher/transports/ssh_wire.h"
+#include "rendezvous/base/base64.h"
+#include "rendezvous/base/hmac.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/random.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
 namespace {
 
+using Marker = KnownKey::Marker;
+
 constexpr std::chrono::milliseconds kLockPatience{2'000};
+constexpr std::size_t kSaltBytes = 20;  // as many as a digest of SHA-1 has
+constexpr std::string_view kLibsshTypes[] = {
+    "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+// "*" and "?". fnmatch() would take the brackets of "[host]:2222" for a set of characters.
+bool matches_wildcards(std::string_view text, std::string_view pattern) {
+  std::size_t at = 0, in_pattern = 0, star = std::string_view::npos, resume = 0;
+  while (at < text.size()) {
+    const char wanted = in_pattern < pattern.size() ? pattern[in_pattern] : '\0';
+    if (wanted == '*') {
+      star = in_pattern++;
+      resume = at;
+    } else if (wanted == '?' || wanted == text[at]) {
+      ++at;
+      ++in_pattern;
+    } else if (star != std::string_view::npos) {
+      in_pattern = star + 1;
+      at = ++resume;  // the last star takes one character more
+    } else {
+      return false;
+    }
+  }
+  while (in_pattern < pattern.size() && pattern[in_pattern] == '*') ++in_pattern;
+  return in_pattern == pattern.size();
+}
+
+// A negated pattern that matches rules the line out, wherever it stands.
+bool matches_patterns(const std::string& name, std::string_view patterns) {
+  bool matched = false;
+  for (const std::string_view each : split(patterns, ',')) {
+    const bool negated = each.starts_with('!');
+    if (!matches_wildcards(name, lower(each.substr(negated ? 1 : 0)))) continue;
+    if (negated) return false;
+    matched = true;
+  }
+  return matched;
+}
+
+// "|1|SALT|HMAC-SHA1 of the name with the salt as its key": the only scheme that ssh has.
+std::string hashed_name(std::string_view salt, std::string_view name) {
+  return "|1|" + to_base64(salt) + "|" + to_base64(hmac_sha1(salt, name));
+}
+
+// `hosts` is the first field of a line; `name` is in lower case.
+bool is_for(std::string_view hosts, const std::string& name) {
+  if (!hosts.starts_with('|')) return matches_patterns(name, hosts);
+  const auto parts = split(hosts, '|');
+  if (parts.size() != 4 || parts[1] != "1") return false;
+  const auto salt = from_base64(parts[2]);
+  return salt && salt->size() == kSaltBytes && hashed_name(*salt, name) == hosts;
+}
+
+// Takes the first word off. ssh separates by blanks and tabs; a file that was written on Windows
+// ends its lines with a carriage return.
+std::string_view take_word(std::string_view& rest) {
+  constexpr std::string_view kBlanks = " \t\r";
+  rest.remove_prefix(std::min(rest.find_first_not_of(kBlanks), rest.size()));
+  const std::string_view word = rest.substr(0, rest.find_first_of(kBlanks));
+  rest.remove_prefix(word.size());
+  return word;
+}
+
+}  // namespace
+
+bool libssh_has_type(std::string_view type) {
+  return std::find(std::begin(kLibsshTypes), std::end(kLibsshTypes), type) !=
+         std::end(kLibsshTypes);
+}
+
+namespace {
 
 Status lock_file(int fd, const std::string& file) {
   const auto deadline = Clock::now() + kLockPatience;
@@ -37,96 +121,160 @@ Status lock_file(int fd, const std::string& file) {
   return Ok{};
 }
 
-bool has_line(const std::string& text, const std::string& line) {
-  return ("\n" + text + "\n").find("\n" + line + "\n") != std::string::npos;
-}
-
-// "*" and "?"; the whole of `text` must match.
-bool matches_pattern(std::string_view text, std::string_view pattern) {
-  std::size_t t = 0, p = 0;
-  std::size_t star = std::string_view::npos, star_text = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == text[t] && pattern[p] != '*'))) {
-      ++t;
-      ++p;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      star_text = t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++star_text;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
-std::string_view key_of(std::string_view entry) { return entry.substr(entry.rfind(' ') + 1); }
-
 }  // namespace
 
-// Compares the key in base64 alone: a key is revoked whatever host names the line gives.
-bool marks_as_revoked(std::string_view known_hosts, std::string_view entry) {
-  const std::string_view key = key_of(entry);
-  if (key.empty()) return false;
-  for (const std::string_view line : split(known_hosts, '\n')) {
-    if (line.starts_with("@revoked") && line.find(key) != std::string_view::npos) return true;
+std::vector<KnownKey> lines_for(std::string_view known_hosts, const std::string& name,
+                                const std::string& file) {
+  std::vector<KnownKey> found;
+  const std::string lower_name = lower(name);
+  int number = 0;
+  for (std::string_view rest : split(known_hosts, '\n')) {
+    ++number;
+    std::string_view hosts = take_word(rest);
+    KnownKey line;
+    if (hosts.starts_with('@')) {
+      if (hosts != "@cert-authority" && hosts != "@revoked") continue;
+      line.marker = hosts == "@revoked" ? Marker::kRevoked : Marker::kAuthority;
+      hosts = take_word(rest);
+    }
+    if (hosts.empty() || hosts.starts_with('#') || !is_for(hosts, lower_name)) continue;
+    line.type = std::string(take_word(rest));
+    const auto key = from_base64(take_word(rest));
+    if (!key || line.type.empty() || type_of_key(*key) != line.type) continue;
+    line.key = *key;
+    line.file = file;
+    line.number = number;
+    line.is_for_others = hosts.find_first_of("*?!,") != std::string_view::npos;
+    found.push_back(std::move(line));
   }
-  return false;
+  return found;
+}
+
+// The same order as ssh: a revoked key first, then a line with this very key, then one with
+// another key, of whatever type; only a host of which nothing is known by its full name is looked
+// up without its port, and then only to be confirmed. A line of a type that libssh lacks counts,
+// too: ssh programs that do not know the type pass over it and take the host for a new one.
+const KnownKey* KnownHost::line_about(std::string_view key) const {
+  const KnownKey* other = nullptr;
+  for (const auto* lines : {&keys, &plain}) {
+    for (const KnownKey& each : *lines) {
+      if (each.marker == Marker::kRevoked && each.key == key) return &each;
+    }
+  }
+  for (const KnownKey& each : keys) {
+    if (each.marker != Marker::kNone) continue;
+    if (each.key == key) return &each;
+    // One of its type tells the user more than one of another.
+    if (other == nullptr || each.type == type_of_key(key)) other = &each;
+  }
+  if (other != nullptr) return other;
+  for (const KnownKey& each : plain) {
+    if (each.marker == Marker::kNone && each.key == key) return &each;
+  }
+  return nullptr;
+}
+
+const KnownKey* KnownHost::authority() const {
+  for (const auto* lines : {&keys, &plain}) {
+    for (const KnownKey& each : *lines) {
+      if (each.marker == Marker::kAuthority) return &each;
+    }
+  }
+  return nullptr;
+}
+
+const KnownKey* KnownHost::foreign_key(std::string_view ssh_types) const {
+  const auto types = split(ssh_types, ',');
+  for (const KnownKey& each : keys) {
+    if (each.marker == Marker::kNone && !libssh_has_type(each.type) &&
+        std::find(types.begin(), types.end(), each.type) != types.end()) {
+      return &each;
+    }
+  }
+  return nullptr;
+}
+
+bool KnownHost::has_key_of(std::string_view type) const {
+  return std::any_of(keys.begin(), keys.end(), [type](const KnownKey& each) {
+    return each.marker == Marker::kNone && each.type == type;
+  });
+}
+
+bool KnownHost::has_libssh_key() const {
+  return std::any_of(std::begin(kLibsshTypes), std::end(kLibsshTypes),
+                     [this](std::string_view type) { return has_key_of(type); });
+}
+
+// A host that is known by its RSA key is to show that one, even if it has others that are
+// preferred.
+std::string KnownHost::in_order(std::string_view algorithms) const {
+  std::vector<std::string> known, others;
+  for (const std::string_view each : split(algorithms, ',')) {
+    // All signatures of RSA are made with keys of one type.
+    (has_key_of(each.starts_with("rsa-sha2-") ? "ssh-rsa" : each) ? known : others)
+        .emplace_back(each);
+  }
+  known.insert(known.end(), others.begin(), others.end());
+  return join(known, ",");
+}
+
+// Each file is read once for each host. Most have some hundred lines; ssh reads them as often.
+KnownHost look_up_known_host(const SshHostKeyPolicy& policy, int port) {
+  constexpr int kPortWithoutBrackets = 22;
+  KnownHost host;
+  const bool has_plain = !policy.is_alias && port != kPortWithoutBrackets;
+  host.name = has_plain ? "[" + policy.known_as + "]:" + std::to_string(port) : policy.known_as;
+  for (const std::string& file : policy.known_hosts_files) {
+    const auto text = os::read_file(file);
+    if (!text) continue;
+    const auto add = [&](std::vector<KnownKey>& to, const std::string& name) {
+      for (KnownKey& line : lines_for(*text, name, file)) to.push_back(std::move(line));
+    };
+    add(host.keys, host.name);
+    if (has_plain) add(host.plain, policy.known_as);
+  }
+  return host;
 }
 
 // A binary KRL ("SSHKRL") cannot be parsed, so it counts as unreadable. An entry without a key
 // counts as revoked: what was not compared is not cleared.
-Revocation look_up_revoked(std::string_view revoked_keys, std::string_view entry) {
+Revocation look_up_revoked(std::string_view revoked_keys, std::string_view key) {
   if (revoked_keys.starts_with("SSHKRL")) return Revocation::kUnreadable;
-  const std::string_view key = key_of(entry);
-  const bool cleared = !key.empty() && revoked_keys.find(key) == std::string_view::npos;
+  const bool cleared = !key.empty() && revoked_keys.find(to_base64(key)) == std::string_view::npos;
   return cleared ? Revocation::kNotRevoked : Revocation::kRevoked;
 }
 
-Status add_known_host(const std::string& file, const std::string& entry) {
+std::string known_hosts_line(const std::string& name, std::string_view key, bool hash) {
+  const std::string hosts =
+      hash ? hashed_name(os::random_bytes(kSaltBytes), lower(name)) : lower(name);
+  return hosts + " " + std::string(type_of_key(key)) + " " + to_base64(key);
+}
+
+Status add_known_host(const std::string& file, const std::string& name, std::string_view key,
+                      bool hash) {
   const std::size_t slash = file.rfind('/');
   if (slash != std::string::npos && slash > 0) {
     // ~/.ssh usually exists already.
     (void)::mkdir(file.substr(0, slash).c_str(), 0700);
   }
   // O_APPEND: ssh takes no lock, so the position must be right even if it writes in between.
-  const os::Fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const os::Fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) return errno_error(errno, "opening " + file);
   HORA_TRY(lock_file(fd.get(), file));
   auto text = os::read_to_end(fd.get(), file);
   if (!text) return std::move(text).error();
   // Another launcher may have added the line since the host's key was checked.
-  if (has_line(*text, entry)) return Ok{};
+  for (const KnownKey& line : lines_for(*text, name, file)) {
+    if (line.marker == Marker::kNone && line.key == key) return Ok{};
+  }
   // A last line without a line feed would swallow the new one.
   const bool torn = !text->empty() && text->back() != '\n';
-  const std::string line = (torn ? "\n" : "") + entry + "\n";
+  const std::string line = (torn ? "\n" : "") + known_hosts_line(name, key, hash) + "\n";
   const ssize_t wrote = ::write(fd.get(), line.data(), line.size());
   if (wrote != static_cast<ssize_t>(line.size())) {
     return errno_error(wrote < 0 ? errno : ENOSPC, "writing " + file);
   }
   return Ok{};
-}
-
-// OpenSSH writes a name with a non-default port as [host]:port; an authority may use either form.
-std::string file_with_authority(const std::vector<std::string>& files, const std::string& host,
-                                int port) {
-  const std::string with_port = "[" + host + "]:" + std::to_string(port);
-  for (const std::string& file : files) {
-    const auto text = os::read_file(file);
-    if (!text) continue;
-    for (const std::string_view line : split(*text, '\n')) {
-      constexpr std::string_view kMarker = "@cert-authority ";
-      if (line.substr(0, kMarker.size()) != kMarker) continue;
-      const std::string_view rest = trim(line.substr(kMarker.size()));
-      for (const std::string_view pattern : split(rest.substr(0, rest.find(' ')), ',')) {
-        if (matches_pattern(host, pattern) || matches_pattern(with_port, pattern)) return file;
-      }
-    }
-  }
-  return {};
 }
 
 }  // namespace hora::launcher

@@ -1,29 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
-// known_hosts files and lists of revoked keys: what libssh does not do with them itself.
-// `entry` is a key as known_hosts has it: "NAME TYPE BASE64". Any thread may call.
+// known_hosts files by OpenSSH's look-up rules, and lists of revoked keys. Keys are in their wire
+// format, which begins with their type. Any thread may call.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "launcher/transports/ssh_target.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
-// Adds `entry` to `file`, made when it is not there, unless the very line is in it by now. One
+// A line of a known_hosts file that is for the host.
+struct KnownKey {
+  enum class Marker { kNone, kAuthority, kRevoked };
+  Marker marker = Marker::kNone;
+  std::string type;  // "ssh-ed25519"
+  std::string key;
+  std::string file;
+  int number = 0;              // of the line
+  bool is_for_others = false;  // it names more than one host, or has wildcards
+  friend bool operator==(const KnownKey&, const KnownKey&) = default;
+};
+
+// The lines of a known_hosts text that are for `name`: plain, wildcard and negated patterns, or a
+// hash. As in ssh, a line that cannot be parsed counts for nothing.
+std::vector<KnownKey> lines_for(std::string_view known_hosts, const std::string& name,
+                                const std::string& file);
+
+// What the known_hosts files say about one host.
+struct KnownHost {
+  std::string name;             // as its lines have it: "node3", "[node3]:2222", the alias
+  std::vector<KnownKey> keys;   // the lines for that name
+  std::vector<KnownKey> plain;  // those for the host without its port, where the name has one
+
+  // The line that decides about a key; null if nothing is known of it.
+  const KnownKey* line_about(std::string_view key) const;
+  // The first line of an authority whose certificates vouch for the host; null: there is none.
+  const KnownKey* authority() const;
+  // The first key of a type that this machine's ssh accepts (`ssh_types`: a list of algorithms) and
+  // libssh may lack; null: there is none.
+  const KnownKey* foreign_key(std::string_view ssh_types) const;
+  bool has_libssh_key() const;  // of a type that libssh has
+  bool has_key_of(std::string_view type) const;
+  // `algorithms` with those first for which a key is known, as ssh offers them.
+  std::string in_order(std::string_view algorithms) const;
+};
+
+KnownHost look_up_known_host(const SshHostKeyPolicy& policy, int port);
+
+// A line for `name`, which is hashed if `hash` says so.
+std::string known_hosts_line(const std::string& name, std::string_view key, bool hash);
+
+// Adds a line for `name` to `file`, made when it is not there, unless the key is in it by now. One
 // writer at a time, other processes included; waits for another one for at most 2 s.
-Status add_known_host(const std::string& file, const std::string& entry);
-
-// The first of these files with an @cert-authority line for the host; empty: none.
-std::string file_with_authority(const std::vector<std::string>& files, const std::string& host,
-                                int port);
-
-// Whether a known_hosts text has the key of `entry` in an @revoked line, for whatever host.
-bool marks_as_revoked(std::string_view known_hosts, std::string_view entry);
+Status add_known_host(const std::string& file, const std::string& name, std::string_view key,
+                      bool hash);
 
 enum class Revocation { kNotRevoked, kRevoked, kUnreadable };
-// Looks the key of `entry` up in the text of a RevokedHostKeys file, a list of public keys.
-Revocation look_up_revoked(std::string_view revoked_keys, std::string_view entry);
+// Looks a key up in the text of a RevokedHostKeys file, a list of public keys.
+Revocation look_up_revoked(std::string_view revoked_keys, std::string_view key);
+
+// The types that every libssh and every ssh can use. Of the others (security keys, DSA,
+// post-quantum ones) it depends on the version.
+bool libssh_has_type(std::string_view type);
 
 }  // namespace hora::launcher

@@ -1,14 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/remote_end.h"
 
+#include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
+namespace {
+
+struct Sentence {
+  std::string_view words, failure_class;
+};
+
+// Of OpenSSH, which are in English everywhere. The first one counts: what is said of a changed key
+// is followed by the sentence about an unknown one.
+constexpr Sentence kSshSentences[] = {
+    {"REMOTE HOST IDENTIFICATION HAS CHANGED", failure::kHostKeyChanged},
+    {"REVOKED HOST KEY DETECTED", failure::kHostKeyChanged},
+    {"Host key verification failed", failure::kHostKeyUnknown},
+    {"Too many authentication failures", failure::kSshAuth},
+    {"Permission denied (", failure::kSshAuth},
+    {"Could not resolve hostname", failure::kResolve},
+    {"Connection refused", failure::kRefused},
+    {"Connection timed out", failure::kConnectTimeout},
+    {"No route to host", failure::kConnect},
+    {"Not allowed at this time", failure::kSshBusy},
+    {"Exceeded MaxStartups", failure::kSshBusy},
+    {"Unable to negotiate", failure::kSshProtocol},
+};
+
+}  // namespace
+
+// `horarun explain` and the summary of a start go by the class, so a host that the ssh program
+// cannot reach has the same one as a host that libssh cannot reach.
+std::string_view class_of_ssh_words(std::string_view said) {
+  for (const Sentence& each : kSshSentences) {
+    if (said.find(each.words) != std::string_view::npos) return each.failure_class;
+  }
+  return {};
+}
+
 // The end of a text tells more about a failure than its beginning.
-std::string last_words(std::string_view text) {
+std::string last_words(std::string_view all) {
   constexpr std::size_t kEnough = 600;
-  text = trim(text);
+  std::string without_returns(all);  // ssh ends its lines with one
+  std::erase(without_returns, '\r');
+  std::string_view text = trim(without_returns);
   if (text.size() > kEnough) text.remove_prefix(text.size() - kEnough);
   return quote(text, 2 * kEnough);
 }

@@ -16,6 +16,9 @@ struct RemoteEnd {
 };
 
 std::string describe(const RemoteEnd& end);
+
+// The failure class of what an ssh program said when it could not get into a host; empty: unknown.
+std::string_view class_of_ssh_words(std::string_view said);
 // Whether the account's login shell refuses every command, given what it `said`.
 bool means_no_shell(const RemoteEnd& end, std::string_view said);
 // The last of what a shell or an agent said, quoted for an error message.

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "launcher/transports/libssh_types.h"
-#include "launcher/transports/ssh_agent_probe.h"
 
 namespace hora::launcher {
 
@@ -23,17 +22,9 @@ struct SshAuthentication::LoadedKey {
   SshKey key;
 };
 
-// ssh's order: an agent comes first.
-std::vector<std::string> identities_to_try(const SshKeys& keys) {
-  std::vector<std::string> identities = keys.files;
-  if (!keys.agent_socket.empty() && !keys.identities_only) {
-    identities.insert(identities.begin(), "");
-  }
-  return identities;
-}
-
-SshAuthentication::SshAuthentication(ssh_session_struct* session, const SshKeys& keys)
-    : session_(session), agent_socket_(keys.agent_socket), left_(identities_to_try(keys)) {}
+SshAuthentication::SshAuthentication(ssh_session_struct* session,
+                                     std::vector<SshIdentity> identities, std::string agent_socket)
+    : session_(session), agent_socket_(std::move(agent_socket)), left_(std::move(identities)) {}
 
 SshAuthentication::~SshAuthentication() = default;
 
@@ -41,8 +32,9 @@ SshAuthentication::~SshAuthentication() = default;
 // first entry is the one under way.
 SshStep SshAuthentication::proceed() {
   while (!left_.empty()) {
-    const std::string identity = left_.front();
-    switch (identity.empty() ? try_agent() : try_file(identity)) {
+    const SshIdentity& identity = left_.front();
+    switch (identity.source == SshIdentity::Source::kAgent ? try_agent(identity)
+                                                           : try_file(identity)) {
       case Attempt::kAgain:
         return SshStep::kAgain;
       case Attempt::kSuccess:
@@ -53,51 +45,59 @@ SshStep SshAuthentication::proceed() {
         break;
     }
     left_.erase(left_.begin());
+    begun_ = false;
     loaded_.reset();
-    // sshd disconnects after MaxAuthTries failures; further attempts would only blur the cause.
-    if (libssh().ssh_is_connected(session_) == 0) return SshStep::kFailed;
   }
   return SshStep::kFailed;
 }
 
-// libssh goes through all keys of the agent in one call.
-SshAuthentication::Attempt SshAuthentication::try_agent() {
-  if (!agent_answers(agent_socket_)) {
-    note_tried("ssh-agent (" + agent_socket_ + ": it does not answer)");
-    return Attempt::kDenied;
+// libssh lists the keys of the agent anew for each call that is not a continuation.
+SshAuthentication::Attempt SshAuthentication::try_agent(const SshIdentity& identity) {
+  if (!relay_) {
+    auto relay = SshAgentRelay::connect(agent_socket_);
+    if (!relay) {
+      note_tried(identity.name + " (" + relay.error().message + ")");
+      return Attempt::kDenied;
+    }
+    relay_ = *std::move(relay);
+    // libssh owns it from here on.
+    (void)libssh().ssh_set_agent_socket(session_, relay_->take_agent().release());
   }
-  return outcome_of(libssh().ssh_userauth_agent(session_, nullptr),
-                    "ssh-agent (" + agent_socket_ + ")");
+  if (!std::exchange(begun_, true)) relay_->show({identity.key, identity.comment});
+  return outcome_of(libssh().ssh_userauth_agent(session_, nullptr), identity.name);
 }
 
 // Sends the signature at once, without asking first whether the server would accept the key. This
 // saves one round trip per key. The key stays loaded between the calls for one attempt.
-SshAuthentication::Attempt SshAuthentication::try_file(const std::string& path) {
+SshAuthentication::Attempt SshAuthentication::try_file(const SshIdentity& identity) {
   if (!loaded_) {
     ssh_key key = nullptr;
     bool asked = false;
-    const int code = libssh().ssh_pki_import_privkey_file(path.c_str(), nullptr, refuse_passphrase,
-                                                          &asked, &key);
+    const int code = libssh().ssh_pki_import_privkey_file(identity.name.c_str(), nullptr,
+                                                          refuse_passphrase, &asked, &key);
     if (code != SSH_OK) {
-      note_tried(path + (asked ? " (has a passphrase: use ssh-agent)" : " (cannot be read)"));
+      note_tried(identity.name +
+                 (asked ? " (has a passphrase: load it into ssh-agent)" : " (cannot be read)"));
       return Attempt::kDenied;
     }
     loaded_ = std::make_unique<LoadedKey>(LoadedKey{SshKey(key)});
   }
-  return outcome_of(libssh().ssh_userauth_publickey(session_, nullptr, loaded_->key.get()), path);
+  return outcome_of(libssh().ssh_userauth_publickey(session_, nullptr, loaded_->key.get()),
+                    identity.name);
 }
 
-// An error while the server is still there (a key type that libssh cannot sign with, say) rules out
-// this identity only. "Partial" means that the server accepted the key and wants more than a key.
-SshAuthentication::Attempt SshAuthentication::outcome_of(int code, const std::string& identity) {
-  if (code == SSH_AUTH_AGAIN) return Attempt::kAgain;
+// A server that ends the login (too many keys, say) leaves libssh waiting for an answer that cannot
+// come: the connection counts more than the code. An error while the server is still there (a key
+// type that libssh cannot sign with, say) rules out this identity only. "Partial" means that the
+// server accepted the key and wants more than a key.
+SshAuthentication::Attempt SshAuthentication::outcome_of(int code, const std::string& name) {
   if (code == SSH_AUTH_SUCCESS) return Attempt::kSuccess;
+  const bool gone = libssh().ssh_is_connected(session_) == 0;
+  if (code == SSH_AUTH_AGAIN && !gone) return Attempt::kAgain;
   const bool half = code == SSH_AUTH_PARTIAL;
   half_authenticated_ |= half;
-  note_tried(identity +
-             (half ? " (accepted, but the server asks for more than a key)" : std::string()));
-  if (code == SSH_AUTH_ERROR && libssh().ssh_is_connected(session_) == 0) return Attempt::kBroken;
-  return Attempt::kDenied;
+  note_tried(name + (half ? " (accepted, but the server asks for more than a key)" : ""));
+  return gone ? Attempt::kBroken : Attempt::kDenied;
 }
 
 void SshAuthentication::note_tried(const std::string& what) {

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/transports/ssh_target.h"
+#include "launcher/transports/ssh_agent.h"
+#include "launcher/transports/ssh_identities.h"
 
 struct ssh_session_struct;  // libssh's
 
@@ -16,13 +17,12 @@ namespace hora::launcher {
 // is ready.
 enum class SshStep { kAgain, kDone, kFailed };
 
-// Identities in the order of trial: paths of key files, and "" for the ssh-agent.
-std::vector<std::string> identities_to_try(const SshKeys& keys);
-
 // Not thread-safe; one thread at a time. The session must outlive it.
 class SshAuthentication {
  public:
-  SshAuthentication(ssh_session_struct* session, const SshKeys& keys);
+  // `agent_socket`: where the agent of those identities listens.
+  SshAuthentication(ssh_session_struct* session, std::vector<SshIdentity> identities,
+                    std::string agent_socket);
   ~SshAuthentication();
   SshAuthentication(const SshAuthentication&) = delete;
   SshAuthentication& operator=(const SshAuthentication&) = delete;
@@ -37,16 +37,18 @@ class SshAuthentication {
 
  private:
   enum class Attempt { kAgain, kSuccess, kDenied, kBroken };
-  Attempt try_agent();
-  Attempt try_file(const std::string& path);
-  Attempt outcome_of(int code, const std::string& identity);
+  Attempt try_agent(const SshIdentity& identity);
+  Attempt try_file(const SshIdentity& identity);
+  Attempt outcome_of(int code, const std::string& name);
   void note_tried(const std::string& what);
 
   struct LoadedKey;
   ssh_session_struct* session_;
   const std::string agent_socket_;
-  std::vector<std::string> left_;      // still to be tried; the first one is under way
-  std::unique_ptr<LoadedKey> loaded_;  // of the attempt under way
+  std::unique_ptr<SshAgentRelay> relay_;  // from the first key of the agent on
+  std::vector<SshIdentity> left_;         // still to be tried; the first one is under way
+  bool begun_ = false;                    // the first one is
+  std::unique_ptr<LoadedKey> loaded_;     // of the attempt under way
   std::string tried_;
   bool half_authenticated_ = false;
 };

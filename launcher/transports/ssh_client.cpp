@@ -31,11 +31,15 @@ struct SshClient::Handles {
 
 // The client keeps the socket; libssh gets a duplicate. So the client can still poll and peek at
 // the connection after libssh has closed its copy on an error.
-SshClient::SshClient(const SshTarget& target, os::Fd socket)
-    : target_(target), socket_(std::move(socket)), handles_(std::make_unique<Handles>()) {}
+SshClient::SshClient(const SshTarget& target, Keys keys, os::Fd socket)
+    : target_(target),
+      keys_(std::move(keys)),
+      socket_(std::move(socket)),
+      handles_(std::make_unique<Handles>()) {}
 
-Result<std::unique_ptr<SshClient>> SshClient::create(const SshTarget& target, os::Fd socket) {
-  std::unique_ptr<SshClient> client(new SshClient(target, std::move(socket)));
+Result<std::unique_ptr<SshClient>> SshClient::create(const SshTarget& target, Keys keys,
+                                                     os::Fd socket) {
+  std::unique_ptr<SshClient> client(new SshClient(target, std::move(keys), std::move(socket)));
   HORA_TRY(client->set_up());
   return client;
 }
@@ -55,7 +59,8 @@ Status SshClient::set_up() {
   HORA_TRY(set_options());
   libssh().ssh_set_blocking(session, 0);
   libssh().ssh_set_counters(session, &handles_->socket_bytes, nullptr);
-  authentication_ = std::make_unique<SshAuthentication>(session, target_.keys);
+  authentication_ = std::make_unique<SshAuthentication>(session, keys_.identities.usable,
+                                                        target_.keys.agent_socket);
   return Ok{};
 }
 
@@ -63,6 +68,7 @@ Status SshClient::set_up() {
 // is not in the list is not used. Where nothing is left, libssh cannot make this connection.
 Status SshClient::set_algorithms() {
   const SshAlgorithms& wanted = target_.algorithms;
+  const std::string host_keys = keys_.known.in_order(wanted.host_keys);
   const std::pair<ssh_options_e, const std::string&> lists[] = {
       {SSH_OPTIONS_KEY_EXCHANGE, wanted.kex},
       {SSH_OPTIONS_CIPHERS_C_S, wanted.ciphers},
@@ -70,7 +76,7 @@ Status SshClient::set_algorithms() {
       {SSH_OPTIONS_HMAC_C_S, wanted.macs},
       {SSH_OPTIONS_HMAC_S_C, wanted.macs},
       {SSH_OPTIONS_PUBLICKEY_ACCEPTED_TYPES, wanted.public_keys},
-      {SSH_OPTIONS_HOSTKEYS, wanted.host_keys}};
+      {SSH_OPTIONS_HOSTKEYS, host_keys}};
   for (const auto& [option, list] : lists) {
     if (!list.empty() &&
         libssh().ssh_options_set(handles_->session, option, list.c_str()) != SSH_OK) {
@@ -94,13 +100,9 @@ Status SshClient::set_options() {
     return libssh().ssh_options_set(session, option, value) == SSH_OK;
   };
   const int off = 0;
-  // An IPv6 address goes in brackets, so that its colons do not read as a port.
-  const bool v6 = target_.host_keys.known_as.find(':') != std::string::npos;
-  const std::string known_as =
-      v6 ? "[" + target_.host_keys.known_as + "]" : target_.host_keys.known_as;
   const auto port = static_cast<unsigned>(target_.port);
-  // Every file that libssh reads is named here. It still looks for a home directory, and exits
-  // where the account has none (a container's uid without a name), so SSH_DIR is set as well.
+  // libssh looks for a home directory, and exits where the account has none (a container's uid
+  // without a name), so SSH_DIR is set.
   if (!set(SSH_OPTIONS_PROCESS_CONFIG, &off) || !set(SSH_OPTIONS_SSH_DIR, "/")) {
     return make_error(ErrorCode::kFailed, "libssh: " + error());
   }
@@ -112,23 +114,21 @@ Status SshClient::set_options() {
       return make_error(ErrorCode::kFailed, "libssh: " + error());
     }
   }
-  // libssh takes one user file and one global file; host_key() goes through the others itself. The
-  // names here only set which key types libssh prefers. /dev/null keeps it from its defaults.
-  const auto& files = target_.host_keys.known_hosts_files;
-  const std::size_t users = target_.host_keys.user_file_count;
-  const std::string first_file = files.empty() ? "/dev/null" : files.front();
-  const std::string global_file = files.size() > users ? files[users] : "/dev/null";
+  // host_key() looks into known_hosts itself. Where libssh has read the configuration, libssh does
+  // so, too, for the order of the host key algorithms. An IPv6 address goes in brackets, so that
+  // its colons do not read as a port.
+  const SshHostKeyPolicy& policy = target_.host_keys;
+  const bool v6 = policy.known_as.find(':') != std::string::npos;
+  const std::string known_as = v6 ? "[" + policy.known_as + "]" : policy.known_as;
+  const std::string file = target_.libssh_config && !policy.known_hosts_files.empty()
+                               ? policy.known_hosts_files.front()
+                               : "/dev/null";
   const bool good = set(SSH_OPTIONS_HOST, known_as.c_str()) && set(SSH_OPTIONS_PORT, &port) &&
                     set(SSH_OPTIONS_USER, target_.user.c_str()) &&
-                    set(SSH_OPTIONS_KNOWNHOSTS, first_file.c_str()) &&
-                    set(SSH_OPTIONS_GLOBAL_KNOWNHOSTS, global_file.c_str()) &&
+                    set(SSH_OPTIONS_KNOWNHOSTS, file.c_str()) &&
+                    set(SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null") &&
                     (!target_.route.compression || set(SSH_OPTIONS_COMPRESSION, "yes"));
   if (!good) return make_error(ErrorCode::kFailed, "libssh: " + error());
-#if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 10, 0)
-  if (!target_.keys.agent_socket.empty()) {
-    (void)set(SSH_OPTIONS_IDENTITY_AGENT, target_.keys.agent_socket.c_str());
-  }
-#endif  // an older libssh only reads SSH_AUTH_SOCK
   return set_algorithms();
 }
 
@@ -198,7 +198,9 @@ SshClient::Step SshClient::handshake() {
   return Step::kFailed;
 }
 
-SshHostKey SshClient::host_key() const { return check_host_key(handles_->session, target_); }
+SshHostKey SshClient::host_key() const {
+  return check_host_key(handles_->session, target_, keys_.known);
+}
 
 SshStep SshClient::authenticate() { return authentication_->proceed(); }
 

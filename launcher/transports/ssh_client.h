@@ -24,8 +24,15 @@ class SshClient {
  public:
   using Step = SshStep;
 
+  // What this machine has for the host: keys that it is known by, and keys to log in with.
+  struct Keys {
+    KnownHost known;
+    SshIdentities identities;
+  };
+
   // `socket` is a connected stream, non-blocking; the client owns it.
-  static Result<std::unique_ptr<SshClient>> create(const SshTarget& target, os::Fd socket);
+  static Result<std::unique_ptr<SshClient>> create(const SshTarget& target, Keys keys,
+                                                   os::Fd socket);
   ~SshClient();
   SshClient(const SshClient&) = delete;
   SshClient& operator=(const SshClient&) = delete;
@@ -41,6 +48,7 @@ class SshClient {
   SshHostKey host_key() const;                           // after the handshake
   Step authenticate();
   const SshAuthentication& authentication() const { return *authentication_; }
+  const Keys& keys() const { return keys_; }
   // Whether an authentication failed for good, or the connection with it.
   bool connected() const;
 
@@ -70,7 +78,7 @@ class SshClient {
 
  private:
   struct Handles;
-  SshClient(const SshTarget& target, os::Fd socket);
+  SshClient(const SshTarget& target, Keys keys, os::Fd socket);
   Status set_up();
   Status set_options();
   Status set_algorithms();
@@ -78,6 +86,7 @@ class SshClient {
   void discard_channel();
 
   const SshTarget target_;
+  const Keys keys_;
   os::Fd socket_;  // ours; libssh has a duplicate, which it closes when it likes
   std::unique_ptr<Handles> handles_;
   std::string banner_;

@@ -20,6 +20,7 @@
 #include "launcher/transports/ssh_silence.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::launcher {
@@ -32,8 +33,9 @@ constexpr int kMaxRounds = 256;                // of one pump, before other host
 constexpr Milliseconds kConnectLimit{10'000};  // without ConnectTimeout
 constexpr Milliseconds kBannerLimit{10'000};   // from the connection to the end of the handshake
 constexpr Milliseconds kAuthLimit{15'000};     // a server may be slow to look a user up
-constexpr Milliseconds kExitPatience{3'000};   // between end of output and exit status
-constexpr Milliseconds kCloseLimit{1'000};     // for the last bytes to leave
+constexpr int kMostPenalties = 7;  // refusals in some 5 s; a penalty lasts 15 s or longer
+constexpr Milliseconds kExitPatience{3'000};  // between end of output and exit status
+constexpr Milliseconds kCloseLimit{1'000};    // for the last bytes to leave
 
 // The kernel detects a dead peer as well (in 15 + 4 * 5 s), for an agent that sends no heartbeats.
 void keep_alive(int fd) {
@@ -66,7 +68,7 @@ SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Ss
 // The callbacks that are still posted to the loop look at *alive_ before they touch this object.
 SshHost::~SshHost() {
   *alive_ = false;
-  for (const auto timer : {deadline_timer_, exit_timer_}) loop_.cancel(timer);
+  for (const auto timer : {timers_.deadline, timers_.exit}) loop_.cancel(timer);
   close_connection();
   give_place_back();
 }
@@ -74,7 +76,7 @@ SshHost::~SshHost() {
 void SshHost::begin(Clock::time_point deadline) {
   if (!link_.open()) return finish();
   if (!target_.problem.empty()) return fail(failure::kConnect, target_.problem);
-  deadline_timer_ = loop_.call_at(deadline, [this] { on_deadline(); });
+  timers_.deadline = loop_.call_at(deadline, [this] { on_deadline(); });
   queue();
 }
 
@@ -103,6 +105,11 @@ void SshHost::give_place_back() {
 void SshHost::connect() {
   state_ = State::kConnecting;
   back_off_.count_attempt();
+  // Anew for each attempt: a key may have been added or loaded meanwhile. What libssh cannot do is
+  // found out here, before a connection is made: sshd counts those that end without a login.
+  keys_ = {look_up_known_host(target_.host_keys, target_.port), plan_identities(target_.keys)};
+  const std::string why = why_program(target_, keys_.known, keys_.identities);
+  if (!why.empty() && ends_.by_program) return fail_or_go_by_program({}, why);
   if (!target_.route.proxy.empty()) return connect_by_proxy();
   if (!last_.absence) link_.report(Stage::kResolve, target_.address);
   set_stage_limit(target_.route.connect_timeout ? Milliseconds(*target_.route.connect_timeout)
@@ -149,7 +156,7 @@ void SshHost::on_connected(TcpConnector::Outcome outcome) {
 
 // The sink runs inside attend(), on this thread.
 void SshHost::open_client(os::Fd socket, const std::string& endpoint) {
-  auto client = SshClient::create(target_, std::move(socket));
+  auto client = SshClient::create(target_, keys_, std::move(socket));
   if (!client) {
     return fail_or_go_by_program({std::string(failure::kSshProtocol), client.error().message, ""},
                                  client.error().message);
@@ -215,9 +222,9 @@ bool SshHost::step_handshake() {
     retry_when_busy();
   } else {
     // ssh knows more algorithms than libssh, post-quantum key exchanges above all.
-    const bool no_common = client_->error().find("no match for method") != std::string::npos;
+    const std::string missing = missing_algorithms(client_->error());
     fail_or_go_by_program(handshake_refusal(client_->banner(), proxy, client_->error()),
-                          no_common ? client_->error() : "");
+                          missing.empty() ? "" : "it has none of the server's " + missing);
   }
   return false;
 }
@@ -226,24 +233,37 @@ bool SshHost::step_handshake() {
 // trusted.
 bool SshHost::accept_host_key() {
   link_.report(Stage::kHostKey);
+  using Trust = SshHostKey::Trust;
   const auto key = client_->host_key();
-  if (auto refusal = host_key_refusal(key, target_, client_->error())) {
-    fail(*std::move(refusal));
+  // The ssh program may know the host by what libssh cannot check, whatever is to become of a key
+  // that libssh does not know.
+  const bool not_known = key.trust == Trust::kUnknown || key.trust == Trust::kChanged;
+  const std::string why = not_known ? why_program_knows(target_, keys_.known) : "";
+  auto refusal = host_key_refusal(key, target_, client_->error());
+  if (refusal || (!why.empty() && ends_.by_program)) {
+    fail_or_go_by_program(refusal.value_or(Failure{}), why);
     return false;
   }
-  // UserKnownHostsFile none: there is no file to keep a new key in.
-  if (key.trust == SshHostKey::Trust::kKnown || target_.host_keys.user_file_count == 0) {
-    return true;
+  if (key.trust == Trust::kChanged) {
+    os::log_warn("host " + target_.name, "its host key is not the one in " + key.known_in +
+                                             "; the ssh config says StrictHostKeyChecking no");
   }
-  const std::string& file = target_.host_keys.known_hosts_files.front();
-  // Failing here is deliberate: a key that is not saved would be accepted blindly again next time.
-  const auto added = add_known_host(file, key.entry);
+  if (key.trust == Trust::kUnknown) save_host_key(key);
+  return true;
+}
+
+// UserKnownHostsFile none: there is no file to keep a new key in. Like ssh, go on where it cannot
+// be kept: on a file system that is read-only, say.
+void SshHost::save_host_key(const SshHostKey& key) {
+  const SshHostKeyPolicy& policy = target_.host_keys;
+  if (policy.user_file_count == 0) return;
+  const std::string& file = policy.known_hosts_files.front();
+  const auto added = add_known_host(file, key.known_as, key.key, policy.hash_names);
   if (!added) {
-    fail(failure::kHostKeyUnknown, "its host key cannot be saved: " + added.error().message);
-    return false;
+    os::log_warn("host " + target_.name, "its host key cannot be saved: " + added.error().message);
+    return;
   }
   link_.report(Stage::kHostKey, "added " + key.type + " " + key.fingerprint + " to " + file);
-  return true;
 }
 
 // Checked only now, so that a host which is down or has a changed key reports that problem first.
@@ -257,13 +277,12 @@ bool SshHost::step_authenticate() {
   }
   const auto result = until_sent(*client_, [this] { return client_->authenticate(); });
   if (result == SshClient::Step::kAgain) return false;
-  // A server that disconnects in the middle cannot be asked for its methods any more.
   if (result == SshClient::Step::kFailed) {
-    const bool connected = client_->connected();
     const SshAuthentication& login = client_->authentication();
-    const LoginAttempt attempt{login.tried(), login.half_authenticated(),
-                               connected ? login.methods() : "", connected ? "" : client_->error()};
-    fail_or_go_by_program(authentication_refusal(attempt, target_), why_program(attempt, target_));
+    const LoginAttempt attempt{login.tried(), login.half_authenticated(), login.methods(),
+                               client_->connected() ? "" : client_->error()};
+    fail_or_go_by_program(authentication_refusal(attempt, keys_.identities, target_),
+                          why_program_logs_in(target_, keys_.identities, attempt.methods));
     return false;
   }
   // From here on the deadline of the whole start applies: login scripts may take their time.
@@ -359,9 +378,9 @@ void SshHost::settle_end() {
   }
   if (client_->exit().settled || !client_->connected()) return report_end();
   // Some servers send no exit status at all, so the wait for it is limited.
-  if (exit_timer_ == 0) {
-    exit_timer_ = loop_.call_after(kExitPatience, [this] {
-      exit_timer_ = 0;
+  if (timers_.exit == 0) {
+    timers_.exit = loop_.call_after(kExitPatience, [this] {
+      timers_.exit = 0;
       report_end();
     });
   }
@@ -371,8 +390,8 @@ void SshHost::settle_end() {
 // Hands the result to the link, which decides: an error, or another attempt with the same
 // connection.
 void SshHost::report_end() {
-  loop_.cancel(exit_timer_);
-  exit_timer_ = 0;
+  loop_.cancel(timers_.exit);
+  timers_.exit = 0;
   const auto exit = client_->exit();
   RemoteEnd end;
   end.exit_status = exit.status;
@@ -419,8 +438,8 @@ void SshHost::link_restarts() {
   auto line = link_.command_line();
   if (!line) return fail(failure::kInternal, line.error().message);
   command_ = *std::move(line);
-  loop_.cancel(exit_timer_);
-  exit_timer_ = 0;
+  loop_.cancel(timers_.exit);
+  timers_.exit = 0;
   input_closed_ = false;
   state_ = State::kExecute;
   step();
@@ -437,11 +456,11 @@ void SshHost::link_finished() {
   step();
 }
 
-// The object may be destroyed soon after done_ returns; nothing may follow that call.
+// The object may be destroyed soon after done() returns; nothing may follow that call.
 void SshHost::finish() {
   state_ = State::kOver;
   stage_limit_.cancel();
-  for (auto* timer : {&deadline_timer_, &exit_timer_}) {
+  for (auto* timer : {&timers_.deadline, &timers_.exit}) {
     loop_.cancel(std::exchange(*timer, 0));
   }
   close_connection();
@@ -510,7 +529,12 @@ void SshHost::fail_or_wait(Failure failure, const std::string& why) {
 }
 
 void SshHost::retry_when_busy() {
-  last_.busy_words = client_->banner();
+  // The words may be lost: the server closes while ours are on their way.
+  if (!client_->banner().empty()) last_.busy_words = client_->banner();
+  // A start of many hosts must not wait for what cannot pass in time.
+  if (may_mean_penalty(last_.busy_words) && back_off_.attempts() >= kMostPenalties) {
+    return fail_as_busy(back_off_.attempts());
+  }
   const Milliseconds pause = back_off();
   link_.report(Stage::kBanner,
                "the server is busy; retrying in " + std::to_string(pause.count()) + " ms");
@@ -549,7 +573,7 @@ void SshHost::on_stage_limit() {
 
 // The time for the whole start is over.
 void SshHost::on_deadline() {
-  deadline_timer_ = 0;
+  timers_.deadline = 0;
   // A running agent is past the start; its own timeouts apply.
   if (link_.agent_started() || link_.ended()) return;
   shared_.hosts_come_late = false;  // there is no time left for it

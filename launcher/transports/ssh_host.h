@@ -77,6 +77,7 @@ class SshHost : private AgentLink::Carrier {
   bool step_authenticate();
   bool step_execute();
   bool accept_host_key();
+  void save_host_key(const SshHostKey& key);
   void pump();
   bool send_input();
   bool may_take_in() const;
@@ -116,6 +117,7 @@ class SshHost : private AgentLink::Carrier {
   } last_;                           // of the attempts that came to nothing
   std::unique_ptr<TcpConnector> connector_;
   PipedChild proxy_;
+  SshClient::Keys keys_;
   std::unique_ptr<SshClient> client_;
   std::string command_;
   std::uint32_t watched_events_ = 0;  // 0: not watched
@@ -123,8 +125,10 @@ class SshHost : private AgentLink::Carrier {
   bool input_closed_ = false;
 
   StageLimit stage_limit_;
-  os::EventLoop::TimerId deadline_timer_ = 0;
-  os::EventLoop::TimerId exit_timer_ = 0;
+  struct {
+    os::EventLoop::TimerId deadline = 0;
+    os::EventLoop::TimerId exit = 0;
+  } timers_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

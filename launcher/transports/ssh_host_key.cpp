@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/ssh_host_key.h"
 
-#include "launcher/transports/known_hosts.h"
 #include "launcher/transports/libssh_types.h"
-#include "rendezvous/base/text.h"
+#include "launcher/transports/ssh_wire.h"
+#include "rendezvous/base/base64.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -16,81 +16,64 @@ using Trust = SshHostKey::Trust;
 bool read_key(ssh_session session, SshHostKey& result) {
   ssh_key raw = nullptr;
   if (libssh().ssh_get_server_publickey(session, &raw) != SSH_OK) return false;
-  const SshKey key(raw);
-  result.type = libssh().ssh_key_type_to_char(libssh().ssh_key_type(raw));
+  const SshKey owner(raw);
+  char* base64 = nullptr;
+  if (libssh().ssh_pki_export_pubkey_base64(raw, &base64) != SSH_OK) return false;
+  const SshText text(base64);
+  result.key = from_base64(text.get()).value_or("");
+  result.type = std::string(type_of_key(result.key));
   unsigned char* hash = nullptr;
   std::size_t length = 0;
   if (libssh().ssh_get_publickey_hash(raw, SSH_PUBLICKEY_HASH_SHA256, &hash, &length) == SSH_OK) {
-    const SshText text(libssh().ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
-    if (text) result.fingerprint = text.get();
+    const SshText print(libssh().ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
+    if (print) result.fingerprint = print.get();
     libssh().ssh_clean_pubkey_hash(&hash);
   }
-  char* entry = nullptr;
-  if (libssh().ssh_session_export_known_hosts_entry(session, &entry) == SSH_OK) {
-    const SshText text(entry);
-    result.entry = std::string(trim(text.get()));
-  }
-  return true;
+  return !result.type.empty();
 }
 
-// True if the key is revoked, or may be: as in ssh, a list that cannot be read admits no host. An
-// explicit RevokedHostKeys counts before known_hosts. libssh skips the lines of known_hosts that
-// begin with a marker, so @revoked is looked up here.
-bool find_revocation(const SshHostKeyPolicy& policy, SshHostKey& result) {
-  if (const std::string& file = policy.revoked_keys_file; !file.empty()) {
-    const auto text = os::read_file(file);
-    const Revocation found = text ? look_up_revoked(*text, result.entry) : Revocation::kUnreadable;
-    if (found != Revocation::kNotRevoked) {
-      result.trust = found == Revocation::kRevoked ? Trust::kRevoked : Trust::kRevocationUnreadable;
-      result.known_in = file;
-      return true;
-    }
+// As in ssh, a list that cannot be read admits no host.
+Trust look_up_revocation(const std::string& file, const std::string& key) {
+  const auto text = os::read_file(file);
+  switch (text ? look_up_revoked(*text, key) : Revocation::kUnreadable) {
+    case Revocation::kNotRevoked:
+      return Trust::kKnown;
+    case Revocation::kRevoked:
+      return Trust::kRevoked;
+    case Revocation::kUnreadable:
+      break;
   }
-  for (const std::string& file : policy.known_hosts_files) {
-    const auto text = os::read_file(file);
-    if (!text || !marks_as_revoked(*text, result.entry)) continue;
-    result.trust = Trust::kRevoked;
-    result.known_in = file;
-    return true;
-  }
-  return false;
-}
-
-// The first file that knows this very key settles it. A file that contradicts the key only decides
-// when none confirms it. Each file is asked on its own, so that the error can name it.
-void look_up_known_hosts(ssh_session session, const SshHostKeyPolicy& policy, SshHostKey& result) {
-  (void)libssh().ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
-  for (const std::string& file : policy.known_hosts_files) {
-    if (libssh().ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, file.c_str()) != SSH_OK) continue;
-    const auto found = libssh().ssh_session_is_known_server(session);
-    if (found == SSH_KNOWN_HOSTS_OK) {
-      result.trust = Trust::kKnown;
-      result.known_in = file;
-      return;
-    }
-    if (found == SSH_KNOWN_HOSTS_CHANGED) {
-      result.trust = Trust::kChanged;
-      result.known_in = file;
-    } else if (found == SSH_KNOWN_HOSTS_OTHER && result.trust == Trust::kUnknown) {
-      result.trust = Trust::kOtherType;
-      result.known_in = file;
-    }
-  }
+  return Trust::kRevocationUnreadable;
 }
 
 }  // namespace
 
 // Revocation wins over everything else.
-SshHostKey check_host_key(ssh_session_struct* session, const SshTarget& target) {
+SshHostKey check_host_key(ssh_session_struct* session, const SshTarget& target,
+                          const KnownHost& known) {
   SshHostKey result;
+  result.known_as = known.name;
   if (!read_key(session, result)) return result;
-  result.trust = Trust::kUnknown;
-  if (find_revocation(target.host_keys, result)) return result;
-  look_up_known_hosts(session, target.host_keys, result);
-  // A host that is only known through a certificate authority needs its own advice.
-  if (result.trust == Trust::kUnknown) {
-    result.authority_in = file_with_authority(target.host_keys.known_hosts_files,
-                                              target.host_keys.known_as, target.port);
+  if (const std::string& file = target.host_keys.revoked_keys_file; !file.empty()) {
+    result.trust = look_up_revocation(file, result.key);
+    result.known_in = file;
+    if (result.trust != Trust::kKnown) return result;
+  }
+  // The rules are those of KnownHost; the server's key is compared in its wire format.
+  const KnownKey* line = known.line_about(result.key);
+  if (line == nullptr) {
+    result.trust = Trust::kUnknown;
+    result.known_in.clear();
+    return result;
+  }
+  result.known_in = line->file;
+  result.line = *line;
+  if (line->marker == KnownKey::Marker::kRevoked) {
+    result.trust = Trust::kRevoked;
+  } else if (line->key == result.key) {
+    result.trust = Trust::kKnown;
+  } else {
+    result.trust = Trust::kChanged;
   }
   return result;
 }

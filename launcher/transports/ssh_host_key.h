@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "launcher/transports/known_hosts.h"
 #include "launcher/transports/ssh_target.h"
 
 struct ssh_session_struct;  // libssh's
@@ -14,22 +15,23 @@ struct SshHostKey {
   enum class Trust {
     kKnown,
     kUnknown,
-    kChanged,
-    kOtherType,
+    kChanged,  // another key is known, of this type or of another one
     kRevoked,
     kRevocationUnreadable,  // RevokedHostKeys names what cannot be read
     kUnreadable
   };
   Trust trust = Trust::kUnreadable;
-  std::string type;          // "ssh-ed25519"
-  std::string fingerprint;   // "SHA256:..."
-  std::string entry;         // the line for known_hosts, without line feed
-  std::string known_in;      // the file that decided
-  std::string authority_in;  // of an unknown one: the file that trusts an authority for this host
+  std::string type;         // "ssh-ed25519"
+  std::string fingerprint;  // "SHA256:..."
+  std::string key;          // in wire format
+  std::string known_as;     // the name of the host in known_hosts
+  std::string known_in;     // the file that decided
+  KnownKey line;            // of a known_hosts file, the line there
 };
 
-// Call after the key exchange, on the session's thread. Reads files; changes the session's
-// known_hosts options. kUnreadable: libssh has no key, because there was no key exchange.
-SshHostKey check_host_key(ssh_session_struct* session, const SshTarget& target);
+// Call after the key exchange, on the session's thread. Reads files. kUnreadable: libssh has no
+// key, because there was no key exchange.
+SshHostKey check_host_key(ssh_session_struct* session, const SshTarget& target,
+                          const KnownHost& known);
 
 }  // namespace hora::launcher

@@ -3,8 +3,12 @@
 // from the server, since it is not trusted yet.
 #include "launcher/transports/ssh_refusals.h"
 
+#include <algorithm>
+
 #include "launcher/failures/failure_code.h"
+#include "launcher/text/shell_words.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
@@ -14,34 +18,125 @@ Failure refusal(std::string_view code, std::string message, std::string advice =
   return {std::string(code), std::move(message), std::move(advice)};
 }
 
-// Unknown host keys need one of two kinds of advice: host certificates are not supported, so the
-// advice to trust on first use would mislead where known_hosts relies on an authority.
-Failure unknown_key(const SshHostKey& key, const std::string& name, const SshTarget& target,
-                    const std::string& scan) {
-  if (!key.authority_in.empty()) {
-    return refusal(
-        failure::kHostKeyUnknown,
-        "its host key is unknown: " + name + "; " + key.authority_in +
-            " trusts a certificate authority for it (@cert-authority), and horarun does not "
-            "support host certificates",
-        "use the system's ssh (--transport command --rsh 'ssh -q'), or add the key as well (" +
-            scan + ")");
+// In a list with commas, with or without blanks after them.
+bool has_name(std::string_view list, std::string_view name) {
+  const auto names = split(list, ',');
+  return std::any_of(names.begin(), names.end(),
+                     [name](std::string_view each) { return trim(each) == name; });
+}
+
+// The server's own sentence in libssh's error: "Received SSH_MSG_DISCONNECT: 2:Too many ..."
+std::string last_sentence(const std::string& error) {
+  constexpr std::string_view kBegin = "Received SSH_MSG_DISCONNECT: ";
+  if (!error.starts_with(kBegin)) return {};
+  const std::size_t colon = error.find(':', kBegin.size());
+  return colon == std::string::npos ? "" : error.substr(colon + 1);
+}
+
+// How the user adds the server's key, once it has been compared: a command that works as it stands,
+// and nothing where none does (a server that only a proxy reaches).
+std::string command_to_add(const SshTarget& target) {
+  const SshHostKeyPolicy& policy = target.host_keys;
+  if (!target.route.proxy.empty() || policy.user_file_count == 0) return {};
+  return "ssh-keyscan -p " + std::to_string(target.port) + " " + target.address +
+         (policy.is_alias ? " | sed " + quote_shell_words({"s/^[^ ]*/" + policy.known_as + "/"})
+                          : "") +
+         " >> " + quote_shell_words({policy.known_hosts_files.front()});
+}
+
+// ssh-keygen -R would remove the line for the other hosts, too.
+std::string command_to_remove(const SshHostKey& key) {
+  const std::string line = "line " + std::to_string(key.line.number) + " of " + key.known_in;
+  if (key.line.is_for_others) return "edit " + line + ", which is for other hosts, too";
+  return "remove " + line + " (ssh-keygen -R " + quote_shell_words({key.known_as}) + " -f " +
+         quote_shell_words({key.known_in}) + ")";
+}
+
+Failure changed_key(const SshHostKey& key, const SshTarget& target, const std::string& name) {
+  const std::string where = key.known_in + ":" + std::to_string(key.line.number);
+  const std::string otherwise = "; otherwise another machine may be answering in its place";
+  if (key.line.type == key.type) {
+    return refusal(failure::kHostKeyChanged,
+                   "its host key is not the one in " + where + ": it presents " + name,
+                   "if the host was reinstalled, " + command_to_remove(key) + otherwise);
   }
-  const std::string where = target.host_keys.known_hosts_files.empty()
-                                ? "known_hosts"
-                                : target.host_keys.known_hosts_files.front();
+  const std::string add = command_to_add(target);
+  return refusal(failure::kHostKeyChanged,
+                 where + " has a key of type " + key.line.type +
+                     " for it, and none of the type that it presents: " + name,
+                 "if this key is genuine, " +
+                     (add.empty() ? command_to_remove(key) : "add it (" + add + ")") + otherwise);
+}
+
+// Fingerprints are compared by people, so the advice begins with that.
+Failure unknown_key(const SshTarget& target, const std::string& name) {
+  const std::string add = command_to_add(target);
   return refusal(failure::kHostKeyUnknown, "its host key is unknown: " + name,
-                 "compare the fingerprint, then add the key (" + scan + " >> " + where +
-                     "), or trust it on first use with --accept-new-host-keys");
+                 add.empty()
+                     ? "compare the fingerprint, then connect once with --accept-new-host-keys"
+                     : "compare the fingerprint, then add the key (" + add +
+                           "), or trust it on first use with --accept-new-host-keys");
 }
 
 }  // namespace
 
-// sshd closes at once, or says one of these sentences, when MaxStartups or PerSourcePenalties
-// apply.
+// sshd closes at once, or says one of these sentences. From 9.8 on it says the second one for
+// MaxStartups, too.
 bool means_busy(std::string_view banner) {
   return banner.empty() || banner.find("MaxStartups") != std::string_view::npos ||
-         banner.find("Not allowed at this time") != std::string_view::npos;
+         may_mean_penalty(banner);
+}
+
+bool may_mean_penalty(std::string_view banner) {
+  return banner.find("Not allowed at this time") != std::string_view::npos;
+}
+
+// libssh verifies no certificates of hosts. Of the types that it lacks, ssh has those that its
+// HostKeyAlgorithms name.
+std::string why_program_knows(const SshTarget& target, const KnownHost& known) {
+  if (const KnownKey* authority = known.authority()) {
+    return authority->file + " trusts a certificate authority for it (@cert-authority)";
+  }
+  if (const KnownKey* foreign = known.foreign_key(target.algorithms.host_keys)) {
+    return foreign->file + " has a key of type " + foreign->type + " for it";
+  }
+  return {};
+}
+
+std::string why_program_logs_in(const SshTarget& target, const SshIdentities& identities,
+                                std::string_view methods) {
+  for (const std::string& method : target.keys.program_methods) {
+    if (has_name(methods, method)) return "the server offers " + method;
+  }
+  for (const ForeignIdentity& each : identities.foreign) {
+    if (has_name(target.algorithms.public_keys, each.type)) {
+      return "the key " + each.name + " is of type " + each.type;
+    }
+  }
+  return {};
+}
+
+// Where libssh may do, it is tried first: it is faster, and a host may be known, and a user let in,
+// by several keys.
+std::string why_program(const SshTarget& target, const KnownHost& known,
+                        const SshIdentities& identities) {
+  if (const std::string& file = target.host_keys.revoked_keys_file; !file.empty()) {
+    const auto text = os::read_file(file);
+    if (text && text->starts_with("SSHKRL")) return "RevokedHostKeys " + file + " is a KRL";
+  }
+  if (!known.has_libssh_key()) {
+    if (std::string why = why_program_knows(target, known); !why.empty()) return why;
+  }
+  return identities.usable.empty() ? why_program_logs_in(target, identities, "") : std::string();
+}
+
+// "kex error : no match for method kex algos: server [...], client [...]"
+std::string missing_algorithms(std::string_view error) {
+  constexpr std::string_view kBegin = "no match for method ";
+  const std::size_t begin = error.find(kBegin);
+  if (begin == std::string_view::npos) return {};
+  const std::string_view rest = error.substr(begin + kBegin.size());
+  return std::string(rest.substr(0, rest.find(':')));
 }
 
 // A proxy's own words explain more than libssh's error, which only sees the end of the stream.
@@ -54,29 +149,22 @@ Failure handshake_refusal(const std::string& banner, const std::string& proxy,
   }
   return refusal(failure::kSshProtocol,
                  "the key exchange with " + quote(banner) + " failed: " + error,
-                 "if your own ssh client can connect, use --rsh 'ssh -q'");
+                 "if your own ssh client can connect, use --rsh ssh");
 }
 
 std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& target,
                                         const std::string& error) {
   using Trust = SshHostKey::Trust;
   const std::string name = key.type + " " + key.fingerprint;
-  const std::string scan = "ssh-keyscan -p " + std::to_string(target.port) + " " + target.address;
+  const auto& policy = target.host_keys;
   switch (key.trust) {
     case Trust::kKnown:
       return std::nullopt;
     case Trust::kUnreadable:
       return refusal(failure::kSshProtocol, "its host key cannot be read: " + error);
     case Trust::kChanged:
-      return refusal(failure::kHostKeyChanged,
-                     "its host key is not the one in " + key.known_in + ": it presents " + name,
-                     "if the host was reinstalled, remove the old key (ssh-keygen -R " +
-                         target.host_keys.known_as + " -f " + key.known_in +
-                         "); otherwise another machine may be answering in its place");
-    case Trust::kOtherType:
-      return refusal(failure::kHostKeyChanged,
-                     key.known_in + " has only keys of other types for it; it presents " + name,
-                     "add its key of this type if it is genuine (" + scan + ")");
+      if (policy.checking == HostKeyChecking::kNo) return std::nullopt;
+      return changed_key(key, target, name);
     case Trust::kRevoked:
       return refusal(failure::kHostKeyChanged,
                      "its host key is revoked in " + key.known_in + ": " + name,
@@ -84,38 +172,50 @@ std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& 
     case Trust::kRevocationUnreadable:
       return refusal(failure::kHostKeyChanged,
                      "RevokedHostKeys " + key.known_in +
-                         " cannot be read, or is a KRL, which horarun does not support: it cannot "
-                         "tell whether " +
-                         name + " is revoked",
-                     "use a list of public keys there, or the system's ssh: --transport command "
-                     "--rsh 'ssh -q'");
+                         " cannot be read: horarun cannot tell whether " + name + " is revoked",
+                     "make the file readable, or take RevokedHostKeys out of the ssh config");
     case Trust::kUnknown:
       break;
   }
-  // accept-new and "no" both add an unknown key; only an unknown key is ever accepted this way.
-  if (target.host_keys.checking != HostKeyChecking::kYes) return std::nullopt;
-  return unknown_key(key, name, target, scan);
+  // accept-new and "no" both add an unknown key.
+  if (policy.checking != HostKeyChecking::kYes) return std::nullopt;
+  return unknown_key(target, name);
 }
 
-std::string why_program(const LoginAttempt& login, const SshTarget& target) {
-  for (const std::string& method : target.keys.program_methods) {
-    if (login.methods.find(method) != std::string::npos) return "the login by " + method;
+Failure authentication_refusal(const LoginAttempt& login, const SshIdentities& identities,
+                               const SshTarget& target) {
+  std::string tried = login.tried;
+  for (const std::string& each : identities.unusable) tried += (tried.empty() ? "" : ", ") + each;
+  for (const ForeignIdentity& each : identities.foreign) {
+    tried += (tried.empty() ? "" : ", ") + each.name + " (of type " + each.type +
+             ", which this machine's ssh does not use)";
   }
-  return {};
-}
-
-Failure authentication_refusal(const LoginAttempt& login, const SshTarget& target) {
-  std::string tried =
-      login.tried.empty() ? "nothing: no key file and no ssh-agent was found" : login.tried;
+  if (tried.empty()) tried = "nothing: no key file and no ssh-agent was found";
   const bool half = login.half_authenticated;
   const std::string& methods = login.methods;
-  for (const auto& missing : target.keys.missing) tried += ", " + missing + " (missing)";
   std::string what = half ? "a key alone does not let user " + target.user + " in"
                           : "no key was accepted for user " + target.user;
   what += "; tried " + tried;
-  const bool takes_keys = methods.empty() || methods.find("publickey") != std::string::npos;
+  const bool takes_keys = methods.empty() || has_name(methods, "publickey");
   if (half || !takes_keys) what += "; the server wants " + methods;
-  if (!login.closed.empty()) what += "; the server closed the connection: " + login.closed;
+  const std::string sentence = last_sentence(login.closed);
+  if (!sentence.empty()) {
+    what += "; the server ended the login: " + quote(sentence);
+    if (sentence.find("Too many authentication failures") != std::string::npos) {
+      return refusal(failure::kSshAuth, std::move(what),
+                     "the server allows few attempts (MaxAuthTries): name the right key with -i "
+                     "and set IdentitiesOnly yes in the ssh config, or remove others from "
+                     "ssh-agent (ssh-add -d)");
+    }
+  } else if (!login.closed.empty() && methods.empty()) {
+    return refusal(failure::kSshAuth,
+                   "the server ended the login of user " + target.user +
+                       " without looking at a key: " + login.closed,
+                   "see its log (journalctl -u ssh): it may refuse this user or address "
+                   "(RefuseConnection in its sshd_config)");
+  } else if (!login.closed.empty()) {
+    what += "; the server closed the connection: " + login.closed;
+  }
   if (half || !takes_keys) {
     return refusal(failure::kSshAuth, std::move(what),
                    "horarun cannot answer prompts: allow public keys for this user in its "

@@ -55,6 +55,15 @@ Failure busy_refusal(int refusals, const std::string& words, bool by_proxy) {
             "check that the ProxyCommand (ProxyJump) works by hand; the sshd behind it may be too "
             "busy (MaxStartups)"};
   }
+  // sshd says this from 9.8 on, for two reasons.
+  if (words.find("Not allowed at this time") != std::string::npos) {
+    return {
+        std::string(failure::kSshBusy),
+        "the server turned the connection away " + times + ": it said " + quote(words),
+        "failed logins from this address may have earned it a penalty: wait 15 s or longer, and "
+        "see that the login itself works; PerSourcePenaltyExemptList in its sshd_config exempts "
+        "addresses. If many log in at once, raise MaxStartups there"};
+  }
   return {std::string(failure::kSshBusy),
           "the server was too busy " + times +
               (words.empty() ? ": it closed the connection at once" : ": it said " + quote(words)),

@@ -15,7 +15,6 @@
 
 #include "launcher/plan/worker_environment.h"
 #include "launcher/process/program_search.h"
-#include "launcher/transports/known_hosts.h"
 #include "launcher/transports/libssh_types.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
@@ -128,13 +127,7 @@ Result<SshTarget> SshTargets::target_of(const Host& host) {
   if (!settings) return std::move(settings).error();
   auto defaults = answers_->defaults();
   if (!defaults) return std::move(defaults).error();
-  SshTarget target = resolve_ssh_target(host, options_, *settings, *defaults, machine_);
-  const std::string authority = file_with_authority(target.host_keys.known_hosts_files,
-                                                    target.host_keys.known_as, target.port);
-  if (target.program_reason.empty() && !authority.empty()) {
-    target.program_reason = "@cert-authority in " + authority;
-  }
-  return target;
+  return resolve_ssh_target(host, options_, *settings, *defaults, machine_);
 }
 
 // For machines that have no OpenSSH client, such as small containers.

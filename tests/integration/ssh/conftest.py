@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import subprocess
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..")]
 import probe as probe_module  # noqa: E402
 
+import jobs  # noqa: E402
 from extra_sshd import ExtraSshd  # noqa: E402
 
 BUILD = os.environ.get("HORA_BUILD") or os.path.join(os.path.dirname(__file__), "..", "..", "..", "build", "release")
@@ -84,6 +86,30 @@ def keys(hosts):
         known_hosts = f"{state}/known_hosts"
 
     return Keys
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """agent(key, ...): an ssh-agent with these keys, in this order; the environment that leads there."""
+    started = []
+
+    def start(*keys):
+        path = str(tmp_path / f"agent{len(started)}")
+        environment = {**os.environ, "SSH_AUTH_SOCK": path}
+        started.append(subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL))
+        no_agent = 2  # ssh-add's exit code
+        jobs.wait_until(
+            lambda: subprocess.run(["ssh-add", "-l"], env=environment, capture_output=True).returncode != no_agent,
+            "an ssh-agent",
+        )
+        for key in keys:
+            subprocess.run(["ssh-add", "-q", key], env=environment, check=True, capture_output=True)
+        return {"SSH_AUTH_SOCK": path}
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture

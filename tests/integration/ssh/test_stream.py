@@ -117,16 +117,17 @@ def test_a_command_with_an_argv(probe, two):
 
 
 @pytest.mark.parametrize(
-    "words,expected",
+    "words,expected,code",
     [
-        (["false"], "status 1"),
-        (["/no/such/program"], "/no/such/program"),
-        (["ssh", "-o", "ConnectTimeout=3", "-p", "1"], "Connection refused"),
-        (["sh", "-c", "echo nope >&2; exit 4"], "nope"),
+        (["false"], "status 1", "E_RSH"),
+        (["/no/such/program"], "/no/such/program", "E_RSH"),
+        (["ssh", "-o", "ConnectTimeout=3", "-p", "1"], "Connection refused", "E_CONNECT_REFUSED"),
+        (["ssh", "-o", "HostKeyAlias=other", "-o", "BatchMode=yes"], "Host key verification", "E_HOST_KEY_UNKNOWN"),
+        (["sh", "-c", "echo nope >&2; exit 4"], "nope", "E_RSH"),
     ],
 )
-def test_a_command_that_fails(probe, two, words, expected):
-    message = probe("node1", "--transport", "command", *rsh(*words)).failure("E_RSH")
+def test_a_command_that_fails(probe, two, words, expected, code):
+    message = probe("node1", "--transport", "command", *rsh(*words)).failure(code)
     assert expected in message
 
 

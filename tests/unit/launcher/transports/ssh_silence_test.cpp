@@ -31,6 +31,10 @@ TEST_CASE("ssh: a server that refuses is busy, a silent proxy may not work at al
   CHECK(busy_refusal(3, "Exceeded MaxStartups", true).message ==
         "the server was too busy 3 times: it said 'Exceeded MaxStartups'");
   CHECK(busy_refusal(3, "", false).code == failure::kSshBusy);
+  const Failure penalty = busy_refusal(7, "Not allowed at this time", false);
+  CHECK(penalty.message ==
+        "the server turned the connection away 7 times: it said 'Not allowed at this time'");
+  CHECK(penalty.advice.find("PerSourcePenaltyExemptList") != std::string::npos);
   const Failure silent = busy_refusal(4, "", true);
   CHECK(silent.code == failure::kConnect);
   CHECK(silent.message == "the proxy command ended 4 times without output");

@@ -23,6 +23,7 @@
 #if HORA_WITH_SSH
 #include "launcher/transports/known_hosts.h"
 #include "launcher/transports/ssh_targets.h"
+#include "launcher/transports/ssh_wire.h"
 #include "launcher/transports/tcp_connector.h"
 #include "launcher/transports/transport.h"
 #endif
@@ -221,17 +222,6 @@ TEST_CASE("a connection comes from where it is told to") {
   }
 }
 
-TEST_CASE("known_hosts: which file trusts an authority for a host") {
-  const test::TemporaryDirectory folder;
-  const std::string path = folder.path() + "/known_hosts";
-  std::ofstream(path) << "other ssh-x AAAA\n@revoked * ssh-x BBBB\n@cert-authority "
-                         "*.cluster,[gw]:2222 ssh-x CCCC\n";
-  CHECK(file_with_authority({"/no/such/file", path}, "n1.cluster", 22) == path);
-  CHECK(file_with_authority({path}, "gw", 2222) == path);
-  CHECK(file_with_authority({path}, "gw", 22).empty());
-  CHECK(file_with_authority({path}, "other", 22).empty());
-}
-
 TEST_CASE("refused and unknown are told apart") {
   int port = 0;
   {
@@ -320,8 +310,8 @@ TEST_CASE("known_hosts: many writers at once, each line whole and once") {
     writers.emplace_back([&path, i] {
       for (int j = 0; j < 20; ++j) {
         // Each host by two writers.
-        const auto added =
-            add_known_host(path, "host" + std::to_string(i / 2 * 100 + j) + " ssh-x AAAA");
+        const auto added = add_known_host(path, "host" + std::to_string(i / 2 * 100 + j),
+                                          ssh_string("ssh-x"), /*hash=*/false);
         if (!added) std::abort();
       }
     });
@@ -339,11 +329,11 @@ TEST_CASE("known_hosts: a last line without its end is not joined") {
   const test::TemporaryDirectory folder;
   const std::string path = folder.path() + "/known_hosts";
   std::ofstream(path) << "old ssh-x BBBB";
-  REQUIRE(add_known_host(path, "new ssh-x AAAA"));
+  REQUIRE(add_known_host(path, "new", ssh_string("ssh-x"), /*hash=*/false));
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
-  CHECK(text.str() == "old ssh-x BBBB\nnew ssh-x AAAA\n");
-  CHECK_FALSE(add_known_host("/proc/no/known_hosts", "x"));
+  CHECK(text.str() == "old ssh-x BBBB\nnew ssh-x AAAABXNzaC14\n");
+  CHECK_FALSE(add_known_host("/proc/no/known_hosts", "x", ssh_string("ssh-x"), false));
 }
 
 TEST_CASE("options come before the config, the config before the defaults") {

@@ -2,7 +2,9 @@
 #include <cerrno>
 #include <string>
 
+#include "rendezvous/base/base64.h"
 #include "rendezvous/base/hex.h"
+#include "rendezvous/base/hmac.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
@@ -110,6 +112,28 @@ TEST_CASE("equals_ignoring_case is ASCII") {
   CHECK(equals_ignoring_case("Content-Length", "content-length"));
   CHECK_FALSE(equals_ignoring_case("a", "ab"));
   CHECK_FALSE(equals_ignoring_case("[", "{"));
+}
+
+TEST_CASE("base64 goes both ways") {
+  for (const auto& [bytes, text] : {std::pair{""s, ""s},
+                                    {"f"s, "Zg=="s},
+                                    {"fo"s, "Zm8="s},
+                                    {"foo"s, "Zm9v"s},
+                                    {"foob"s, "Zm9vYg=="s},
+                                    {"\xff\xfe\0"s, "//4A"s}}) {
+    CHECK(to_base64(bytes) == text);
+    CHECK(from_base64(text) == bytes);
+  }
+  CHECK(from_base64("Zm9\nvYg") == "foob"s);
+  CHECK_FALSE(from_base64("Zm 9v").has_value());
+}
+
+TEST_CASE("HMAC-SHA1 as in RFC 2202") {
+  CHECK(to_hex(hmac_sha1("Jefe", "what do ya want for nothing?")) ==
+        "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
+  CHECK(to_hex(hmac_sha1(std::string(80, '\xaa'),
+                         "Test Using Larger Than Block-Size Key - Hash Key First")) ==
+        "aa4ae5e15272d00e95705637ce8a3b55ed402112");
 }
 
 TEST_CASE("hex goes both ways") {
