@@ -205,6 +205,8 @@ struct Capability {
 inline constexpr std::uint32_t kAnyThread = 1u << 0;
 // It adds the numbers of each element in the order of the ranks, whatever else is in the step.
 inline constexpr std::uint32_t kFixedOrder = 1u << 1;
+// It computes averages of 16-bit floats in float32, so that no sum overflows.
+inline constexpr std::uint32_t kWideAverages = 1u << 3;
 // It goes by Step::small_bytes and Step::part_bytes.
 inline constexpr std::uint32_t kHeedsSizes = 1u << 2;
 

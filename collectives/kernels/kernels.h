@@ -23,11 +23,25 @@ using ScaleFunction = void (*)(void* out, const void* in, std::int64_t count, do
 // data[i] = data[i] / divisor, integers truncated toward zero.
 using DivideFunction = void (*)(void* data, std::int64_t count, std::int64_t divisor);
 
+// Sums of 16-bit floats, in float32: sum[i] (+)= in[i] * factor, and out[i] = sum[i] * factor,
+// rounded once. `first` starts a sum.
+struct WideSum {
+  void (*add)(float* sum, const void* in, std::int64_t count, float factor, bool first);
+  void (*round)(void* out, const float* sum, std::int64_t count, float factor);
+};
+
 struct KernelTable {
   const char* instruction_set;
   ReduceFunction reduce[4][kDtypeCount];  // sum, min, max, product
   ScaleFunction scale[kDtypeCount];       // bool: null
-  DivideFunction divide[kDtypeCount];     // bool: null
+  DivideFunction divide[kDtypeCount];     // of integers; others: null
+  WideSum half;
+  WideSum bfloat;
+
+  // Null for all types but the two.
+  const WideSum* wide_sum(hora_dtype dtype) const {
+    return dtype == HORA_FLOAT16 ? &half : dtype == HORA_BFLOAT16 ? &bfloat : nullptr;
+  }
 };
 
 // The table in use: the best one for this processor, or the one that HORA_SIMD names (baseline;
@@ -48,12 +62,32 @@ void fill_identity(void* data, std::int64_t count, hora_dtype dtype, hora_reduce
 void apply_scale(void* data, std::int64_t count, hora_dtype dtype, double factor,
                  std::int64_t divisor);
 
+// The average of 16-bit floats as reduce_ranks() computes it: divided and added in float32, so that
+// no sum overflows, and rounded once.
+template <typename Source>
+void average_ranks(void* out, const Source& source, int ranks, std::int64_t count,
+                   const WideSum& wide, double factor, std::int64_t divisor) {
+  constexpr std::int64_t kBlock = 1024;
+  float sum[kBlock];
+  const auto share = static_cast<float>(1.0 / static_cast<double>(divisor));
+  for (std::int64_t done = 0; done < count; done += kBlock) {
+    const std::int64_t now = count - done < kBlock ? count - done : kBlock;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const void* const its = source(rank);
+      wide.add(sum, static_cast<const char*>(its) + done * 2, now, share, rank == 0);
+    }
+    wide.round(static_cast<char*>(out) + done * 2, sum, now, static_cast<float>(factor));
+  }
+}
+
 // out = source(0) op source(1) op ... over all ranks in this order, then scaled as by
 // apply_scale(). `source(rank)` returns the address of that rank's elements; `out` may be
 // source(0).
 template <typename Source>
 void reduce_ranks(void* out, const Source& source, int ranks, std::int64_t count, hora_dtype dtype,
                   hora_reduce_op op, double factor, std::int64_t divisor) {
+  const WideSum* const wide = divisor == 1 ? nullptr : kernels().wide_sum(dtype);
+  if (wide != nullptr) return average_ranks(out, source, ranks, count, *wide, factor, divisor);
   if (ranks == 1) {
     const void* const only = source(0);
     if (only != out && count > 0)

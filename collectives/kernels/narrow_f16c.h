@@ -32,4 +32,13 @@ static inline void scale_eight_halves(char* out, const char* in, float factor) {
   store_eight_halves(out, _mm256_mul_ps(load_eight_halves(in), _mm256_set1_ps(factor)));
 }
 
+static inline void add_eight_halves(float* sum, const char* in, float factor, bool first) {
+  const __m256 terms = _mm256_mul_ps(load_eight_halves(in), _mm256_set1_ps(factor));
+  _mm256_storeu_ps(sum, first ? terms : _mm256_add_ps(_mm256_loadu_ps(sum), terms));
+}
+
+static inline void round_eight_halves(char* out, const float* sum, float factor) {
+  store_eight_halves(out, _mm256_mul_ps(_mm256_loadu_ps(sum), _mm256_set1_ps(factor)));
+}
+
 }  // namespace hora::collectives

@@ -51,6 +51,19 @@ static inline void scale_eight_halves(char* out, const char* in, float factor) {
                      vmulq_n_f32(vcvt_high_f32_f16(values), factor));
 }
 
+static inline void add_eight_halves(float* sum, const char* in, float factor, bool first) {
+  const float16x8_t values = load_eight_halves(in);
+  const float32x4_t low = vmulq_n_f32(vcvt_f32_f16(vget_low_f16(values)), factor);
+  const float32x4_t high = vmulq_n_f32(vcvt_high_f32_f16(values), factor);
+  vst1q_f32(sum, first ? low : vaddq_f32(vld1q_f32(sum), low));
+  vst1q_f32(sum + 4, first ? high : vaddq_f32(vld1q_f32(sum + 4), high));
+}
+
+static inline void round_eight_halves(char* out, const float* sum, float factor) {
+  store_eight_halves(out, vmulq_n_f32(vld1q_f32(sum), factor),
+                     vmulq_n_f32(vld1q_f32(sum + 4), factor));
+}
+
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 #define HORA_EIGHT_BFLOATS 1
 

@@ -217,11 +217,22 @@ std::optional<Choice> choose_backend(const ProcessSet& set, const PreparedStep& 
   // Adasum is composed of alltoalls and allgathers.
   query.operation =
       prepared.by_adasum ? HORA_ALLTOALL : static_cast<hora_operation>(prepared.step.operation);
-  query.dtype = static_cast<hora_dtype>(prepared.step.dtype);
+  const Step& step = prepared.step;
+  query.dtype = static_cast<hora_dtype>(step.dtype);
   query.bytes = prepared.bytes;
-  const bool on_gpu = prepared.step.device != HORA_CPU_DEVICE;
-  // Adasum itself computes in host memory.
-  query.gpu = on_gpu && !prepared.by_adasum;
+  const bool floats = is_floating(query.dtype);
+  const bool wide = !floats && step.divisor != 1;
+  if (wide) {
+    query.bytes = query.bytes / static_cast<std::int64_t>(dtype_bytes(query.dtype)) *
+                  WideAverage::elements_per_number(query.dtype);
+    query.dtype = WideAverage::wide_dtype(query.dtype);
+    query.bytes *= static_cast<std::int64_t>(dtype_bytes(query.dtype));
+  }
+  const bool on_gpu = step.device != HORA_CPU_DEVICE;
+  // Adasum itself computes in host memory, and so do averages of integers, and minima and maxima
+  // of floats: NCCL's drop a NaN.
+  const bool selects = step.reduce_op == HORA_MIN || step.reduce_op == HORA_MAX;
+  query.gpu = on_gpu && !prepared.by_adasum && !wide && !(floats && selects);
   query.one_host = set.one_host;
   query.set_size = set.size();
   // Tuning switches only the hierarchical allreduce on and off.
@@ -242,23 +253,16 @@ std::optional<Choice> choose_backend(const ProcessSet& set, const PreparedStep& 
 std::string describe_detour(const ProcessSet& set, const Step& step) {
   const bool none = std::none_of(set.table.begin(), set.table.end(),
                                  [](const SelectionRow& row) { return row.capability.gpu != 0; });
-  const std::string what =
-      none ? "every operation on tensors in GPU memory"
-           : std::string(operation_name(static_cast<hora_operation>(step.operation))) + " of " +
-                 std::string(dtype_name(static_cast<hora_dtype>(step.dtype))) +
-                 " tensors in GPU memory";
-  return what + " goes through host memory, which takes longer: no backend in use does it on a GPU";
-}
-
-// May run out of memory for its copies of the tensors.
-Progress run_adasum(Backend& backend, const ProcessSet& set, const Step& step, ErrorText& error) {
-  try {
-    const bool good = adasum(backend, set.index, set.size(), step, error);
-    return good ? Progress::kDone : Progress::kFailed;
-  } catch (const std::exception& failure) {
-    tell_of(failure, error);
-    return Progress::kFailed;
+  std::string kind(operation_name(static_cast<hora_operation>(step.operation)));
+  if (step.divisor != 1) kind += " (average)";
+  if (step.reduce_op == HORA_MIN || step.reduce_op == HORA_MAX) {
+    kind += " (" + std::string(reduce_op_name(static_cast<hora_reduce_op>(step.reduce_op))) + ")";
   }
+  const std::string what = none ? "every operation on tensors in GPU memory"
+                                : kind + " of " +
+                                      std::string(dtype_name(static_cast<hora_dtype>(step.dtype))) +
+                                      " tensors in GPU memory";
+  return what + " goes through host memory, which takes longer: no backend in use does it on a GPU";
 }
 
 }  // namespace
@@ -308,6 +312,7 @@ RunningStep::RunningStep(ProcessSet& set, const std::vector<const Response*>& re
   backend_id_ = std::move(chosen->backend);
   backend_ = set.find_backend(backend_id_)->instance.get();
   if (!settle_memory(chosen->by_host)) return;
+  settle_average();
   prepared_.step.small_bytes = parameters.shm_small_bytes;
   prepared_.step.part_bytes = parameters.shm_part_bytes;
 }
@@ -338,6 +343,22 @@ bool RunningStep::settle_memory(bool by_host) {
   return false;
 }
 
+void RunningStep::settle_average() {
+  Step& step = prepared_.step;
+  const bool wide = set_->find_backend(backend_id_)->has(kWideAverages);
+  if (!WideAverage::is_needed(step, wide)) return;
+  if (step.device == HORA_CPU_DEVICE || stage_) {
+    average_.emplace(set_->kept_inputs, set_->index, set_->size());
+    return;
+  }
+  // On a GPU the sum stays narrow. Divided by a power of two, which only takes digits of the
+  // smallest numbers, it cannot overflow.
+  double power = 1;
+  while (power < static_cast<double>(step.divisor)) power *= 2;
+  step.prescale /= power;
+  step.postscale *= power;
+}
+
 // Adasum uses its backend for several operations in a row, so nothing may run beside it.
 int RunningStep::most_under_way() const {
   return backend_ == nullptr || prepared_.by_adasum ? 1 : backend_->most_under_way();
@@ -353,16 +374,31 @@ RunningStep::State RunningStep::begin(Activities* activities) {
                           .c_str());
   }
   ErrorText error;
-  Progress progress = Progress::kFailed;
   if (stage_ && !stage_->bring(step, prepared_.pieces, prepared_.stands_in, error)) {
-    return follow(progress, error);
+    return follow(Progress::kFailed, error);
   }
-  if (prepared_.by_adasum) {
-    progress = run_adasum(*backend_, *set_, step, error);
-  } else {
-    progress = backend_->execute(step, &ticket_, error);
+  return follow(execute(error), error);
+}
+
+// May run out of memory for its copies of the tensors.
+Progress RunningStep::execute(ErrorText& error) {
+  Step& step = prepared_.step;
+  try {
+    if (prepared_.by_adasum) {
+      const bool good = adasum(*backend_, set_->index, set_->size(), step, error);
+      return good ? Progress::kDone : Progress::kFailed;
+    }
+    // Backends of host memory are done when they return.
+    if (average_) average_->prepare(step);
+    const Progress progress = backend_->execute(step, &ticket_, error);
+    if (progress != Progress::kDone || !average_ || !average_->runs_again(step)) return progress;
+    if (backend_->execute(step, &ticket_, error) != Progress::kDone) return Progress::kFailed;
+    average_->runs_again(step);
+    return Progress::kDone;
+  } catch (const std::exception& failure) {
+    tell_of(failure, error);
+    return Progress::kFailed;
   }
-  return follow(progress, error);
 }
 
 RunningStep::State RunningStep::look() {

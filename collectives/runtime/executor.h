@@ -14,6 +14,7 @@
 #include "collectives/runtime/host_stage.h"
 #include "collectives/runtime/operation.h"
 #include "collectives/runtime/process_set.h"
+#include "collectives/runtime/wide_average.h"
 
 namespace hora::collectives {
 
@@ -71,11 +72,14 @@ class RunningStep {
 
  private:
   bool settle_memory(bool by_host);
+  void settle_average();
+  Progress execute(ErrorText& error);
   State follow(Progress progress, ErrorText& error);
   State end(State state, std::string text);
 
   PreparedStep prepared_;
   std::optional<HostStage> stage_;
+  std::optional<WideAverage> average_;
   std::string detour_;
   const Request* agreed_;  // the first one's; null once it is under way
   std::string what_;       // from then on

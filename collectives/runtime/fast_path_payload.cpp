@@ -83,7 +83,7 @@ int FastPathTable::row_of(Action action) {
 
 FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32_t>& hosts,
                              std::size_t room)
-    : room_(room) {
+    : room_(room), one_host_(set.one_host) {
   std::vector<std::int32_t> sorted = hosts;
   // Whether each host has one rank: then links run an allreduce between hosts, otherwise the
   // hierarchical backend does, and each adds in its own order.
@@ -130,6 +130,13 @@ bool FastPathTable::fits(const Operation& operation, const std::vector<std::int6
     return false;
   }
   if (request.action == Action::kAllgather) return starts_of(operation, rows).back() <= room_;
+  // The sum of an average may need a wider type (WideAverage); over shared memory that of 16-bit
+  // floats is one already.
+  if (request.reduce_op == HORA_AVERAGE &&
+      (one_host_ ? !is_floating(request.dtype)
+                 : request.dtype != HORA_FLOAT32 && request.dtype != HORA_FLOAT64)) {
+    return false;
+  }
   // Adasum is an algorithm of several exchanges, not an element-wise reduction.
   return request.reduce_op != HORA_ADASUM && bytes_of(operation) <= room_;
 }

@@ -31,6 +31,7 @@ class FastPathTable {
   static int row_of(Action action);
 
   std::size_t room_ = 0;
+  bool one_host_ = false;
   std::string backends_[kActions];  // of a reduction, broadcast, allgather, barrier
   bool allowed_[kActions][kDtypeCount] = {};
 };

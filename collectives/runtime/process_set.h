@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/backend.h"
+#include "collectives/backends/fusion_buffer.h"
 #include "collectives/negotiation/response_cache.h"
 #include "collectives/runtime/operation.h"
 #include "collectives/runtime/pending.h"
@@ -57,6 +58,7 @@ struct ProcessSet {
   Pending pending;
   OperationPtr joining;
   ResponseCache cache;
+  FusionBuffer kept_inputs;  // of averages that may have to be computed once more
 
   int size() const { return static_cast<int>(ranks.size()); }
   // Null when it has none of that id.

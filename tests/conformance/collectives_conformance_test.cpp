@@ -2,6 +2,9 @@
 // Every collective, dtype, reduction and awkward size, over every backend, against answers that are
 // computed without the library.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "calls.h"
@@ -148,6 +151,129 @@ TEST_CASE("allreduce: scaling before and after, integers truncate toward zero") 
           Call(communicator, reduce_request("averaged", input, output, HORA_AVERAGE)).finish();
           for (int i = 0; i < 5; ++i) {
             check(output.get(i) == (i - 2) * 3, "the average of equal values differs from them");
+          }
+        }
+      });
+    }
+  }
+}
+
+namespace {
+
+// The largest number of a dtype, the smallest, and one that is hard to divide, as bits.
+std::vector<std::int64_t> extremes_of(hora_dtype dtype) {
+  switch (dtype) {
+    case HORA_UINT8:
+      return {0xFF, 200};
+    case HORA_INT8:
+      return {0x7F, -0x80};
+    case HORA_UINT16:
+      return {0xFFFF};
+    case HORA_INT16:
+      return {0x7FFF, -0x8000};
+    case HORA_INT32:
+      return {INT32_MAX, INT32_MIN};
+    case HORA_INT64:
+      return {INT64_MAX, INT64_MIN, INT64_MAX - 1};
+    case HORA_FLOAT16:
+      return test_device() == HORA_CPU_DEVICE ? std::vector<std::int64_t>{0x7BFF, 0xFBFF, 1}
+                                              : std::vector<std::int64_t>{0x7BFF, 0xFBFF};
+    case HORA_BFLOAT16:
+      return {0x7F7F, 0xFF7F};
+    default:
+      return {};
+  }
+}
+
+void set_bits(Tensor& tensor, std::int64_t index, std::int64_t bits) {
+  const std::size_t width = collectives::dtype_bytes(tensor.dtype());
+  std::memcpy(static_cast<char*>(tensor.data()) + static_cast<std::size_t>(index) * width, &bits,
+              width);
+}
+
+void expect_average(Communicator& communicator, Tensor& input, Tensor& expected, bool in_place) {
+  Tensor output(input.dtype(), input.shape());
+  Tensor& target = in_place ? input : output;
+  Tensor scattered = input;
+  Call(communicator, reduce_request("average", input, target, HORA_AVERAGE)).finish();
+  const std::size_t width = collectives::dtype_bytes(input.dtype());
+  const auto bytes = static_cast<std::size_t>(input.count()) * width;
+  check(std::memcmp(target.data(), expected.data(), bytes) == 0,
+        "average of " + std::string(collectives::dtype_name(input.dtype())) + " of " +
+            std::to_string(input.count()) + ": " + std::to_string(target.get(0)) + " instead of " +
+            std::to_string(expected.get(0)));
+  hora_request request = result_request(HORA_REDUCESCATTER, "scattered average", scattered);
+  request.reduce_op = HORA_AVERAGE;
+  Call call(communicator, request);
+  call.finish();
+  const auto parts = collectives::even_rows(input.count(), communicator.world().settings.size);
+  const int rank = rank_of(communicator);
+  const std::int64_t before = std::accumulate(parts.begin(), parts.begin() + rank, INT64_C(0));
+  check(std::memcmp(call.result(),
+                    static_cast<char*>(expected.data()) + static_cast<std::size_t>(before) * width,
+                    static_cast<std::size_t>(parts[static_cast<std::size_t>(rank)]) * width) == 0,
+        "scattered average of " + std::string(collectives::dtype_name(input.dtype())));
+}
+
+}  // namespace
+
+TEST_CASE("averages: one of representable numbers is representable, whatever their sum") {
+  for (const Case& each : cases()) {
+    DYNAMIC_SECTION(describe(each)) {
+      run_all(options_of(each), [&](Communicator& communicator) {
+        const int n = communicator.world().settings.size;
+        for (hora_dtype dtype : all_dtypes()) {
+          const std::vector<std::int64_t> extremes = extremes_of(dtype);
+          for (const std::int64_t size : {5, 3001}) {
+            if (extremes.empty()) continue;
+            Tensor equal(dtype, {size});
+            for (std::int64_t i = 0; i < size; ++i) {
+              set_bits(equal, i, extremes[static_cast<std::size_t>(i) % extremes.size()]);
+            }
+            Tensor input = equal;
+            expect_average(communicator, input, equal, size == 5);
+            // A sum that overflows on the way to a small one.
+            Tensor signs(dtype, {size});
+            Tensor zeros(dtype, {size});
+            const bool has_signs = dtype != HORA_UINT8 && dtype != HORA_UINT16;
+            if (!has_signs || n % 2 != 0 || test_device() != HORA_CPU_DEVICE) continue;
+            for (std::int64_t i = 0; i < size; ++i) {
+              set_bits(signs, i, extremes[rank_of(communicator) < n / 2 ? 0 : 1]);
+              set_bits(zeros, i, 0);
+            }
+            expect_average(communicator, signs, zeros, size != 5);
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("minimum and maximum: a NaN of any rank is kept, on every backend") {
+  for (const Case& each : cases()) {
+    DYNAMIC_SECTION(describe(each)) {
+      run_all(options_of(each), [&](Communicator& communicator) {
+        const int n = communicator.world().settings.size;
+        for (hora_dtype dtype : all_dtypes()) {
+          if (!collectives::is_floating(dtype)) continue;
+          for (hora_reduce_op op : {HORA_MIN, HORA_MAX}) {
+            for (const std::int64_t size : {37, 30011}) {
+              Tensor input(dtype, {size});
+              Tensor output(dtype, {size});
+              fill(input, rank_of(communicator));
+              // Element i is a NaN on rank i % (n + 1), and on none where that is n.
+              for (std::int64_t i = rank_of(communicator); i < size; i += n + 1) {
+                input.set(i, std::numeric_limits<double>::quiet_NaN());
+              }
+              Call(communicator, reduce_request("extreme", input, output, op)).finish();
+              for (std::int64_t i = 0; i < size; ++i) {
+                const double right = reduced(dtype, op, all_ranks(communicator), i);
+                const double found = output.get(i);
+                check(i % (n + 1) == n ? found == right : std::isnan(found),
+                      difference("extreme of " + std::string(collectives::dtype_name(dtype)), i,
+                                 found, right));
+              }
+            }
           }
         }
       });

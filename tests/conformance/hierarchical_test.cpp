@@ -114,6 +114,20 @@ TEST_CASE("hierarchical: every dtype and reduction, small and large") {
   });
 }
 
+TEST_CASE("hierarchical: an average of the largest numbers is finite") {
+  run_all({"a", "a", "a", "b", "b"}, Choice::kAuto, [](Communicator& communicator) {
+    for (const std::int64_t count : {5, 20'001}) {
+      Tensor input(HORA_FLOAT16, {count});
+      Tensor output(HORA_FLOAT16, {count});
+      for (std::int64_t i = 0; i < count; ++i) input.set(i, 65504);
+      Call(communicator, reduce_request("x", input, output, HORA_AVERAGE)).finish();
+      for (std::int64_t i = 0; i < count; ++i) {
+        check(output.get(i) == 65504, difference("average", i, output.get(i), 65504));
+      }
+    }
+  });
+}
+
 TEST_CASE("hierarchical: every topology") {
   for (const Hosts& hosts : topologies()) {
     run_all(hosts, Choice::kAuto, [](Communicator& communicator) {

@@ -78,7 +78,9 @@ Bytes expected(hora_dtype dtype, std::int64_t count, int ranks, const Scaling& s
   }
   collectives::reduce_ranks(
       inputs[0].data(), [&](int rank) { return inputs[static_cast<std::size_t>(rank)].data(); },
-      ranks, count, dtype, scaling.op, scaling.postscale, scaling.op == HORA_AVERAGE ? ranks : 1);
+      ranks, count, dtype, scaling.op, 1.0, 1);
+  collectives::apply_scale(inputs[0].data(), count, dtype, scaling.postscale,
+                           scaling.op == HORA_AVERAGE ? ranks : 1);
   return inputs[0];
 }
 
@@ -193,13 +195,15 @@ TEST_CASE("packing: more than one part fits into the stage of host memory") {
   expect_all_well(world(), [](Communicator& communicator) {
     become({"13000", "code,ptx"});
     constexpr std::int64_t kCount = 2'500'003;  // 10 MB
-    const Scaling scaling{HORA_AVERAGE, 1, 1};
+    const Scaling scaling{HORA_SUM, 1, 1.0 / 3};
     Tensor tensor(HORA_INT32, {kCount});
     for (std::int64_t i = 0; i < kCount; ++i) tensor.set(i, awkward(rank_of(communicator), i));
-    Call(communicator, reduce_request("large", tensor, tensor, scaling.op)).finish();
+    hora_request request = reduce_request("large", tensor, tensor, scaling.op);
+    request.postscale = scaling.postscale;
+    Call(communicator, request).finish();
     check(host_functions() == 3, std::to_string(host_functions()) + " parts");
     check(bytes_of(tensor) == expected(HORA_INT32, kCount, size_of(communicator), scaling),
-          "the average is wrong");
+          "the scaled sum is wrong");
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI has no 16-bit floats. They travel as pairs of bytes, and operators that call Hora's kernels
-// reduce them, so the results equal those of the other backends.
+// MPI has no 16-bit floats, which travel as pairs of bytes, and does not say what a minimum does
+// with a NaN. Operators that call Hora's kernels reduce these, so the results equal those of the
+// other backends.
 #include "collectives/backends/mpi/datatypes.h"
 
 #include "collectives/backends/mpi/session.h"
@@ -17,6 +18,8 @@ struct Made {
   MPI_Datatype two_bytes{};
   MPI_Op half[kReductions] = {};
   MPI_Op bfloat[kReductions] = {};
+  MPI_Op float32[kReductions] = {};  // the minimum and maximum are used
+  MPI_Op float64[kReductions] = {};
 };
 Made made;  // never freed: lives as long as MPI does
 
@@ -65,7 +68,9 @@ bool make_datatypes(ErrorText& error) {
              error) ||
       !check(site.MPI_Type_commit(&made.two_bytes), "MPI_Type_commit", error) ||
       !make_operators<HORA_FLOAT16>(made.half, error) ||
-      !make_operators<HORA_BFLOAT16>(made.bfloat, error)) {
+      !make_operators<HORA_BFLOAT16>(made.bfloat, error) ||
+      !make_operators<HORA_FLOAT32>(made.float32, error) ||
+      !make_operators<HORA_FLOAT64>(made.float64, error)) {
     return false;
   }
   made.done = true;
@@ -104,6 +109,9 @@ MPI_Op operator_of(hora_dtype dtype, hora_reduce_op op) {
   if (index < 0) return site.op_null;
   if (dtype == HORA_FLOAT16) return made.half[index];
   if (dtype == HORA_BFLOAT16) return made.bfloat[index];
+  const bool selects = op == HORA_MIN || op == HORA_MAX;
+  if (selects && dtype == HORA_FLOAT32) return made.float32[index];
+  if (selects && dtype == HORA_FLOAT64) return made.float64[index];
   // A bool is a byte of 0 or 1: the sum is "or", the product "and", as in the kernels.
   if (dtype == HORA_BOOL) return op == HORA_MIN || op == HORA_PRODUCT ? site.bit_and : site.bit_or;
   constexpr int kCount = kReductions;

@@ -26,9 +26,9 @@ T combine(int op, T a, T b) {
     case 0:
       return a + b;
     case 1:
-      return b < a ? b : a;
+      return b < a || std::isnan(b) ? b : a;
     case 2:
-      return a < b ? b : a;
+      return a < b || std::isnan(b) ? b : a;
     default:
       return a * b;
   }
