@@ -161,6 +161,20 @@ def test_the_global_set_has_no_ranks_before_init():
     assert "call init() first" in hora.run(ask, np=1, options=options())[0]
 
 
+@pytest.mark.parametrize("call", ["rank()", "size()", "local_rank()", "allreduce(1.0)", "is_homogeneous()"])
+def test_programs_recognise_the_error_before_init(call):
+    def ask():
+        import hora.numpy as hvd
+
+        try:
+            eval(f"hvd.{call}", {"hvd": hvd})
+        except ValueError as error:
+            return str(error)
+
+    words = "Horovod has not been initialized; use hvd.init()."
+    assert hora.run(ask, np=1, options=options())[0].startswith(words)
+
+
 def test_a_message_that_is_not_utf8():
     def fail():
         raise FileNotFoundError("\udcff.txt")

@@ -112,7 +112,7 @@ def failure(status: int, text: str, during_init: bool = False) -> BaseException:
     if status == MISMATCH:
         return exceptions.TensorMismatchError(text)
     if status == NOT_INITIALIZED:
-        return exceptions.NotInitializedError(text)
+        return exceptions.NotInitializedError.before_init(text)
     if status == UNSUPPORTED:
         return exceptions.UnsupportedError(text)
     if status == REMOVED:
@@ -131,7 +131,7 @@ def check(status: int) -> None:
 def check_initialized(caller: str) -> None:
     """Raises unless the job was joined."""
     if not library().is_initialized():
-        raise exceptions.NotInitializedError(f"{caller}() was called before init()")
+        raise exceptions.NotInitializedError.before_init(f"{caller}() was called before init()")
 
 
 def interruptible(call: Callable[[], Any]) -> Any:

@@ -190,7 +190,7 @@ def _topology(name):
     def query():
         value = getattr(_native.library(), name)()
         if value < 0:
-            raise exceptions.NotInitializedError(f"{name}() was called before init(), or after shutdown()")
+            raise exceptions.NotInitializedError.before_init(f"{name}() was called before init(), or after shutdown()")
         return value
 
     query.__name__ = query.__qualname__ = name

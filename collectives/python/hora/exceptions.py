@@ -38,6 +38,12 @@ class NotInitializedError(HorovodInternalError, ValueError):
 
     recoverable = False
 
+    @classmethod
+    def before_init(cls, what: str) -> NotInitializedError:
+        """For a function that was called before init() or after shutdown(). Programs recognise the error by its
+        first words, which are Horovod's."""
+        return cls(f"Horovod has not been initialized; use hvd.init(). {what}")
+
 
 class CollectiveTimeoutError(HorovodInternalError):
     """A peer did not answer in time; the text names what was waited for, and for whom."""

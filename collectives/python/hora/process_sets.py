@@ -159,9 +159,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         process_set = ProcessSet(process_set)
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} is already registered")
+    _native.check_initialized("add_process_set")
     native = _native.library()
-    if not native.is_initialized():
-        raise exceptions.NotInitializedError("add_process_set() was called before init()")
     for each in _settle_communicators([process_set], _world_communicator):
         _add(native, each)
     return process_set

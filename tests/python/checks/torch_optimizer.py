@@ -2,6 +2,7 @@
 """DistributedOptimizer, agreeing on models and optimizers, training equal to one process's."""
 
 import copy
+import pickle
 import warnings
 
 import torch
@@ -220,7 +221,8 @@ def check_clipping_with_synchronize():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             optimizer.step()
-        assert any("skip_synchronize" in str(each.message) for each in caught)
+        words = "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize()"
+        assert any(str(each.message).startswith(words) for each in caught)
 
 
 def check_misuse_is_noticed():
@@ -230,14 +232,109 @@ def check_misuse_is_noticed():
     optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
     batch = own_part(next(batches(1)))
     loss_of(model, batch).backward()
-    raises(AssertionError, optimizer.zero_grad)
-    raises(AssertionError, lambda: loss_of(model, batch).backward())
-    optimizer.synchronize()
+    assert "optimizer.zero_grad() was called after loss.backward()" in str(raises(AssertionError, optimizer.zero_grad))
+    error = raises(AssertionError, lambda: loss_of(model, batch).backward())
+    assert "Gradients were computed more than backward_passes_per_step times before call to step()" in str(error)
+    raises(RuntimeError, optimizer.synchronize)  # something was added to a gradient that is being reduced
     optimizer.zero_grad()
     optimizer.set_backward_passes_per_step(2)
     loss_of(model, batch).backward()
     loss_of(model, batch).backward()
     optimizer.step()
+
+
+CHANGES = {
+    "clip_grad_norm_": lambda model: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1),
+    "clip_grad_value_": lambda model: torch.nn.utils.clip_grad_value_(model.parameters(), 0.1),
+    "one gradient": lambda model: model[0].weight.grad.mul_(0.5),
+    "detached": lambda model: model[0].weight.grad.detach().div_(8),
+    "replaced": lambda model: setattr(model[0].weight, "grad", model[0].weight.grad * 2),
+}
+
+
+def shows(change):
+    """Whether PyTorch can tell: old releases clip values through .data, which leaves versions as they are."""
+    model = model_of()
+    loss_of(model, own_part(next(batches(1)))).backward()
+    gradient = model[0].weight.grad
+    before = gradient._version
+    with torch.no_grad():
+        change(model)
+    return model[0].weight.grad is not gradient or gradient._version != before
+
+
+def check_gradients_that_change_while_they_are_reduced():
+    if hvd.size() == 1:
+        return
+    for options in ({}, {"groups": 2}, {"compression": hvd.Compression.fp16}, {"backward_passes_per_step": 2}):
+        for what, change in CHANGES.items():
+            if not shows(change):
+                assert what == "clip_grad_value_"
+                continue
+            model = model_of()
+            optimizer = hvd.DistributedOptimizer(
+                OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), **options
+            )
+            batch = own_part(next(batches(1)))
+            for _ in range(options.get("backward_passes_per_step", 1)):
+                loss_of(model, batch).backward()
+            with torch.no_grad():
+                change(model)
+            before = weights(model)
+            error = raises(RuntimeError, optimizer.step)
+            assert "optimizer.synchronize()" in str(error), (options, what, error)
+            assert torch.equal(before, weights(model)), (options, what)
+            optimizer.zero_grad()
+            for _ in range(options.get("backward_passes_per_step", 1)):
+                loss_of(model, batch).backward()
+            optimizer.synchronize()
+            with torch.no_grad():
+                change(model)
+            with optimizer.skip_synchronize():
+                optimizer.step()
+            agree(hvd.allgather_object, weights(model).tolist())
+    model = model_of()
+    optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
+    loss_of(model, own_part(next(batches(1)))).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    with optimizer.skip_synchronize():
+        raises(RuntimeError, optimizer.step)
+    raises(RuntimeError, optimizer.zero_grad)
+    raises(RuntimeError, optimizer.synchronize)
+
+
+def check_gradients_that_only_seem_to_change():
+    """Parameters whose gradients share memory and the count of writes to it; hooks of the program's own that write
+    before a gradient is reduced; gradients that are kept, and those that are set to None."""
+
+    class Halves(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Parameter(torch.ones(3))
+            self.b = torch.nn.Parameter(torch.ones(2))
+            self.bias = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            return (torch.cat([self.a, self.b]) * x).sum() + self.bias
+
+    def doubled(parameter):
+        parameter.grad.mul_(2)
+
+    for options in ({}, {"groups": 1}, {"compression": hvd.Compression.fp16}):
+        model = Halves()
+        model.bias.register_hook(lambda gradient: gradient * 2)
+        if hasattr(model.a, "register_post_accumulate_grad_hook"):
+            model.a.register_post_accumulate_grad_hook(doubled)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), 0.5), model.named_parameters(), **options
+        )
+        for step in range(4):
+            model(torch.arange(5.0) + hvd.rank()).backward()
+            if step == 2:
+                model.bias.grad = None
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=step == 1)
+        agree(hvd.allgather_object, [each.tolist() for each in model.parameters()])
 
 
 def check_closure():
@@ -292,9 +389,124 @@ def check_parameters_without_gradients():
         assert torch.allclose(before["sometimes.weight"] - after["sometimes.weight"], torch.ones(1, 2) / hvd.size())
         for name in ("never.weight", "frozen.weight"):
             assert torch.equal(before[name], after[name])
+            assert hvd.size() == 1 or after[name].grad is None
         optimizer.zero_grad()
         model(torch.ones(1, 2), True).sum().backward()
         optimizer.step()
+
+
+def check_what_no_rank_has_used_is_left_alone():
+    """Weight decay and momentum move a parameter that has a gradient of zeros, and none that has no gradient."""
+    for options in ({}, {"groups": 2}, {"compression": hvd.Compression.fp16}, {"op": hvd.Sum}):
+        torch.manual_seed(1)
+        model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in ("body", "first", "second")})
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5), model.named_parameters(), **options
+        )
+        # Which head each rank uses, by step: all the same one; none the second; different ones.
+        for heads in (["first"], ["second"], ["first", "second"]):
+            before = {name: p.detach().clone() for name, p in model.named_parameters()}
+            optimizer.zero_grad(set_to_none=True)
+            head = heads[hvd.rank() % len(heads)]
+            model[head](model["body"](torch.ones(1, 2))).sum().backward()
+            optimizer.step()
+            used = heads[: hvd.size()]
+            for name, parameter in model.named_parameters():
+                moves = name.split(".")[0] in ["body", *used]
+                assert torch.equal(parameter, before[name]) != moves, (options, heads, name)
+                assert (parameter.grad is None) != moves, (options, heads, name)
+            agree(hvd.allgather_object, weights(model).tolist())
+
+
+def check_schedulers_made_before_the_wrap():
+    for op in (hvd.Average, hvd.Adasum) if hvd.size() in (1, 2, 4) else (hvd.Average,):
+        model = model_of()
+        plain = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(2):
+                loss_of(model, own_part(next(batches(1)))).backward()
+                optimizer.step()
+                scheduler.step()
+        assert abs(optimizer.param_groups[0]["lr"] - 0.025) < 1e-9
+
+
+def check_copies():
+    """Of an optimizer alone, with its model, and with a scheduler; by pickle and by copy."""
+    batch = own_part(next(batches(1)))
+    kinds = [{}, {"groups": 2, "compression": hvd.Compression.fp16}]
+    if hvd.size() in (1, 2, 4):
+        kinds.append({"op": hvd.Adasum})
+    for options in kinds:
+        for again in (copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))):
+            model = model_of()
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.Adam(model.parameters(), lr=0.1), model.named_parameters(), **options
+            )
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+            loss_of(model, batch).backward()
+            if hvd.size() > 1 and "op" not in options:
+                assert "between backward() and step()" in str(raises(RuntimeError, again, optimizer))
+            optimizer.step()
+            other, twin, its_scheduler = again((model, optimizer, scheduler))
+            assert its_scheduler.optimizer is twin and type(twin).__name__ == "Adam"
+            for each, its in ((model, optimizer), (other, twin)):
+                its.zero_grad()
+                loss_of(each, batch).backward()
+                its.step()
+            assert torch.equal(weights(model), weights(other))
+            agree(hvd.allgather_object, weights(other).tolist())
+            alone = again(optimizer)
+            assert alone.state_dict()["state"].keys() == optimizer.state_dict()["state"].keys()
+
+
+def check_state_keeps_the_memory_format():
+    """Fused kernels compute wrong, in silence, where the formats of a parameter and its state differ."""
+
+    def made(kind, **options):
+        torch.manual_seed(4)
+        model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        return model, kind(model.parameters(), lr=0.01, **options)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model(torch.ones(1, 3, 5, 5)).pow(2).sum().backward()
+        optimizer.step()
+
+    kinds = [
+        (torch.optim.Adam, {}),
+        (torch.optim.Adam, {"amsgrad": True}),
+        (torch.optim.SGD, {"momentum": 0.9}),
+        (torch.optim.RMSprop, {"momentum": 0.9, "centered": True}),
+        (torch.optim.Adagrad, {}),
+    ]
+    if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):  # of a release with fused kernels for CPUs
+        kinds += [(torch.optim.Adam, {"fused": True}), (torch.optim.SGD, {"momentum": 0.9, "fused": True})]
+    for kind, options in kinds:
+        model, optimizer = made(kind, **options)
+        if hvd.rank() == 0:
+            step(model, optimizer)
+            step(model, optimizer)
+            if options.get("momentum"):  # of a checkpoint in another format
+                for state in optimizer.state.values():
+                    state["momentum_buffer"] = state["momentum_buffer"].contiguous()
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        for parameter, state in optimizer.state.items():
+            for name, value in state.items():
+                if torch.is_tensor(value) and value.shape == parameter.shape:
+                    assert value.stride() == parameter.stride(), (kind, options, name)
+        step(model, optimizer)
+        agree(hvd.allgather_object, weights(model).tolist())
+        state = hvd.elastic.TorchState(model=model, optimizer=optimizer)
+        state.save()
+        step(model, optimizer)
+        state.restore()
+        state.sync()
+        step(model, optimizer)
+        agree(hvd.allgather_object, weights(model).tolist())
 
 
 def check_sparse_gradients():

@@ -116,6 +116,15 @@ def check_gradient_scaler():
         assert torch.equal(before, weights(model)) == (step == 2), step
     assert scaler.get_scale() == 4.0
     agreed(model)
+    if hvd.size() == 1:
+        return
+    # Without synchronize() each rank would look for infinities in its own gradients.
+    optimizer.zero_grad()
+    scaler.scale(model(own_rows(0).float()).sum()).backward()
+    assert "optimizer.synchronize()" in str(raises(RuntimeError, scaler.step, optimizer))
+    scaler.unscale_(optimizer)
+    assert "optimizer.synchronize()" in str(raises(RuntimeError, scaler.step, optimizer))
+    optimizer.synchronize()
 
 
 def check_layers_that_are_unfrozen():

@@ -62,13 +62,19 @@ class _TensorPlace:
 
     def __init__(self, tensor, number):
         self.shape = tuple(tensor.shape)
+        self.strides = _own_strides(tensor)
         self.dtype = tensor.dtype
         self.device = str(tensor.device)
         self.number = number
 
 
+def _own_strides(tensor):
+    """Those of a new tensor that is to be like this one: memory formats such as channels_last are kept."""
+    return torch.empty_like(tensor, device="meta").stride()
+
+
 def _take_tensors_out(value, tensors):
-    if torch.is_tensor(value):
+    if torch.is_tensor(value) and value.layout is torch.strided:
         tensors.append(value)
         return _TensorPlace(value, len(tensors) - 1)
     if isinstance(value, dict):
@@ -120,13 +126,29 @@ def broadcast_optimizer_state(
     skeleton = objects.broadcast_object(skeleton, root_rank, "optimizer_state", process_set)
     if not is_root:
         tensors = [
-            torch.empty(place.shape, dtype=place.dtype, device=_own_device(place))
+            torch.empty_strided(place.shape, place.strides, dtype=place.dtype, device=_own_device(place))
             for place in sorted(_places(skeleton), key=lambda place: place.number)
         ]
     named = [(f"optimizer_state.{number}", tensor) for number, tensor in enumerate(tensors)]
     _broadcast_all(named, root_rank, process_set)
     if not is_root:
         optimizer.load_state_dict(_put_tensors_in(skeleton, tensors))
+    _lay_out_as_parameters(optimizer)
+
+
+def _lay_out_as_parameters(optimizer):
+    """Gives state of a parameter's shape the parameter's strides, as torch itself makes it. The root may have
+    resumed from a state of another memory format, and torch's fused kernels compute wrong with that."""
+    for parameter, state in optimizer.state.items():
+        if not (torch.is_tensor(parameter) and isinstance(state, dict)):
+            continue
+        for name, value in state.items():
+            if not torch.is_tensor(value) or value.layout is not torch.strided or value.shape != parameter.shape:
+                continue
+            strides = _own_strides(parameter)
+            if value.stride() != strides:
+                laid_out = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+                state[name] = laid_out.copy_(value.detach())
 
 
 def _give_zero_gradients(optimizer):

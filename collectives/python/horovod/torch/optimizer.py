@@ -20,7 +20,7 @@ from hora.operations import set_id_of
 from hora.process_sets import global_process_set
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import Adasum, Average, Max, Min, Product, Sum, allreduce_async_, size, synchronize
-from horovod.torch.reduction import Reduction, default_name, finish_all
+from horovod.torch.reduction import ChangedGradientError, Reduction, default_name, finish_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from hora.process_sets import ProcessSet
 
 
-class _KnownNames:
-    """What integrations read of a distributed optimizer, by Horovod's names."""
+class _Wrapped:
+    """What every distributed optimizer has: what integrations read, by Horovod's names, and how it is copied."""
 
     @property
     def _parameter_names(self):
@@ -44,8 +44,51 @@ class _KnownNames:
     def _requires_update(self):
         return set(self._reduction.hooked.values())
 
+    @property
+    def _step_supports_amp_scaling(self):
+        """GradScaler.step() asks for it before it unscales the gradients, which their versions do not show."""
+        if self._reduction.in_flight:
+            raise ChangedGradientError("GradScaler.step() was called")
+        return self.__dict__.get("_step_supports_amp_scaling", False)
 
-class _Distributed(_KnownNames):
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value):
+        self.__dict__["_step_supports_amp_scaling"] = value
+
+    def __reduce_ex__(self, protocol):
+        """For pickle and copy: the class is made at run time, so a copy is wrapped anew. It has copies of the
+        parameters, with hooks of their own."""
+        reduction = self._reduction
+        if reduction.in_flight:
+            raise RuntimeError(
+                "a distributed optimizer cannot be copied between backward() and step(): its gradients are being "
+                "reduced. Copy it after step() or synchronize()"
+            )
+        base = self.__class__.__bases__[0]
+        state = dict(super(self.__class__, self).__reduce_ex__(max(2, protocol))[2])
+        state.pop("_reduction", None)
+        options = {
+            "named_parameters": list(reduction.names.items()),
+            "compression": reduction.compression,
+            "backward_passes_per_step": reduction.passes,
+            "op": reduction.op,
+            "gradient_predivide_factor": reduction.postscale,
+            "groups": reduction.groups or None,
+            "sparse_as_dense": reduction.sparse_as_dense,
+            "process_set": None if reduction.process_set is global_process_set else reduction.process_set,
+        }
+        return _wrap_copy, (base, state, options)
+
+    def _note_step(self):
+        """Schedulers that were made before the optimizer was wrapped watch whether the one that they know steps."""
+        scheduled = self._reduction.scheduled
+        if scheduled is not None:
+            scheduled._opt_called = True
+            if hasattr(scheduled, "_step_count"):  # PyTorch 2.3 and older
+                scheduled._step_count += 1
+
+
+class _Distributed(_Wrapped):
     """What DistributedOptimizer adds to the class of the optimizer that it wraps."""
 
     def synchronize(self):
@@ -64,13 +107,18 @@ class _Distributed(_KnownNames):
 
     def step(self, closure=None):
         reduction = self._reduction
+        self._note_step()
         if not reduction.active:
             return super(self.__class__, self).step(closure)
+        if reduction.in_flight and not reduction.synchronize_in_step:
+            raise ChangedGradientError("step() was called within skip_synchronize()")
         if reduction.synchronize_in_step and (closure is None or reduction.in_flight):
             if reduction.synchronized:
+                # Programs look for the first words.
                 warnings.warn(
-                    "step() reduces the gradients again that synchronize() reduced; "
-                    "call step() within optimizer.skip_synchronize()",
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(): the gradients are reduced again, which takes time and undoes what was "
+                    "done to them. Call step() within optimizer.skip_synchronize()",
                     stacklevel=2,
                 )
             reduction.synchronize(self.param_groups)
@@ -89,9 +137,10 @@ class _Distributed(_KnownNames):
 
     def zero_grad(self, *args, **kwargs):
         if self._reduction.in_flight:
+            self._reduction.check_unchanged()
             raise AssertionError(
-                "zero_grad() was called between backward() and step() or synchronize(): "
-                "gradients are being reduced, and would be overwritten"
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(): gradients are being reduced, and would be overwritten"
             )
         return super(self.__class__, self).zero_grad(*args, **kwargs)
 
@@ -112,7 +161,7 @@ class _Distributed(_KnownNames):
 _Distributed.step.hooked = True  # type: ignore[attr-defined]
 
 
-class _AdasumDelta(_KnownNames):
+class _AdasumDelta(_Wrapped):
     """For op=Adasum: every rank takes its own step, and the changes are combined."""
 
     def synchronize(self):
@@ -130,6 +179,7 @@ class _AdasumDelta(_KnownNames):
         parameters = [
             parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad
         ]
+        self._note_step()
         starts = [parameter.detach().clone() for parameter in parameters]
         result = super(self.__class__, self).step(closure)
         with torch.no_grad():
@@ -157,6 +207,18 @@ class _AdasumDelta(_KnownNames):
 
 
 _AdasumDelta.step.hooked = True  # type: ignore[attr-defined]
+
+
+def _wrap_copy(base, state, options):
+    """A distributed optimizer from the parts that _Wrapped.__reduce_ex__() gives."""
+    named = [(name, parameter) for parameter, name in options.pop("named_parameters")]
+    process_set = options.pop("process_set") or global_process_set
+    optimizer = base.__new__(base)
+    if hasattr(optimizer, "__setstate__"):
+        optimizer.__setstate__(state)
+    else:
+        optimizer.__dict__.update(state)
+    return DistributedOptimizer(optimizer, named, process_set=process_set, **options)
 
 
 def _check_arguments(optimizer, op, compression):
@@ -282,7 +344,7 @@ def DistributedOptimizer(
     )
     reduction.attach(optimizer.param_groups)
     base = optimizer.__class__
-    methods = {**_KnownNames.__dict__, **(_AdasumDelta if adasum and member else _Distributed).__dict__}
+    methods = {**_Wrapped.__dict__, **(_AdasumDelta if adasum and member else _Distributed).__dict__}
     for unwanted in ("__dict__", "__weakref__", "__doc__"):
         methods.pop(unwanted, None)
     methods["__module__"] = __name__  # by which integrations tell it from the optimizer that it wraps
@@ -291,5 +353,6 @@ def DistributedOptimizer(
     # A scheduler may have put its own `step` on the instance, which would hide ours.
     wrapped.__dict__.update((name, value) for name, value in optimizer.__dict__.items() if name != "step")
     wrapped._reduction = reduction
+    reduction.scheduled = optimizer if "step" in optimizer.__dict__ else None
     weakref.finalize(wrapped, reduction.detach).atexit = False
     return wrapped

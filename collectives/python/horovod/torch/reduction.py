@@ -8,7 +8,7 @@ import weakref
 
 import torch
 
-from horovod.torch.mpi_ops import allreduce_async_, grouped_allreduce_async_, synchronize
+from horovod.torch.mpi_ops import Average, Sum, allreduce_async_, grouped_allreduce_async_, synchronize
 from horovod.torch.sparse import empty_sparse, sparse_allreduce_async
 
 TYPE_CHECKING = False
@@ -26,6 +26,41 @@ _attached: weakref.WeakSet[Reduction] = weakref.WeakSet()
 def default_name(group: int, index: int) -> str:
     """The name of a parameter that was given none."""
     return f"allreduce.noname.{group}.{index}"
+
+
+class ChangedGradientError(RuntimeError):
+    """A gradient was written to between backward() and step(), while it was being reduced."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} between backward() and step(), while gradients are being reduced: the ranks would get different "
+            "weights. Call optimizer.synchronize() after backward(), then change the gradients (clip_grad_norm_(), "
+            "scaler.unscale_(optimizer)), and call step() within optimizer.skip_synchronize()"
+        )
+
+
+class _Submitted:
+    """A gradient in flight, and what shows whether something else writes to it. Tensors that share memory mostly
+    share their version, too: an accumulation into one looks like a change of the others."""
+
+    def __init__(self, gradient):
+        self.gradient = gradient
+        self.is_part = False
+        if not gradient.is_sparse:
+            storage = gradient.untyped_storage() if hasattr(gradient, "untyped_storage") else gradient.storage()
+            self.is_part = storage.nbytes() > gradient.numel() * gradient.element_size()
+        self.version = None
+        self.note_version()
+
+    def note_version(self):
+        if not self.gradient.is_inference():  # those have none
+            self.version = self.gradient._version
+
+    def is_changed(self, parameter):
+        now = parameter.grad
+        return now is not None and (
+            now is not self.gradient or (self.version is not None and now._version != self.version)
+        )
 
 
 class Reduction:
@@ -60,15 +95,20 @@ class Reduction:
         self.sparse_dims = sparse_dims  # parameter -> in how many dimensions its gradient is sparse
         self.passes_left: dict[torch.Tensor, int] = {}  # parameter -> backward passes until it is submitted
         self.in_flight: dict[Any, Callable[[], Any]] = {}  # parameter or group index -> function that waits
+        self.submitted: dict[torch.Tensor, _Submitted] = {}  # parameter -> its gradient that is in flight
+        self.parts: list[_Submitted] = []  # those of them that share memory with other tensors, in backward()
         self.hooks: list[Any] = []
         self.hooked: dict[int, torch.Tensor] = {}  # id -> parameter that has a hook, in order
         self.taken_over: list[str] = []  # names of parameters that a later optimizer reduces
         self.synchronized = False
         self.synchronize_in_step = True
+        self.scheduled: Any = None  # the optimizer before it was wrapped, if a scheduler watches its step()
         self.used = False  # whether any step has waited for gradients
 
     def reset(self) -> None:
         self.in_flight.clear()
+        self.submitted.clear()
+        self.parts.clear()
         self.synchronized = False
         for ready in self.ready_in_group:
             ready.clear()
@@ -116,14 +156,25 @@ class Reduction:
         key = self.group_of.get(parameter, parameter)
         if key in self.in_flight or self.passes_left[parameter] <= 0:
             raise AssertionError(
-                f"the gradient of {self.names.get(parameter)} was computed more than "
-                f"{self.passes} time(s) before step(). To add up several backward passes, pass "
-                "backward_passes_per_step=N to DistributedOptimizer"
+                "Gradients were computed more than backward_passes_per_step times before call to step(): that of "
+                f"{self.names.get(parameter)} more than {self.passes} time(s). Increase backward_passes_per_step to "
+                "accumulate gradients locally"
             )
         self.synchronized = False
         self.passes_left[parameter] -= 1
         if self.passes_left[parameter] == 0:
             self._gradient_ready(parameter)
+            submitted = self.submitted.get(parameter)
+            if submitted is not None and submitted.is_part:
+                self.parts.append(submitted)
+                if len(self.parts) == 1:
+                    torch.autograd.Variable._execution_engine.queue_callback(self._note_versions_of_parts)
+
+    def _note_versions_of_parts(self):
+        """backward() is done: nothing accumulates into gradients any more."""
+        for part in self.parts:
+            part.note_version()
+        self.parts.clear()
 
     def _gradient_ready(self, parameter):
         group = self.group_of.get(parameter)
@@ -174,6 +225,7 @@ class Reduction:
                 gradient = empty_sparse(parameter, self.sparse_dims.get(parameter, 1))
         if gradient is not parameter.grad:
             parameter.grad = gradient
+        self.submitted[parameter] = _Submitted(gradient)
         return gradient.to_dense() if gradient.is_sparse and self.sparse_as_dense else gradient
 
     def _take_reduced(self, parameter, submitted, reduced):
@@ -238,10 +290,17 @@ class Reduction:
 
     # --- waiting -----------------------------------------------------------------------------------
 
+    def check_unchanged(self) -> None:
+        """Raises if a gradient in flight was written to or replaced."""
+        changed = [self.names.get(each) for each, its in self.submitted.items() if its.is_changed(each)]
+        if changed:
+            others = f" and {len(changed) - 1} other(s)" if len(changed) > 1 else ""
+            raise ChangedGradientError(f"the gradient of {changed[0]}{others} changed")
+
     def synchronize(self, param_groups: Iterable[dict[str, Any]]) -> None:
         """Submits zeros for parameters that backward() did not reach, because other ranks may have reached
-        them, waits for all gradients, and prepares the next step. Parameters that were frozen meanwhile are
-        ignored."""
+        them, waits for all gradients, and prepares the next step. What no rank has reached is left without a
+        gradient. Parameters that were frozen meanwhile are ignored."""
         if self.taken_over:
             raise ValueError(
                 f"a later DistributedOptimizer has taken over {len(self.taken_over)} of this one's parameters, "
@@ -251,6 +310,7 @@ class Reduction:
             )
         self.used = True
         self.attach(param_groups)
+        lacking = self._start_counting()
         for index, group in enumerate(self.groups):
             if index not in self.in_flight:
                 self._start(index)
@@ -258,9 +318,36 @@ class Reduction:
             if parameter.requires_grad and parameter not in self.group_of and parameter not in self.in_flight:
                 self._start(parameter)
         waits = list(self.in_flight.values())
-        self.reset()
-        finish_all(waits)
+        try:
+            finish_all([self.check_unchanged, *waits, lacking])
+        finally:
+            self.reset()
         self.synchronized = True
+
+    def _start_counting(self):
+        """Counts the ranks that have each gradient. Returns a function that waits for that, and takes the zeros
+        that stood in for a gradient that no rank has: an optimizer with weight decay or momentum would move the
+        parameter. The counts share a step with gradients of float32."""
+        counted = sorted((p for p in self.hooked.values() if p.requires_grad), key=lambda p: str(self.names.get(p)))
+        if not counted:
+            return lambda: None
+        lacking = {p for p in counted if p.grad is None and p not in self.submitted}
+        present = torch.tensor([float(p not in lacking) for p in counted], dtype=torch.float32, device="cpu")
+        handle = allreduce_async_(
+            present,
+            name=f"present.{self.names.get(counted[0])}",
+            op=self.op if self.op == Average else Sum,
+            prescale_factor=self.prescale,
+            postscale_factor=self.postscale,
+            process_set=self.process_set,
+        )
+
+        def finish():
+            for parameter, count in zip(counted, synchronize(handle).tolist()):
+                if count == 0 and parameter in lacking:
+                    parameter.grad = None
+
+        return finish
 
 
 def finish_all(waits: Iterable[Callable[[], Any]]) -> None:
@@ -290,5 +377,6 @@ def _on_gradient(parameter, action):
         return parameter.register_post_accumulate_grad_hook(action)
     # Older releases: the node that accumulates is reachable through any view; it has to be kept
     # alive for its hook to stay.
-    node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    with torch.enable_grad():
+        node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
     return _NodeHook(node, lambda *_: action(parameter))
