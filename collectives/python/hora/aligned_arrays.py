@@ -11,7 +11,7 @@ import ctypes
 
 import numpy as np
 
-from hora import _native, device_arrays, numpy_arrays
+from hora import _native, device_arrays, dtypes, numpy_arrays
 from hora.device_arrays import DeviceArray
 from hora.tensor_ops import TensorOps, byte_count
 
@@ -44,8 +44,8 @@ class AlignedFramework(numpy_arrays.NumpyFramework):
         return tensor if type(tensor) is DeviceArray else np.asarray(tensor, order="C")
 
     # Not by super(): every operation comes through here.
-    def view(self, tensor: Any) -> Any:
-        return tensor.where() if type(tensor) is DeviceArray else _view(self, tensor)
+    def view(self, tensor: Any, op: int = dtypes.COPY) -> Any:
+        return tensor.where() if type(tensor) is DeviceArray else _view(self, tensor, op)
 
     def address(self, tensor: Any) -> int:
         return tensor.address if type(tensor) is DeviceArray else tensor.__array_interface__["data"][0]
@@ -62,7 +62,7 @@ class AlignedFramework(numpy_arrays.NumpyFramework):
             made.fill_from(address, size)
             return made
         assert device == _native.CPU_DEVICE
-        out = aligned_empty(shape, numpy_arrays._DTYPE_OF[dtype])
+        out = aligned_empty(shape[: like.ndim], like.dtype)
         if size:
             ctypes.memmove(out.__array_interface__["data"][0], address, size)
         return out

@@ -33,13 +33,14 @@ class NoneCompressor(Compressor):
 
 
 class CastCompressor(Compressor):
-    """Floating tensors travel as a shorter type; others as they are. A framework's subclass says
-    which dtypes are floating, and how to cast."""
+    """Floating tensors of more than two bytes travel as a type of two; others as they are. A framework's
+    subclass says which dtypes those are, and how to cast."""
 
     wire_dtype: Any = None
 
     @staticmethod
-    def is_floating(dtype: Any) -> Any:
+    def is_wide_float(dtype: Any) -> bool:
+        """Whether the dtype is of real floating-point numbers of more than two bytes."""
         raise NotImplementedError
 
     @staticmethod
@@ -49,7 +50,7 @@ class CastCompressor(Compressor):
     @classmethod
     def compress(cls, tensor: Any) -> Any:
         dtype = tensor.dtype
-        if not cls.is_floating(dtype) or dtype == cls.wire_dtype:
+        if not cls.is_wide_float(dtype):
             return tensor, None
         return cls.cast(tensor, cls.wire_dtype), dtype
 

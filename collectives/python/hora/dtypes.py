@@ -3,6 +3,12 @@
 
 from __future__ import annotations
 
+import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 UINT8 = 0
 INT8 = 1
 UINT16 = 2
@@ -33,6 +39,30 @@ SIZE_OF_CODE = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2)
 
 #: Codes that can be averaged without losing a fraction, and that have gradients.
 FLOATING = frozenset((FLOAT16, FLOAT32, FLOAT64, BFLOAT16))
+
+
+#: The operation of what is only copied: broadcast, allgather and alltoall.
+COPY = -1
+
+_PARTS_OF_COMPLEX = {"complex32": FLOAT16, "complex64": FLOAT32, "complex128": FLOAT64}
+_ADDING = (0, 1)  # Average and Sum
+
+
+def substitute(name: str, size: int, shape: Sequence[int], op: int) -> tuple[int, tuple[int, ...]]:
+    """(code, shape) as which elements of a type that libhora does not know travel: bytes where they are copied,
+    pairs of floats where complex numbers are added. ValueError where neither will do. More dimensions of one
+    element, as many as the type's name says, let the ranks notice that their types differ."""
+    mark = (1,) * (zlib.crc32(name.encode()) % 16)
+    if op == COPY:
+        return UINT8, (*shape, size, *mark)
+    if name not in _PARTS_OF_COMPLEX:
+        raise ValueError(
+            f"tensors of dtype {name} cannot be reduced, only copied (broadcast, allgather, alltoall); convert them to "
+            "one of " + ", ".join(sorted(CODE_OF_NAME))
+        )
+    if op not in _ADDING:
+        raise ValueError(f"tensors of dtype {name} can be reduced with Average and Sum only")
+    return _PARTS_OF_COMPLEX[name], (*shape, 2, *mark)
 
 
 def code_of(name: str) -> int:

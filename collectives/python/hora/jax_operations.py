@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from hora import _native, batches, device_arrays
+from hora import _native, batches, device_arrays, dtypes
 from hora.aligned_arrays import ops
 from hora.device_arrays import DeviceArray
 
@@ -82,8 +82,9 @@ def keeps_gpu_arrays() -> bool:
 
 
 def is_on_gpu(array: Any) -> bool:
-    """Whether an array is on one GPU. Those on several go through the CPU."""
-    if not keeps_gpu_arrays():
+    """Whether an array is on one GPU. Those on several go through the CPU, and so do those of types that only NumPy
+    can show as bytes."""
+    if not keeps_gpu_arrays() or array.dtype.name not in dtypes.CODE_OF_NAME:
         return False
     devices = array.devices()
     return len(devices) == 1 and next(iter(devices)).platform in ("gpu", "cuda")
@@ -222,9 +223,9 @@ def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) ->
 
 
 def compress(value: Any, compression: Any) -> Any:
-    """The value as it travels."""
+    """The value as it travels: types of two bytes and fewer gain nothing."""
     wire = _WIRE[compression]
-    if wire is None or not jnp.issubdtype(value.dtype, jnp.floating):
+    if wire is None or not jnp.issubdtype(value.dtype, jnp.floating) or value.dtype.itemsize <= 2:
         return value
     return value.astype(wire)
 

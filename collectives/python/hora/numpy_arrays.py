@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_CODE_OF = {}
-_DTYPE_OF = {}
-for _code, _name in dtypes.NAME_OF_CODE.items():
-    try:
-        _CODE_OF[np.dtype(_name)] = _code
-        _DTYPE_OF[_code] = np.dtype(_name)
-    except TypeError:
-        pass  # bfloat16, unless an extension (ml_dtypes) brings it
+_CODE_OF = {np.dtype(name): code for code, name in dtypes.NAME_OF_CODE.items() if code != dtypes.BFLOAT16}
 
 
-def _learn_dtype(dtype):
-    """The code of a dtype seen for the first time: an extension's bfloat16, or a TypeError."""
-    code = dtypes.code_of(dtype.name)
-    if not dtype.isnative:
-        raise TypeError(f"arrays of dtype {dtype} cannot be communicated: their byte order is not native")
-    _CODE_OF[dtype] = code
-    _DTYPE_OF.setdefault(code, dtype)
-    return code
+def code_and_shape(dtype: Any, shape: Sequence[int], op: int) -> tuple[int, Sequence[int]]:
+    """As which elements of this dtype travel. TypeError for what no other process understands."""
+    code = _CODE_OF.get(dtype)
+    if code is not None:
+        return code, shape
+    if dtype.name in dtypes.CODE_OF_NAME and dtype.isnative:  # an extension's bfloat16
+        code = _CODE_OF[dtype] = dtypes.CODE_OF_NAME[dtype.name]
+        return code, shape
+    if dtype.hasobject:
+        raise TypeError(f"arrays of dtype {dtype} cannot be communicated; allgather_object and broadcast_object do it")
+    if op != dtypes.COPY and not dtype.isnative:
+        raise TypeError(f"arrays of dtype {dtype} cannot be reduced: their byte order is not native")
+    if op != dtypes.COPY and dtype.kind not in "uifcV":
+        raise TypeError(f"arrays of dtype {dtype} are not numbers and cannot be reduced")
+    return dtypes.substitute(dtype.name if dtype.isnative else dtype.str, dtype.itemsize, shape, op)
 
 
-def copy_of_memory(address: int, shape: Sequence[int], dtype: Any) -> Any:
-    """A new array with a copy of the memory at address; dtype is a code."""
-    out = np.empty(shape, dtype=_DTYPE_OF[dtype])
+def copy_of_memory(address: int, shape: Sequence[int], dtype: Any, like: Any) -> Any:
+    """A new array like another one, with a copy of the memory at address; dtype is a code."""
+    out = np.empty(shape[: like.ndim], dtype=like.dtype)
     size = byte_count(shape, dtype)
     if size:
         ctypes.memmove(out.__array_interface__["data"][0], address, size)
@@ -72,12 +72,9 @@ class NumpyFramework(Framework):
         except (TypeError, ValueError, BufferError):  # read-only, empty, or of a dtype that Python does not know
             return None
 
-    def view(self, tensor: Any) -> Any:
-        dtype = tensor.dtype
-        code = _CODE_OF.get(dtype)
-        if code is None:
-            code = _learn_dtype(dtype)
-        return (tensor.__array_interface__["data"][0], tensor.shape, code, _native.CPU_DEVICE, 0)
+    def view(self, tensor: Any, op: int = dtypes.COPY) -> Any:
+        code, shape = code_and_shape(tensor.dtype, tensor.shape, op)
+        return tensor.__array_interface__["data"][0], shape, code, _native.CPU_DEVICE, 0
 
     def address(self, tensor: Any) -> int:
         try:
@@ -89,7 +86,7 @@ class NumpyFramework(Framework):
         return np.empty(tensor.shape, tensor.dtype)
 
     def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
-        return copy_of_memory(address, shape, dtype)
+        return copy_of_memory(address, shape, dtype, like)
 
     def from_integers(self, values: Sequence[Any], like: Any) -> Any:
         return np.array(values, dtype=np.int32)

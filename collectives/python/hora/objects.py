@@ -33,7 +33,7 @@ class _Bytes(Framework):
     def dense(self, tensor):
         return tensor
 
-    def view(self, tensor):
+    def view(self, tensor, op=dtypes.COPY):
         return self.address(tensor), (len(tensor),), dtypes.UINT8, _native.CPU_DEVICE, 0
 
     def address(self, tensor):

@@ -7,14 +7,21 @@ copy that the bundle brings along is used, then plain pickle.
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copyreg
+import io
 import os
 import pickle
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+#: Class -> what a framework has to pickle its objects by, in place of their own __reduce_ex__().
+reducers: dict[type, Callable[[Any], Any]] = {}
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # The first copy that is there. The newer one is for Python 3.8 and later.
@@ -42,7 +49,15 @@ def dumps(obj: Any, what: str = "this object") -> bytes:
     """Bytes for loads(); TypeError names what cannot be sent, and why."""
     pickler = _pickler()
     try:
-        return pickler.dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
+        if not reducers:
+            return pickler.dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
+        base = pickler.Pickler
+        others = copyreg.dispatch_table if base is pickle.Pickler else base.dispatch_table
+        # An attribute of the class: an instance reads its table when it is made.
+        writer = type("Pickler", (base,), {"dispatch_table": collections.ChainMap(reducers, others)})
+        file = io.BytesIO()
+        writer(file, protocol=min(4, pickle.HIGHEST_PROTOCOL)).dump(obj)
+        return file.getvalue()
     except Exception as error:
         text = f"{what} cannot be sent to another process: {type(error).__name__}: {error}"
         raise TypeError(f"{text}{_advice(error, pickler)}") from error

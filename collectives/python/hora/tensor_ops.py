@@ -53,8 +53,9 @@ class Framework:
         """Like dense(), of a tensor that the result is written into; an error where it cannot be."""
         return self.dense(tensor)
 
-    def view(self, tensor: Any) -> Any:
-        """(address, shape, dtype code, device ordinal or -1, CUDA stream) of a dense tensor."""
+    def view(self, tensor: Any, op: int = dtypes.COPY) -> Any:
+        """(address, shape, dtype code, device ordinal or -1, CUDA stream) of a dense tensor, for a reduction with
+        `op` or for copying. Shape and code may be those of dtypes.substitute()."""
         raise NotImplementedError
 
     def address(self, tensor: Any) -> int:
@@ -71,7 +72,8 @@ class Framework:
         raise NotImplementedError
 
     def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
-        """A new tensor with a copy of the memory at address; `like` shows the kind of tensor."""
+        """A new tensor with a copy of the memory at address, of the kind, the dtype and the number of dimensions of
+        `like`; shape and dtype are those of libhora."""
         raise NotImplementedError
 
     def from_integers(self, values: Sequence[Any], like: Any) -> Any:
@@ -93,6 +95,11 @@ class TensorOps:
 
     def __init__(self, framework: Any) -> None:
         self.framework = framework
+
+    @staticmethod
+    def _use(operation, op):
+        """What Framework.view() has to know of an operation."""
+        return op if operation in (_native.ALLREDUCE, _native.REDUCESCATTER) else dtypes.COPY
 
     def _names(self, kind, name, set_id, count, grouped):
         if not grouped:
@@ -204,7 +211,7 @@ class TensorOps:
         """(native handle, what is read, what is written, its device) of an operation on one tensor."""
         framework = self.framework
         source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
-        address, shape, dtype, device, stream = framework.view(source)
+        address, shape, dtype, device, stream = framework.view(source, self._use(operation, op))
         if in_place:
             output, output_address = source, address
         else:
@@ -290,7 +297,7 @@ class TensorOps:
         requests, kept, outputs, copies = [], [], [], None
         for tensor, tensor_name in zip(tensors, names):
             source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
-            address, shape, dtype, device, stream = framework.view(source)
+            address, shape, dtype, device, stream = framework.view(source, self._use(operation, op))
             if in_place:
                 output, output_address = source, address
                 if source is not tensor:
@@ -378,8 +385,8 @@ class TensorOps:
         requests, kept = [], []
         for tensor, tensor_name in zip(tensors, names):
             source = framework.dense(tensor)
-            address, shape, dtype, device, stream = framework.view(source)
-            if not len(shape):
+            address, shape, dtype, device, stream = framework.view(source, self._use(operation, op))
+            if not len(getattr(source, "shape", shape)):
                 raise ValueError(
                     f"{kind} of a scalar ({tensor_name}): it has no first dimension to "
                     f"{'concatenate along' if operation == _native.ALLGATHER else 'split'}; "
@@ -406,12 +413,14 @@ class TensorOps:
                 )
             )
 
-        like = tensors[0]
+        source_of: dict[int, Any] = {}
 
         def fetch(native):
-            return framework.from_native(*native_result(native), like)
+            return framework.from_native(*native_result(native), source_of[native])
 
-        return self._start(requests, kept, None, fetch, grouped, None)
+        pending = self._start(requests, kept, None, fetch, grouped, None)
+        source_of.update(zip(pending.natives, kept))
+        return pending
 
     def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, priority: int = 0) -> Any:
         """splits: a list of integers, or None for equal parts. The result is (tensor, received
@@ -421,7 +430,7 @@ class TensorOps:
         (tensor_name,) = self._names("alltoall", name, set_id, 1, False)
         source = framework.dense(tensor)
         address, shape, dtype, device, stream = framework.view(source)
-        if not len(shape):
+        if not len(getattr(source, "shape", shape)):
             raise ValueError(
                 f"alltoall of a scalar ({tensor_name}): it has no first dimension to split; reshape it to one element"
             )
@@ -454,7 +463,7 @@ class TensorOps:
         )
 
         def fetch(native):
-            received = framework.from_native(*native_result(native), tensor)
+            received = framework.from_native(*native_result(native), source)
             if splits is None:
                 return received
             return received, framework.from_integers(native_received_splits(native), tensor)

@@ -58,6 +58,17 @@ def check_dtypes_and_shapes():
                 result = call(mine)
                 assert result.dtype == mine.dtype and result.shape == shape
                 close(result, np.ones(shape))
+    for values in (jnp.array([1 + 2j, -3j]), jnp.array([200, 255], jnp.uint8), jnp.array([65504.0], jnp.float16)):
+        for call in modes(hvd.allreduce):
+            result = call(values)
+            assert result.dtype == values.dtype and bool((result == values).all())
+    large = jnp.array([1e30, 1e-30], jnp.bfloat16)  # what has two bytes travels as it is
+    close(hvd.allreduce(large, compression=hvd.Compression.fp16) / large, [1, 1])
+    for dtype in ("uint32", "complex64", "float8_e4m3fn", "int4"):
+        mine = jnp.full((2, 2), 1).astype(dtype)
+        for call in modes(lambda x: hvd.broadcast(x, 0)):
+            assert call(mine).dtype == mine.dtype
+        assert hvd.allgather(mine).dtype == mine.dtype
     strided = jnp.arange(12.0).reshape(3, 4).T
     close(hvd.allreduce(strided, op=hvd.Sum), strided * hvd.size())
 

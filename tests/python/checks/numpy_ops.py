@@ -25,6 +25,48 @@ def check_allreduce():
     raises(ValueError, hvd.allreduce, np.ones(2), average=True, op=hvd.Sum)
 
 
+def check_dtypes_that_are_only_copied():
+    """Complex numbers are added, too."""
+    for dtype in (
+        "complex64",
+        "complex128",
+        "uint32",
+        "uint64",
+        "datetime64[s]",
+        "S3",
+        ">f4",
+        [("a", "i4"), ("b", "f8")],
+    ):
+        own = np.arange(6).astype("u1").view("u1").repeat(np.dtype(dtype).itemsize).view(dtype)
+        own = own if hvd.rank() == 0 else np.zeros_like(own)
+        first = np.arange(6).astype("u1").repeat(np.dtype(dtype).itemsize).view(dtype)
+        for result in (hvd.broadcast(own, 0), hvd.allgather(own)[:6]):
+            assert result.dtype == first.dtype and result.tobytes() == first.tobytes(), dtype
+        assert hvd.alltoall(own.repeat(hvd.size()))[:6].dtype == first.dtype
+        raises((ValueError, TypeError), hvd.allreduce, own, op=hvd.Max)
+    complex_numbers = np.array([1 + 2j, -3j], np.complex64)
+    result = hvd.allreduce(complex_numbers, op=hvd.Sum)
+    assert result.dtype == np.complex64 and np.array_equal(result, complex_numbers * hvd.size())
+    assert np.allclose(hvd.allreduce(complex_numbers, op=hvd.Average), complex_numbers)
+    raises(ValueError, hvd.allreduce, np.ones(2, np.uint32))
+    assert "broadcast_object" in str(raises(TypeError, hvd.broadcast, np.array([None]), 0))
+
+
+def check_averages_and_extremes_of_awkward_numbers():
+    for dtype in DTYPES:
+        if dtype in ("float32", "float64"):
+            continue
+        info = (np.finfo if dtype.startswith("float") else np.iinfo)(dtype)
+        own = np.array([info.max, info.min], dtype)
+        assert np.array_equal(hvd.allreduce(own, op=hvd.Average), own), dtype
+    for dtype in ("float16", "float32", "float64"):
+        own = np.ones(65, dtype)
+        own[hvd.rank() :: hvd.size() + 1] = np.nan
+        for op in (hvd.Min, hvd.Max):
+            kept = np.arange(65) % (hvd.size() + 1) != hvd.size()
+            assert np.array_equal(np.isnan(hvd.allreduce(own, op=op)), kept), (dtype, op)
+
+
 def check_in_place_and_layout():
     base = np.arange(24.0).reshape(4, 6)
     array = base.copy()
@@ -96,7 +138,7 @@ def check_alltoall_reducescatter():
 
 def check_unsupported():
     raises(TypeError, hvd.allreduce, np.array(["text"]))
-    raises(TypeError, hvd.allreduce, np.ones(2, dtype=complex))
+    raises(ValueError, hvd.allreduce, np.ones(2, dtype=complex), op=hvd.Product)
     raises(TypeError, hvd.allreduce, np.ones(2, dtype=np.dtype(np.float32).newbyteorder()))
 
 

@@ -9,7 +9,7 @@ from horovod.tensorflow import errors
 from support.expect import close, raises
 
 REDUCED = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64", "bfloat16")
-MOVED = (*REDUCED, "uint16", "int16", "bool")
+MOVED = (*REDUCED, "uint16", "int16", "bool", "uint32", "uint64", "complex64", "complex128")
 
 
 def modes(function):
@@ -120,6 +120,21 @@ def check_compression():
             close(numbers(result), expected, tolerance)
     integers = hvd.allreduce(tf.constant([1, 2]), op=hvd.Sum, compression=hvd.Compression.fp16)
     assert integers.dtype == tf.int32
+    large = tf.constant([1e30, 1e-30], tf.bfloat16)  # what has two bytes travels as it is
+    close(numbers(hvd.allreduce(large, compression=hvd.Compression.fp16)) / numbers(large), [1, 1])
+
+
+def check_numbers_that_are_awkward_to_reduce():
+    """Complex ones, those whose sum their type cannot hold, and NaN."""
+    for call in modes(lambda x: hvd.allreduce(x, op=hvd.Sum)):
+        assert np.array_equal(call(tf.constant([1 + 2j, -3j])).numpy(), np.array([1 + 2j, -3j]) * hvd.size())
+    for values in (tf.constant([200, 255], tf.uint8), tf.constant([65504.0, -65504.0], tf.float16)):
+        for call in modes(hvd.allreduce):
+            assert np.array_equal(call(values).numpy(), values.numpy())
+    for op in (hvd.Min, hvd.Max):
+        for call in modes(lambda x: hvd.allreduce(x, op=op)):
+            not_a_number = call(tf.constant([1.0, float("nan") if hvd.rank() == hvd.size() - 1 else 2.0]))
+            assert np.isnan(not_a_number.numpy()).tolist() == [False, True]
 
 
 def check_many_in_one_graph():

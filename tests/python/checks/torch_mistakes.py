@@ -33,7 +33,8 @@ def check_arguments_of_the_wrong_kind():
     refused(TypeError, "expected a ProcessSet", hvd.remove_process_set, 0)
     for value in (3.0, None, [tensor], tensor.numpy()):
         refused(TypeError, "expected a torch.Tensor", hvd.allreduce, value)
-    refused(ValueError, "complex64", hvd.allreduce, torch.ones(2, dtype=torch.complex64))
+    refused(ValueError, "complex64", hvd.allreduce, torch.ones(2, dtype=torch.complex64), op=hvd.Max)
+    refused(ValueError, "dequantize", hvd.broadcast, torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), 0)
     if hasattr(torch, "inference_mode"):  # PyTorch 1.9, which made meta tensors
         refused(ValueError, "meta", hvd.allreduce, torch.ones(2, device="meta"))
     refused(ValueError, "list of integers, not 2", hvd.alltoall, tensor, splits=2)
@@ -86,8 +87,8 @@ def check_arguments_of_the_optimizer():
 
 
 def check_a_broadcast_that_fails_lets_go_of_what_it_has_begun():
-    tensors = {"a": torch.ones(2), "b": torch.ones(2, dtype=torch.complex64)}
-    refused(ValueError, "complex64", hvd.broadcast_parameters, tensors, 0)
+    tensors = {"a": torch.ones(2), "b": torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)}
+    refused(ValueError, "qint8", hvd.broadcast_parameters, tensors, 0)
     hvd.barrier()  # all ranks have begun with "a" before it
     operations.sweep()
     assert operations.in_flight_count() == 0

@@ -282,6 +282,162 @@ def check_compression():
     same(hvd.reducescatter(rows, op=hvd.Sum, compression=hvd.Compression.fp16)[0], total, 1e-2)
 
 
+def check_compression_leaves_short_types_alone():
+    """What has two bytes gains nothing, and loses its large or its fine values."""
+    for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+        for values in (torch.tensor([1e5, 1e-30], dtype=torch.bfloat16), torch.tensor([1.0009765625]).half()):
+            wire, context = compression.compress(values)
+            assert wire is values and context is None
+            same(hvd.allreduce(values, op=hvd.Average, compression=compression), values)
+    large = torch.full((2,), 60000.0)
+    same(hvd.allreduce(large, op=hvd.Average, compression=hvd.Compression.fp16), large, 1e-3)
+
+
+def check_averages_of_the_largest_numbers():
+    for values in (
+        torch.tensor([65504.0, 40000.0, -65504.0, 1e-6]).half(),
+        torch.tensor([3.3e38, -3.3e38]).bfloat16(),
+        torch.tensor([200, 255, 0], dtype=torch.uint8),
+        torch.tensor([127, -128], dtype=torch.int8),
+        torch.tensor([2**31 - 1, -(2**31)], dtype=torch.int32),
+        torch.tensor([2**63 - 1, -(2**63), 2**53 + 1]),
+    ):
+        same(hvd.allreduce(values, op=hvd.Average), values)
+        same(hvd.grouped_allreduce([values, values.flip(0)], op=hvd.Average)[1], values.flip(0))
+        own = values.clone()
+        same(hvd.synchronize(hvd.allreduce_async_(own, op=hvd.Average)), values)
+        same(hvd.reducescatter(values.repeat(hvd.size(), 1), op=hvd.Average)[0], values)
+    infinite = torch.tensor([float("inf") if hvd.rank() == 0 else 1.0]).half()
+    same(hvd.allreduce(infinite, op=hvd.Average), torch.tensor([float("inf")]).half())
+
+
+def check_minimum_and_maximum_keep_a_nan():
+    for dtype in FLOATS:
+        for rank in range(hvd.size()):
+            values = torch.arange(99.0).to(dtype)
+            if hvd.rank() == rank:
+                values[3::7] = float("nan")
+            for op in (hvd.Min, hvd.Max):
+                is_nan = hvd.allreduce(values, op=op).isnan().nonzero().flatten().tolist()
+                assert is_nan == list(range(3, 99, 7)), (dtype, rank, op)
+
+
+def of_every_dtype():
+    names = "complex64 complex128 complex32 uint16 uint32 uint64 float8_e4m3fn float8_e5m2 float8_e8m0fnu"
+    names += " float4_e2m1fn_x2 uint4 int2"
+    for name in names.split():
+        dtype = getattr(torch, name, None)
+        if dtype is not None:
+            size = torch.empty(1, dtype=dtype).element_size()
+            yield dtype, lambda of, dtype=dtype, size=size: (torch.arange(6 * size) + of).byte().view(dtype).view(3, 2)
+
+
+def same_bytes(actual, expected):
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape
+    assert torch.equal(actual.contiguous().view(torch.uint8), expected.view(torch.uint8))
+
+
+def check_copies_of_every_dtype():
+    for dtype, make in of_every_dtype():
+        own, size = make(hvd.rank()), hvd.size()
+        for root in range(size):
+            same_bytes(hvd.broadcast(own, root), make(root))
+            target = own.view(torch.uint8).clone().view(dtype)
+            assert hvd.broadcast_(target, root) is target
+            same_bytes(target, make(root))
+        gathered = hvd.allgather(own)
+        assert gathered.shape == (3 * size, 2)
+        for rank in range(size):
+            same_bytes(gathered[3 * rank : 3 * rank + 3], make(rank))
+        both = hvd.grouped_allgather([own, torch.ones(1)])
+        assert both[0].dtype == dtype and both[1].dtype == torch.float32
+        received, splits = hvd.alltoall(own, splits=[1] * min(size, 3) + [0] * (size - min(size, 3)))
+        assert received.dtype == dtype and splits.sum() == len(received)
+        sent = hvd.broadcast_object({"t": own, "p": [own.view(-1)[0]]}, hvd.size() - 1)
+        same_bytes(sent["t"], make(hvd.size() - 1))
+        assert sent["p"][0].shape == ()
+        raises(ValueError, hvd.allgather, own.view(-1)[0])
+        if dtype != getattr(torch, "uint16", None):
+            raises(ValueError, hvd.allreduce, own, op=hvd.Max)
+    copied = {"w": torch.full((2,), 1j * hvd.rank())}
+    hvd.broadcast_parameters(copied, root_rank=0)
+    assert torch.equal(copied["w"], torch.zeros(2, dtype=torch.complex64))
+    if hvd.size() > 1:
+        odd = torch.ones(2, dtype=torch.complex64 if hvd.rank() else torch.float64)
+        raises(TensorMismatchError, hvd.broadcast, odd, 0, name="odd")
+
+
+def check_sums_of_complex_numbers():
+    total = sum(range(1, hvd.size() + 1))
+    for dtype in (torch.complex64, torch.complex128):
+        own = torch.tensor([[1 + 2j, -3j], [0.5, 4]], dtype=dtype)
+        for mine, whole in ((own, own), (own.t(), own.t()), (own.conj(), own.conj().resolve_conj())):
+            same(hvd.allreduce(mine * (hvd.rank() + 1), op=hvd.Sum), whole * total)
+            same(hvd.allreduce(mine, op=hvd.Average), whole, 1e-6)
+            scattered = hvd.reducescatter(mine.repeat(hvd.size(), 1), op=hvd.Sum)
+            same(scattered, whole * hvd.size())
+        target = own.clone().t()
+        hvd.allreduce_(target, op=hvd.Sum)
+        same(target, own.t() * hvd.size())
+        differentiated = own.clone().requires_grad_()
+        hvd.allreduce(differentiated, op=hvd.Sum).abs().sum().backward()
+        assert differentiated.grad.dtype == dtype
+        for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
+            assert "Average and Sum" in str(raises(ValueError, hvd.allreduce, own, op=op))
+
+
+def check_default_devices_and_dtypes():
+    """A program may create its tensors on another device by default; ours name theirs."""
+
+    def operations():
+        own = torch.full((2, 2), 3.0, device="cpu", dtype=torch.float32)
+        assert torch.equal(hvd.allgather(own), torch.full((2 * hvd.size(), 2), 3.0, device="cpu", dtype=torch.float32))
+        hvd.allreduce(own)
+        hvd.broadcast(own, 0)
+        hvd.broadcast_(own, 0)
+        even = own.repeat(hvd.size(), 1)
+        hvd.reducescatter(even)
+        received, splits = hvd.alltoall(even, splits=[2] * hvd.size())
+        assert received.device.type == splits.device.type == "cpu"
+        own.requires_grad_()
+        if not torch.is_inference_mode_enabled():
+            hvd.allgather(own).sum().backward()
+            hvd.alltoall(own.repeat(hvd.size(), 1)).sum().backward()
+            assert own.grad.device.type == "cpu"
+        sparse = torch.eye(3, device="cpu", dtype=torch.float32).to_sparse()
+        total = hvd.sparse_allreduce_async(sparse, "sparse", hvd.Sum)()
+        assert total.to_dense().sum() == 3 * hvd.size() and total.device.type == "cpu"
+        assert hvd.broadcast_object({"t": own.detach() + hvd.rank()}, 0)["t"].device.type == "cpu"
+        assert len(hvd.allgather_object(own.detach())) == hvd.size()
+        if torch.is_inference_mode_enabled():
+            return
+        model = torch.nn.Linear(2, 2, device="cpu", dtype=torch.float32)
+        with torch.no_grad():
+            optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())
+        model(own).sum().backward()
+        optimizer.step()
+        hvd.broadcast_parameters(model.state_dict(), 0)
+        hvd.broadcast_optimizer_state(optimizer, 0)
+        for state in optimizer.state.values():
+            assert all(value.device.type == "cpu" for value in state.values())
+
+    with torch.inference_mode():
+        operations()
+    torch.set_default_dtype(torch.float64)
+    try:
+        operations()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    if hasattr(torch, "set_default_device"):
+        with torch.device("meta"):
+            operations()
+        torch.set_default_device("meta")
+        try:
+            operations()
+        finally:
+            torch.set_default_device(None)
+
+
 def check_sparse_allreduce():
     # Rank r has rows r and r + 1 of a (size + 1) x 3 matrix; neighbours share one.
     row = hvd.rank()
@@ -431,7 +587,6 @@ def check_mismatch_is_an_error_on_every_rank():
 
 
 def check_unsupported_tensors():
-    raises(ValueError, hvd.allreduce, torch.ones(2, dtype=torch.complex64))
     raises(TypeError, hvd.allreduce, [1.0, 2.0])
     raises(TypeError, hvd.allreduce, np.ones(2))
 

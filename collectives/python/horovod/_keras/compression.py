@@ -14,8 +14,8 @@ class _Cast(CastCompressor):
     """By Keras's own operations, so that no framework is imported for it."""
 
     @staticmethod
-    def is_floating(dtype):
-        return "float" in str(dtype)
+    def is_wide_float(dtype):
+        return str(dtype).endswith(("float32", "float64"))  # torch's have a prefix
 
     @staticmethod
     def cast(tensor, dtype):

@@ -16,8 +16,8 @@ class FP16Compressor(CastCompressor):
     wire_dtype = np.float16
 
     @staticmethod
-    def is_floating(dtype: Any) -> bool:
-        return np.dtype(dtype).kind == "f"
+    def is_wide_float(dtype: Any) -> bool:
+        return dtype in (np.float32, np.float64)
 
     @staticmethod
     def cast(tensor: Any, dtype: Any) -> Any:

@@ -49,7 +49,7 @@ class MxnetFramework(Framework):
             return tensor.as_in_context(mx.cpu())
         return tensor
 
-    def view(self, tensor: Any) -> Any:
+    def view(self, tensor: Any, op: int = dtypes.COPY) -> Any:
         code = _CODE_OF.get(np.dtype(tensor.dtype).type)
         if code is None:
             raise ValueError(f"arrays of dtype {tensor.dtype} cannot be communicated")

@@ -8,8 +8,8 @@ from hora.compression import CastCompressor, Compressor, NoneCompressor  # noqa:
 
 class _Cast(CastCompressor):
     @staticmethod
-    def is_floating(dtype):
-        return dtype.is_floating
+    def is_wide_float(dtype):
+        return dtype in (tf.float32, tf.float64)
 
     @staticmethod
     def cast(tensor, dtype):

@@ -9,7 +9,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from hora import device_arrays
+from hora import device_arrays, dtypes
 from hora.device_arrays import DeviceArray
 
 TYPE_CHECKING = False
@@ -50,8 +50,9 @@ def keeps_gpu_tensors() -> bool:
 
 
 def is_on_gpu(tensor: Any) -> bool:
-    """Whether an eager tensor's memory is on a GPU: that of int32 mostly is not, whatever tensor.device says."""
-    return keeps_gpu_tensors() and "GPU" in tensor.backing_device
+    """Whether an eager tensor's memory is on a GPU: that of int32 mostly is not, whatever tensor.device says. Types
+    that only NumPy can show as bytes go through the CPU."""
+    return keeps_gpu_tensors() and tensor.dtype.name in dtypes.CODE_OF_NAME and "GPU" in tensor.backing_device
 
 
 def as_array(tensor: Any) -> Any:

@@ -153,7 +153,8 @@ def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None, process
 
 def _own_rows(gradients, first_extents, process_set):
     """Of averaged gradients of gathered tensors, the rows that this rank had contributed."""
-    extents = wait_now(_ops.allgather((torch.tensor([first_extents], dtype=torch.int64),), None, process_set))
+    own_extents = torch.tensor([first_extents], dtype=torch.int64, device="cpu")
+    extents = wait_now(_ops.allgather((own_extents,), None, process_set))
     rank_in_set = process_set.rank()
     own = []
     for index, gradient in enumerate(gradients):

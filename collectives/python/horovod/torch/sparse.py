@@ -25,7 +25,7 @@ def empty_sparse(like: torch.Tensor, sparse_dims: Any) -> Any:
     """Zeros as a sparse tensor of the shape of `like`, sparse in its first dimensions."""
     indices = torch.zeros((sparse_dims, 0), dtype=torch.int64, device=like.device)
     values = torch.zeros((0, *like.shape[sparse_dims:]), dtype=like.dtype, device=like.device)
-    return torch.sparse_coo_tensor(indices, values, like.shape, **_UNCHECKED)
+    return torch.sparse_coo_tensor(indices, values, like.shape, device=like.device, **_UNCHECKED)
 
 
 def sparse_allreduce_async(
@@ -63,6 +63,8 @@ def sparse_allreduce_async(
         all_indices = all_indices[~is_shape]
         if op == Average:
             all_values = all_values / process_set.size()
-        return torch.sparse_coo_tensor(all_indices.transpose(0, 1), all_values, shape, **_UNCHECKED)
+        return torch.sparse_coo_tensor(
+            all_indices.transpose(0, 1), all_values, shape, device=all_values.device, **_UNCHECKED
+        )
 
     return wait

@@ -7,7 +7,7 @@ import ctypes
 
 import torch
 
-from hora import _native, dtypes, huge_pages
+from hora import _native, dtypes, huge_pages, serialization
 from hora.tensor_ops import Framework, TensorOps, byte_count
 
 TYPE_CHECKING = False
@@ -20,10 +20,27 @@ _CODE_OF = {
     for code, name in dtypes.NAME_OF_CODE.items()
     if isinstance(getattr(torch, name, None), torch.dtype)
 }
-_DTYPE_OF = {code: dtype for dtype, code in _CODE_OF.items()}
 _CPU = _native.CPU_DEVICE
 _STRIDED = torch.strided
 _CPU_DEVICE = torch.device("cpu")
+
+
+_PICKLED = set(_CODE_OF.values()) - {dtypes.UINT16}
+
+
+def _from_bytes(data, dtype, shape):
+    return data.view(dtype).reshape(shape)
+
+
+def _reduce_tensor(tensor):
+    """For pickle: releases up to 2.15 and maybe later write tensors of new types (unsigned, float8) and cannot read
+    them."""
+    if _CODE_OF.get(tensor.dtype) in _PICKLED or tensor.is_quantized or tensor.layout is not _STRIDED:
+        return tensor.__reduce_ex__(2)
+    return _from_bytes, (tensor.detach().reshape(-1).view(torch.uint8), tensor.dtype, tuple(tensor.shape))
+
+
+serialization.reducers[torch.Tensor] = _reduce_tensor
 
 
 class _CudaMemory:
@@ -39,7 +56,7 @@ class _CudaMemory:
         }
 
 
-# PyTorch 1.10 brought tensors whose memory holds the negative of their values.
+# PyTorch 1.10 brought tensors whose memory holds the negative or the conjugate of their values.
 _HAS_NEG_VIEWS = hasattr(torch.Tensor, "is_neg")
 
 
@@ -56,8 +73,8 @@ class TorchFramework(Framework):
                 "this operation needs a dense tensor, not a sparse one; call "
                 "to_dense() first, or use sparse_allreduce_async"
             )
-        if _HAS_NEG_VIEWS and tensor.is_neg():
-            return tensor.detach().resolve_neg().contiguous()
+        if _HAS_NEG_VIEWS and (tensor.is_neg() or tensor.is_conj()):
+            return tensor.detach().resolve_conj().resolve_neg().contiguous()
         return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
 
     dense_in_place = dense  # torch itself refuses to write where it must not
@@ -75,20 +92,23 @@ class TorchFramework(Framework):
         except (AttributeError, KeyError):
             return None
 
-    def view(self, tensor: torch.Tensor) -> Any:
-        try:
-            code = _CODE_OF[tensor.dtype]
-        except KeyError:
-            raise ValueError(f"tensors of dtype {tensor.dtype} cannot be communicated") from None
+    def view(self, tensor: torch.Tensor, op: int = dtypes.COPY) -> Any:
+        shape: Sequence[int] = tensor.shape
+        code = _CODE_OF.get(tensor.dtype)
+        if code is None:
+            if tensor.is_quantized:
+                raise ValueError(f"tensors of dtype {tensor.dtype} cannot be communicated: call dequantize() first")
+            name = str(tensor.dtype).partition(".")[2]
+            code, shape = dtypes.substitute(name, tensor.element_size(), shape, op)
         device = tensor.device
         if device == _CPU_DEVICE:
-            return tensor.data_ptr(), tensor.shape, code, _CPU, 0
+            return tensor.data_ptr(), shape, code, _CPU, 0
         if device.type != "cuda":
             raise ValueError(
                 f"tensors on device {device} cannot be communicated: copy them to the CPU or to a CUDA device first"
             )
         stream = torch.cuda.current_stream(device).cuda_stream
-        return tensor.data_ptr(), tensor.shape, code, device.index, stream
+        return tensor.data_ptr(), shape, code, device.index, stream
 
     def address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
@@ -102,12 +122,13 @@ class TorchFramework(Framework):
 
     def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: torch.Tensor) -> Any:
         size = byte_count(shape, dtype)
+        shape = shape[: like.dim()]
         if device == _CPU:
-            out = torch.empty(shape, dtype=_DTYPE_OF[dtype])
+            out = torch.empty(shape, dtype=like.dtype, device=_CPU_DEVICE)
             if size:
                 ctypes.memmove(out.data_ptr(), address, size)
             return out
-        out = torch.empty(shape, dtype=_DTYPE_OF[dtype], device=torch.device("cuda", device))
+        out = torch.empty(shape, dtype=like.dtype, device=torch.device("cuda", device))
         if size:
             stream = torch.cuda.current_stream(device)
             memory = _CudaMemory(address, size, stream.cuda_stream)
