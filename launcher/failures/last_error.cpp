@@ -98,10 +98,18 @@ bool announces_error(std::string_view line) {
          has_any(start, {" ERROR ", "[ERROR", "CRITICAL", " FATAL "});
 }
 
+// What still appears when an exception has ended a program: by exit handlers, by the C++ runtime,
+// by the shell.
+bool comes_at_exit(std::string_view line) {
+  return has_any("^" + std::string(line),
+                 {"^wandb:", "^terminate called", "^Abort", "^Segmentation fault", "^Killed"});
+}
+
 std::size_t count_plain(Lines lines) {
   return static_cast<std::size_t>(
       std::count_if(lines.begin(), lines.end(), [](std::string_view line) {
-        return !is_blank(line) && !is_indented(line) && !is_log_line(line);
+        return !is_blank(line) && !is_indented(line) && !is_log_line(line) && !is_harmless(line) &&
+               !comes_at_exit(line);
       }));
 }
 
@@ -164,12 +172,21 @@ std::optional<Traceback> last_traceback(Lines lines) {
   return traceback;
 }
 
-// Whether the exception only says that something above it failed.
-bool points_upwards(Lines before, std::string_view exception) {
-  if (has(exception, "ChildFailedError") || has(exception, "CalledProcessError")) return true;
-  const auto last = std::find_if_not(before.rbegin(), before.rend(), is_blank);
-  return last != before.rend() &&
-         last->substr(0, 46) == "The above exception was the direct cause of th";
+// What stands above an exception that only says that something there failed; empty for others.
+Lines named_cause(Lines before, std::string_view exception) {
+  while (!before.empty() && is_blank(before.back())) before = before.first(before.size() - 1);
+  if (has_any(exception, {"ChildFailedError", "CalledProcessError"})) return before;
+  constexpr std::string_view kCause = "The above exception was the direct cause of";
+  if (before.empty() || before.back().substr(0, kCause.size()) != kCause) return {};
+  return before.first(before.size() - 1);
+}
+
+// Whether the program printed the traceback and went on: more follows than the message of the
+// exception can have.
+bool is_survived(Lines message) {
+  const bool has_one_line =
+      has_any(message.front(), {"ModuleNotFoundError", "MemoryError", "[Errno "});
+  return count_plain(message.subspan(1)) > (has_one_line ? 0 : kLongestMessage);
 }
 
 void add_errors(Lines lines, std::vector<std::string>& errors) {
@@ -181,15 +198,14 @@ void add_errors(Lines lines, std::vector<std::string>& errors) {
     errors.push_back(joined(lines.subspan(at)));
     const std::size_t context = std::min(at - after, kLinesBeforeAnError);
     errors.push_back(joined(lines.subspan(at - context, context)));
-  } else if (traceback) {
+  } else if (traceback && !is_survived(lines.subspan(traceback->message))) {
     const Lines message = lines.subspan(traceback->message);
-    if (count_plain(message) > kLongestMessage) return;
     errors.push_back(message_of(message));
-    const Lines before = lines.first(traceback->begin);
-    if (points_upwards(before, lines[traceback->message])) add_errors(before, errors);
+    const Lines cause = named_cause(lines.first(traceback->begin), message.front());
+    if (!cause.empty()) add_errors(cause, errors);
   } else {
     for (std::size_t at = lines.size();
-         at-- > 0 && count_plain(lines.subspan(at)) <= kLongestWithoutError;) {
+         at-- > after && count_plain(lines.subspan(at)) <= kLongestWithoutError;) {
       if (!is_blank(lines[at])) errors.push_back(joined(lines.subspan(at, 1)));
     }
   }

@@ -48,6 +48,13 @@ TEST_CASE("last error: of an exception, its own message counts") {
                 traceback("OSError: [Errno 24] Too many open files: 'a'")) == "files");
   CHECK(hint_of("  File \"train.py\", line 3\n    print 1\n    ^^^^^^^\nSyntaxError: Missing "
                 "parentheses\n") == "python-syntax");
+  const std::string missing_module = traceback("ModuleNotFoundError: No module named 'apex'");
+  CHECK(hint_of(missing_module + many("epoch", 3) + "train.py: no data in /data\n") == "");
+  CHECK(hint_of(missing_module + "wandb: You can sync this run\n" +
+                "Segmentation fault (core dumped)\n") == "python-module");
+  CHECK(hint_of(missing_module +
+                "\nThe above exception was the direct cause of the following exception:\n\n" +
+                traceback("RuntimeError: apex is needed")) == "python-module");
 }
 
 TEST_CASE("last error: a message of several lines") {
