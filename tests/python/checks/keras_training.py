@@ -104,6 +104,12 @@ def check_loss_scaling():
     )
 
 
+def check_no_loss_scaling_with_local_layers():
+    scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
+    error = raises(ValueError, hvd.PartialDistributedOptimizer, scaling, local_layers=build().layers[0])
+    assert "scales the loss" in str(error)
+
+
 def check_no_loss_scaling_around():
     training.expect_no_loss_scaling_around(keras.optimizers.LossScaleOptimizer, keras.config.set_dtype_policy)
 

@@ -38,6 +38,11 @@ class _Distributed:
 
     def register_local_var(self, var):
         """The gradient of this variable stays this rank's own."""
+        if _delegates(self):
+            raise ValueError(
+                "local layers with an optimizer that scales the loss: a rank whose own gradients overflow would leave "
+                "out the step, and the others take it"
+            )
         _reducer(self).register_local(var)
 
     def build(self, *args, **kwargs):
@@ -287,7 +292,7 @@ def distribute(
             _accumulate(wrapped, reducer, keras3, backward_passes_per_step)
         for layer in _as_list(local_layers):
             for weight in layer.trainable_weights:
-                reducer.register_local(weight)
+                wrapped.register_local_var(weight)
 
     methods = _Keras3 if keras3 else _Keras2
     wrapped = object.__new__(_wrapped_class(base, methods, distribute_it, arguments))

@@ -43,7 +43,7 @@ from horovod.tensorflow.tape import (
     DistributedGradientTape,
     PartialDistributedGradientTape,
 )
-from horovod.tensorflow.util import _executing_eagerly
+from horovod.tensorflow.util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs
 
 
 def __getattr__(name):
