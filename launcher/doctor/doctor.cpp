@@ -77,6 +77,9 @@ Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environm
                [](const std::string& text) { std::fputs(text.c_str(), stderr); }) {
   examination_.deep = deep;
   examination_.engine = spec_.engine;
+  for (const auto& [name, value] : forwarded_environment(environment_, spec_, false)) {
+    if (name == rendezvous::env::kNcclInterfaces) examination_.nccl_interfaces = value;
+  }
   for (const Build& build : installation_.builds) {
     if (runtime_is_ours_) examination_.least_glibc[build.machine] = build.least_glibc;
   }

@@ -34,6 +34,7 @@ struct Examination {
   std::map<std::string, std::string> least_glibc;
   double seconds = 0;  // that all of it took
   bool deep = false;
+  std::string nccl_interfaces;      // NCCL_SOCKET_IFNAME of the ranks; empty: not set
   std::optional<JobEngine> engine;  // whose allocation the hosts are
   Json world;                       // of a job of all hosts (common_world.h); null: none was tried
 

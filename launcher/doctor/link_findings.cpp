@@ -2,10 +2,12 @@
 // Judges the links between hosts.  [pure]
 //
 // There is no absolute standard for a network, so a link is compared with the median of the set.
+// Also the interfaces that the user has chosen for NCCL.
 #include <algorithm>
 #include <cstdio>
 
 #include "launcher/doctor/findings.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {
 
@@ -33,6 +35,75 @@ struct Link {
 bool is_measured(const Json& answer) {
   return member(answer, "error").is_null() && member(answer, "rtt_us").is_number() &&
          member(answer, "mbit_s").is_number();
+}
+
+// The words of NCCL_SOCKET_IFNAME: beginnings of names, or after '=' whole ones; after '^' those
+// that NCCL must not take. NCCL's own list, which leaves out lo, does not count then.
+class NcclInterfaces {
+ public:
+  explicit NcclInterfaces(std::string_view text) {
+    excludes_ = text.starts_with('^');
+    if (excludes_) text.remove_prefix(1);
+    is_exact_ = text.starts_with('=');
+    if (is_exact_) text.remove_prefix(1);
+    words_ = split(text, ',');
+  }
+
+  bool selects(std::string_view name) const {
+    const bool is_listed = std::any_of(words_.begin(), words_.end(), [&](std::string_view word) {
+      word = word.substr(0, word.find(':'));  // "eth0:1" has a port
+      return is_exact_ ? name == word : name.starts_with(word);
+    });
+    return is_listed != excludes_;
+  }
+
+ private:
+  bool excludes_ = false;
+  bool is_exact_ = false;
+  std::vector<std::string_view> words_;
+};
+
+void nccl_interfaces(const Examination& set, std::vector<Finding>& out) {
+  const std::string& value = set.nccl_interfaces;
+  if (value.empty() || set.hosts.size() < 2) return;
+  const NcclInterfaces chosen(value);
+  const std::string setting = "NCCL_SOCKET_IFNAME=" + value;
+  for (const HostExamination& host : set.hosts) {
+    if (!host.hello || host.hello->interfaces.empty()) continue;
+    std::vector<std::string> names;
+    const InterfaceInfo* first = nullptr;
+    for (const InterfaceInfo& nic : host.hello->interfaces) {
+      if (std::find(names.begin(), names.end(), nic.name) == names.end()) {
+        names.push_back(nic.name);
+      }
+      // Of several, NCCL publishes the address of the first.
+      if (first == nullptr && chosen.selects(nic.name)) first = &nic;
+    }
+    // Only NCCL reads it, for GPUs.
+    const Json& gpus = member(host.machine, "gpus.devices");
+    const bool has_gpus = gpus.is_number_integer() && gpus.get<int>() > 0;
+    const Severity severity = has_gpus ? Severity::kError : Severity::kWarning;
+    if (first == nullptr) {
+      out.push_back({severity,
+                     "D_NCCL_INTERFACE",
+                     {host.name},
+                     setting + " selects none of the interfaces " + join(names, ", "),
+                     "NCCL fails there: 'no socket interface found'",
+                     "unset it, or name an interface of every host, separated by commas",
+                     {}});
+    } else if (first->loopback) {
+      out.push_back({severity,
+                     "D_NCCL_INTERFACE",
+                     {host.name},
+                     setting + " selects " + first->name,
+                     "NCCL gives the other hosts the address " + first->address +
+                         ", at which they find only themselves",
+                     value.starts_with('^')
+                         ? "exclude it, too: " + setting + "," + first->name
+                         : "name an interface that leads to the other hosts, or unset it",
+                     {}});
+    }
+  }
 }
 
 // The links that could be measured, with the medians.
@@ -122,6 +193,7 @@ Json better_of(const Json& first, Json second) {
 
 std::vector<Finding> link_findings(const Examination& examination) {
   std::vector<Finding> out;
+  nccl_interfaces(examination, out);
   for (const HostExamination& host : examination.hosts) {
     for (const auto& [to, answer] : host.peers) {
       broken_way(host.name, examination.hosts[static_cast<std::size_t>(to)].name, answer, out);

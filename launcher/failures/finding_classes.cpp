@@ -30,6 +30,7 @@ constexpr FindingClass kClasses[] = {
     {"D_MPI", "MPI is installed, but does not work.", "Read the message; without MPI, jobs use TCP."},
     {"D_MTU", "Packets as large as the interface allows do not pass between two hosts.", "Set the same MTU on both hosts and on what is between them."},
     {"D_NCCL", "NCCL is missing, does not load, or does not work on a GPU of the host.", "Read the message; HORA_NCCL chooses whose NCCL is used."},
+    {"D_NCCL_INTERFACE", "NCCL_SOCKET_IFNAME selects no interface of a host, or lo, which leads to no other host.", "Unset it, or name an interface of every host; a list that excludes must exclude lo, too: ^docker0,lo."},
     {"D_NOFILE", "The account may open few files; a rank needs one for each peer, data loaders many more.", "Raise nofile in /etc/security/limits.conf."},
     {"D_NPROC", "The account may have few processes and threads.", "Raise nproc in /etc/security/limits.conf."},
     {"D_PIDS", "A cgroup allows few processes and threads.", "Raise the pids limit of the container."},

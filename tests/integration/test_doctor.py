@@ -8,9 +8,11 @@ import re
 import pytest
 
 
-def doctor(horarun, hosts, *options, code=0):
+def doctor(horarun, hosts, *options, code=0, env=None):
     # The machine that tests run on may be busy; how long it may take is not for them to say.
-    done = horarun.run("doctor", "-H", hosts.spec(1), "--json", "--start-timeout", "30s", *options).expect(code)
+    done = horarun.run("doctor", "-H", hosts.spec(1), "--json", "--start-timeout", "30s", *options, env=env).expect(
+        code
+    )
     report = json.loads(done.out)
     assert report["schema"] == 1
     return report
@@ -42,6 +44,15 @@ def test_healthy_hosts(horarun, hosts):
 def test_this_machine_without_hosts(horarun):
     done = horarun.run("doctor").expect(0)
     assert "localhost" in done.text and "1 host examined" in done.text
+
+
+@pytest.mark.parametrize("value", ["^docker0", "nosuch0"])
+def test_an_interface_for_nccl_that_leads_nowhere(horarun, hosts, value):
+    report = doctor(horarun, hosts(2), env={"NCCL_SOCKET_IFNAME": value})
+    (finding,) = found(report, "D_NCCL_INTERFACE")
+    for host in ("node1", "node2"):
+        expect_whole(finding, host)
+    assert f"NCCL_SOCKET_IFNAME={value}" in finding["what"], finding
 
 
 def test_libraries_are_used_on_every_host_and_by_all_together(horarun, hosts):

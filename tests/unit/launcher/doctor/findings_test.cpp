@@ -278,6 +278,36 @@ TEST_CASE("a library is not blamed where the C library is too old to load anythi
   CHECK(find(find_problems(set), "D_GLIBC") != nullptr);
 }
 
+TEST_CASE("interfaces for NCCL that a host does not have, or that lead nowhere, are named") {
+  const auto found = [](const std::string& value, int gpus = 1) -> std::optional<Finding> {
+    Examination set = set_of(2);
+    for (HostExamination& host : set.hosts) {
+      const bool is_first = host.name == "n0";
+      host.hello->interfaces.push_back({.name = "lo", .address = "127.0.0.1", .loopback = true});
+      host.hello->interfaces.push_back(
+          {.name = is_first ? "eth0" : "ens5", .address = is_first ? "10.0.0.1" : "10.0.0.2"});
+      host.machine["gpus"]["devices"] = gpus;
+    }
+    set.nccl_interfaces = value;
+    const auto findings = find_problems(set);
+    const Finding* const finding = find(findings, "D_NCCL_INTERFACE");
+    return finding == nullptr ? std::nullopt : std::optional(*finding);
+  };
+  for (const char* fine :
+       {"", "eth0,ens5", "e", "=eth0,ens5", "^docker0,lo", "^=lo", "^lo", "eth,ens:1"}) {
+    INFO(fine);
+    CHECK_FALSE(found(fine));
+  }
+  CHECK(found("eth0")->what == "NCCL_SOCKET_IFNAME=eth0 selects none of the interfaces lo, ens5");
+  CHECK(found("eth0")->severity == Severity::kError);
+  CHECK(found("eth0", 0)->severity == Severity::kWarning);
+  CHECK(found("=eth,ens5")->hosts == std::vector<std::string>{"n0"});
+  CHECK(found("^e")->what == "NCCL_SOCKET_IFNAME=^e selects lo");
+  CHECK(found("^docker0")->fix == "exclude it, too: NCCL_SOCKET_IFNAME=^docker0,lo");
+  CHECK(found("lo")->why ==
+        "NCCL gives the other hosts the address 127.0.0.1, at which they find only themselves");
+}
+
 TEST_CASE("one slow link among many is named") {
   Examination set = set_of(4);
   for (int from = 0; from < 4; ++from) {

@@ -71,6 +71,7 @@ TEST_CASE("last error: a message of several lines") {
       "Last error:\n";
   CHECK(hint_of(traceback(nccl + "Call to connect returned Software caused connection abort")) ==
         "nccl-system");
+  CHECK(hint_of(traceback(nccl + "Bootstrap : no socket interface found")) == "nccl-interface");
   CHECK(hint_of(traceback(
             nccl + "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)")) ==
         "shm-nccl");
