@@ -11,6 +11,8 @@ import threading
 
 import pytest
 
+import jobs
+
 PORT = 2240
 
 
@@ -401,3 +403,61 @@ def test_agents_of_other_kinds(both, two, sshd, config, keys, agent, tmp_path, s
         os.remove(f"{mine}-cert.pub")
         path = config(f"Port {PORT + 1}", "StrictHostKeyChecking no", identity=False)
         both("node1", path, environment=environment).hello()
+
+
+# --- the newest server -----------------------------------------------------------------------------
+ROOTS = os.environ.get("HORA_ROOTS", "")
+NEWEST = os.path.join(ROOTS, "sid")
+
+
+@pytest.fixture
+def newest_sshd(two, mounts):
+    """newest_sshd(RefuseConnection="yes"): the sshd of Debian sid on host 1."""
+    if not os.path.exists(f"{NEWEST}/usr/sbin/sshd"):
+        pytest.skip("HORA_ROOTS names no folder with a root `sid` that has an sshd (tests/support/roots/make)")
+    work = "/run/newest"
+    two.execute(1, "mkdir", "-p", work)
+    mounts.mount(1, work, "-t", "tmpfs", "tmpfs")
+    two.execute(1, "mkdir", f"{work}/upper", f"{work}/work", f"{work}/root")
+    layers = f"lowerdir={NEWEST},upperdir={work}/upper,workdir={work}/work"
+    mounts.mount(1, f"{work}/root", "-t", "overlay", "-o", layers, "overlay")
+    for folder in ("/proc", "/dev", "/run/host"):
+        two.execute(1, "mkdir", "-p", f"{work}/root{folder}")
+        mounts.mount(1, f"{work}/root{folder}", "--rbind", folder)
+    two.execute(1, "mkdir", "-p", f"{work}/root/run/sshd")
+    pids = []
+
+    def start(**settings):
+        lines = [f"Port {PORT}", "HostKey /run/host/host_key", "AuthorizedKeysFile /run/host/key.pub", "UsePAM no"]
+        lines += ["StrictModes no", "PidFile /run/sshd.pid", *(f"{name} {value}" for name, value in settings.items())]
+        text = "".join(f"{line}\n" for line in lines)
+        two.execute(1, "sh", "-c", f"cat >{work}/root/run/sshd_config", input=text)
+        two.execute(1, "chroot", f"{work}/root", "/usr/sbin/sshd", "-f", "/run/sshd_config")
+        pids.append(
+            jobs.wait_until(lambda: two.execute(1, "sh", "-c", f"cat {work}/root/run/sshd.pid || :").strip(), "sshd")
+        )
+
+    yield start
+    for pid in pids:
+        two.execute(1, "kill", pid)
+
+
+def test_a_server_that_refuses_connections(both, newest_sshd, config):
+    newest_sshd(RefuseConnection="yes")
+    message = both("node1", config(f"Port {PORT}", "StrictHostKeyChecking no")).failure("E_SSH_AUTH")
+    assert "ended the login of user root without looking at a key" in message and "RefuseConnection" in message
+
+
+def test_a_server_that_punishes_failed_logins(probe, newest_sshd, config, wrong_keys):
+    """Seven refusals, and not as long as the start may take; a login that works then is not punished."""
+    newest_sshd(PerSourcePenalties="authfail:1000s min:1s")
+    lines = [f"Port {PORT}", f"IdentityFile {wrong_keys[0]}", "IdentitiesOnly yes", "StrictHostKeyChecking no"]
+    path = config(*lines, identity=False)
+    probe("node1", "--config", path).failure("E_SSH_AUTH")
+    message = probe("node1", "--config", path, "--deadline-ms", 60000).failure("E_SSH_BUSY")
+    assert "turned the connection away 7 times" in message and "PerSourcePenaltyExemptList" in message
+
+
+def test_a_server_with_post_quantum_key_exchange_alone(both, newest_sshd, config):
+    newest_sshd(KexAlgorithms="sntrup761x25519-sha512")
+    both("node1", config(f"Port {PORT}", "StrictHostKeyChecking no")).hello()
