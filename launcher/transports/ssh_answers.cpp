@@ -254,8 +254,13 @@ Result<SshSettings> SshAnswers::of(const Host& host) {
   return settings(question);
 }
 
-Result<SshSettings> SshAnswers::defaults() {
-  return settings({"-F", "/dev/null", "--", "host", "/bin/sh"});
+// The other threads wait for the first one: they need the same answer.
+const SshSettings& SshAnswers::defaults() {
+  std::call_once(defaults_asked_, [this] {
+    auto said = settings({"-F", "/dev/null", "--", "host", "/bin/sh"});
+    if (said) defaults_ = *std::move(said);
+  });
+  return defaults_;
 }
 
 }  // namespace hora::launcher

@@ -37,8 +37,8 @@ class SshAnswers {
 
   // Blocks while ssh runs. Errors: ssh's own words about the configuration.
   Result<SshSettings> of(const Host& host);
-  // Without any configuration.
-  Result<SshSettings> defaults();
+  // Without any configuration; empty where the program is not OpenSSH's. Lives as long as this.
+  const SshSettings& defaults();
 
   // Keeps what was learnt. That this fails costs later launches time and nothing else.
   void save();
@@ -54,6 +54,8 @@ class SshAnswers {
   SshConfigFiles files_;
   std::string key_;   // all that the answers depend on
   std::string name_;  // of the file in the folder
+  std::once_flag defaults_asked_;
+  SshSettings defaults_;
   std::mutex mutex_;
   std::map<std::string, std::string> known_;  // by question
   std::set<std::string> warnings_;            // that were passed on

@@ -108,7 +108,7 @@ std::vector<std::string> SshTargets::program_command() {
   std::vector<std::string> command{program_, "-T", "-o", "ControlMaster=no"};
   for (std::string& word : ssh_arguments(options_)) command.push_back(std::move(word));
   // These would take the agent's input away; older versions do not know them.
-  if (const auto defaults = answers_->defaults(); defaults && defaults->count("stdinnull") != 0) {
+  if (answers_->defaults().count("stdinnull") != 0) {
     command.insert(command.end(), {"-o", "StdinNull=no", "-o", "ForkAfterAuthentication=no"});
   }
   return command;
@@ -122,45 +122,51 @@ Result<SshTarget> SshTargets::target_of(const Host& host) {
                           " has no user name in the password database; give the user: -H user@" +
                           host.name);
   }
-  if (!answers_) return by_libssh(host);
+  // Another program by that name (Dropbear's) does not know -G.
+  if (!answers_ || answers_->defaults().count("hostname") == 0) return by_libssh(host);
   auto settings = answers_->of(host);
   if (!settings) return std::move(settings).error();
-  auto defaults = answers_->defaults();
-  if (!defaults) return std::move(defaults).error();
-  return resolve_ssh_target(host, options_, *settings, *defaults, machine_);
+  return resolve_ssh_target(host, options_, *settings, answers_->defaults(), machine_);
+}
+
+// libssh's own parser knows fewer keywords than OpenSSH. What it says of the others is passed on.
+Status SshTargets::read_by_libssh(ssh_session_struct* session, const Host& host) {
+  const LibsshModule& library = libssh();
+  std::set<std::string> words;
+  (void)library.ssh_set_log_callback([](int, const char*, const char* text, void* to) {
+    static_cast<std::set<std::string>*>(to)->insert(text);
+  });
+  (void)library.ssh_set_log_userdata(&words);
+  (void)library.ssh_set_log_level(SSH_LOG_TRACE);
+  (void)library.ssh_options_set(session, SSH_OPTIONS_SSH_DIR, (machine_.home + "/.ssh").c_str());
+  (void)library.ssh_options_set(session, SSH_OPTIONS_HOST, host.name.c_str());
+  const char* file = options_.config_file.empty() ? nullptr : options_.config_file.c_str();
+  const bool read = library.ssh_options_parse_config(session, file) == SSH_OK;
+  (void)library.ssh_set_log_level(SSH_LOG_NONE);
+  (void)library.ssh_set_log_callback(nullptr);
+  if (!read) {
+    return make_error(ErrorCode::kUsage, std::string("libssh: ") + library.ssh_get_error(session));
+  }
+  const std::lock_guard lock(mutex_);
+  for (const std::string& each : words) {
+    // A list that libssh cannot apply would leave what it removes in use.
+    if (each.find("no allowed algorithm") != std::string::npos) {
+      return make_error(ErrorCode::kUsage, "the ssh configuration: " + visible_line(each));
+    }
+    if (each.find(" option: ") == std::string::npos || !warnings_.insert(each).second) continue;
+    os::log_warn("ssh config", visible_line(each));
+  }
+  return Ok{};
 }
 
 // For machines that have no OpenSSH client, such as small containers.
-// libssh's own parser knows fewer keywords. What it says of the others is passed on.
 Result<SshTarget> SshTargets::by_libssh(const Host& host) {
   HORA_TRY(prepare_libssh());
   const LibsshModule& library = libssh();
   const std::unique_ptr<ssh_session_struct, void (*)(ssh_session)> session(library.ssh_new(),
                                                                            library.ssh_free);
   if (!session) return make_error(ErrorCode::kUnavailable, "libssh: out of memory");
-  std::set<std::string> words;
-  (void)library.ssh_set_log_callback([](int, const char*, const char* text, void* to) {
-    static_cast<std::set<std::string>*>(to)->insert(text);
-  });
-  (void)library.ssh_set_log_userdata(&words);
-  (void)library.ssh_set_log_level(SSH_LOG_WARN);
-  (void)library.ssh_options_set(session.get(), SSH_OPTIONS_SSH_DIR,
-                                (machine_.home + "/.ssh").c_str());
-  (void)library.ssh_options_set(session.get(), SSH_OPTIONS_HOST, host.name.c_str());
-  const char* file = options_.config_file.empty() ? nullptr : options_.config_file.c_str();
-  const bool read = library.ssh_options_parse_config(session.get(), file) == SSH_OK;
-  (void)library.ssh_set_log_level(SSH_LOG_NONE);
-  (void)library.ssh_set_log_callback(nullptr);
-  if (!read) {
-    return make_error(ErrorCode::kUsage,
-                      std::string("libssh: ") + library.ssh_get_error(session.get()));
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    for (const std::string& each : words) {
-      if (warnings_.insert(each).second) os::log_warn("ssh config", visible_line(each));
-    }
-  }
+  HORA_TRY(read_by_libssh(session.get(), host));
   const auto option = [&](ssh_options_e which, const std::string& otherwise) {
     char* value = nullptr;
     if (library.ssh_options_get(session.get(), which, &value) != SSH_OK) return otherwise;

@@ -13,6 +13,8 @@
 #include "launcher/transports/ssh_answers.h"
 #include "launcher/transports/ssh_target.h"
 
+struct ssh_session_struct;  // libssh's
+
 namespace hora::launcher {
 
 // Thread-safe.
@@ -32,6 +34,7 @@ class SshTargets {
 
  private:
   Result<SshTarget> by_libssh(const Host& host);
+  Status read_by_libssh(ssh_session_struct* session, const Host& host);
 
   const SshOptions options_;
   SshMachine machine_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "launcher/transports/registry.h"
+#include "launcher/transports/ssh_target.h"
 
 namespace hora::launcher {
 
@@ -12,10 +13,10 @@ std::unique_ptr<Transport> create(const JobSpec& job, StageObserver observer) {
 #if HORA_WITH_SSH
   return make_ssh_transport({job.ssh, job.fan_out, 0, job.hosts_come_late}, std::move(observer));
 #else
-  // The client reads the user's ~/.ssh/config itself. BatchMode keeps it from asking for a
-  // password.
-  static_cast<void>(job);
-  return make_command_transport({"ssh", "-q", "-o", "BatchMode=yes"}, std::move(observer));
+  // The client reads the configuration itself.
+  std::vector<std::string> command{"ssh", "-T"};
+  for (std::string& word : ssh_arguments(job.ssh)) command.push_back(std::move(word));
+  return make_command_transport(std::move(command), std::move(observer));
 #endif
 }
 

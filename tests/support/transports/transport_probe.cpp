@@ -21,6 +21,9 @@
 
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
+#if HORA_WITH_SSH
+#include "launcher/transports/ssh_targets.h"
+#endif
 #include "launcher/transports/transport.h"
 #include "rendezvous/base/machine.h"
 
@@ -39,7 +42,9 @@ int usage() {
       "  MODE: --hello                 until Hello or a failure, then close (default)\n"
       "        --echo BYTES            send that much, take it back, compare checksums\n"
       "        --drain BYTES --idle-ms N   read nothing for a while, then all\n"
-      "        --hold                  until stdin ends or the stream does\n");
+      "        --hold                  until stdin ends or the stream does\n"
+      "        --resolve               connect to nothing: print what the ssh configuration "
+      "means\n");
   return 2;
 }
 
@@ -275,7 +280,7 @@ bool parse(int argc, char** argv, Options& options) {
       options.stages = true;
       continue;
     }
-    if (name == "--hello" || name == "--hold") {
+    if (name == "--hello" || name == "--hold" || name == "--resolve") {
       options.mode = name;
       continue;
     }
@@ -318,8 +323,54 @@ bool parse(int argc, char** argv, Options& options) {
       return false;
     }
   }
-  return !options.hosts.empty() && !options.image.builds[0].path.empty();
+  return !options.hosts.empty() &&
+         (options.mode == "--resolve" || !options.image.builds[0].path.empty());
 }
+
+#if HORA_WITH_SSH
+std::string list(const std::vector<std::string>& texts) {
+  std::string out = "[";
+  for (const std::string& text : texts) out += (out.size() > 1 ? "," : "") + json(text);
+  return out + "]";
+}
+
+std::string target_fields(const SshTarget& target) {
+  const auto& [timeout, proxy, family, address, interface, compression] = target.route;
+  const SshHostKeyPolicy& policy = target.host_keys;
+  const SshAlgorithms& algorithms = target.algorithms;
+  const auto number = [](auto value) { return std::to_string(static_cast<long>(value)); };
+  return "\"address\":" + json(target.address) + ",\"port\":" + number(target.port) +
+         ",\"user\":" + json(target.user) + ",\"program\":" + json(target.program_reason) +
+         ",\"timeout\":" + number(timeout ? timeout->count() : 0) + ",\"proxy\":" + list(proxy) +
+         ",\"family\":" + json(family) + ",\"bind\":" + list({address, interface}) +
+         ",\"compression\":" + number(compression) + ",\"files\":" + list(target.keys.files) +
+         ",\"missing\":" + list(target.keys.missing) +
+         ",\"agent\":" + json(target.keys.agent_socket) +
+         ",\"identities_only\":" + number(target.keys.identities_only) +
+         ",\"forbidden\":" + json(target.keys.forbidden_by) +
+         ",\"known_as\":" + json(policy.known_as) + ",\"alias\":" + number(policy.is_alias) +
+         ",\"checking\":" + number(policy.checking) +
+         ",\"known_hosts\":" + list(policy.known_hosts_files) +
+         ",\"user_files\":" + number(policy.user_file_count) +
+         ",\"hash\":" + number(policy.hash_names) +
+         ",\"revoked\":" + json(policy.revoked_keys_file) + ",\"kex\":" + json(algorithms.kex) +
+         ",\"ciphers\":" + json(algorithms.ciphers) + ",\"macs\":" + json(algorithms.macs) +
+         ",\"host_keys\":" + json(algorithms.host_keys) +
+         ",\"public_keys\":" + json(algorithms.public_keys) +
+         ",\"rsa_bits\":" + number(algorithms.rsa_bits);
+}
+
+int resolve(const Options& options) {
+  SshTargets targets(options.ssh);
+  for (const Host& host : options.hosts) {
+    const auto target = targets.target_of(host);
+    print_line("{\"host\":" + json(host.name) + "," +
+               (target ? target_fields(*target) : "\"problem\":" + json(target.error().message)) +
+               "}");
+  }
+  return 0;
+}
+#endif
 
 }  // namespace
 
@@ -328,6 +379,9 @@ int main(int argc, char** argv) {
   options.image.machines = hora::own_machine();
   options.image.builds = {{options.image.machines, "", "", ""}};
   if (!parse(argc, argv, options)) return usage();
+#if HORA_WITH_SSH
+  if (options.mode == "--resolve") return resolve(options);
+#endif
   began = Clock::now();
   StageObserver observer = [&](int index, Stage stage, std::string_view detail) {
     if (!options.stages) return;
