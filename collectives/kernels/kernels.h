@@ -24,10 +24,11 @@ using ScaleFunction = void (*)(void* out, const void* in, std::int64_t count, do
 using DivideFunction = void (*)(void* data, std::int64_t count, std::int64_t divisor);
 
 // Sums of 16-bit floats, in float32: sum[i] (+)= in[i] * factor, and out[i] = sum[i] * factor,
-// rounded once. `first` starts a sum.
+// rounded once. `first` starts a sum. all_finite() looks for infinities and NaNs in 16-bit floats.
 struct WideSum {
   void (*add)(float* sum, const void* in, std::int64_t count, float factor, bool first);
   void (*round)(void* out, const float* sum, std::int64_t count, float factor);
+  bool (*all_finite)(const void* data, std::int64_t count);
 };
 
 struct KernelTable {

@@ -198,18 +198,10 @@ void WideAverage::widen(Step& step) {
 }
 
 bool WideAverage::all_finite() const {
-  // All bits of the exponent.
-  const std::uint16_t infinity = dtype_of(plain_) == HORA_FLOAT16 ? 0x7C00 : 0x7F80;
-  for (const Piece& piece : pieces_) {
-    // Without a branch for each element, so that the compiler can vectorise it.
-    unsigned found = 0;
-    for (std::int64_t i = 0; i < piece.count; ++i) {
-      const auto bits = read<std::uint16_t>(piece.output, i);
-      found |= static_cast<unsigned>((bits & infinity) == infinity);
-    }
-    if (found != 0) return false;
-  }
-  return true;
+  const WideSum& floats = *kernels().wide_sum(dtype_of(plain_));
+  return std::all_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
+    return floats.all_finite(piece.output, piece.count);
+  });
 }
 
 void WideAverage::narrow(const Step& step) const {

@@ -181,6 +181,12 @@ TEST_CASE("kernels: sums of 16-bit floats are wide on every instruction set") {
       std::vector<std::uint16_t> out(kCount);
       wide.round(out.data(), sum.data(), kCount, 1.0f);
       CHECK(out == in);  // the largest numbers, too
+      CHECK(wide.all_finite(in.data(), kCount));
+      for (const int place : {0, 1030}) {
+        std::vector<std::uint16_t> infinite = in;
+        infinite[static_cast<std::size_t>(place)] = half ? 0xFC00 : 0x7F81;  // or a NaN
+        CHECK_FALSE(wide.all_finite(infinite.data(), kCount));
+      }
     }
   }
   CHECK(kernels().wide_sum(HORA_FLOAT32) == nullptr);
