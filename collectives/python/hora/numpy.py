@@ -6,7 +6,8 @@ means in place; _async returns a handle for poll() and synchronize(). The ranks 
 by `name`: pass one, or call in the same order on every rank.
 
 Reductions need the same shape and dtype on all ranks; dtypes are uint8 int8 int16 uint16 int32
-int64 float16 float32 float64 bool, and bfloat16 if ml_dtypes brings it. Any thread may call. Raises
+int64 float16 float32 float64 bool, bfloat16 if ml_dtypes brings it, and complex ones for Average and
+Sum. Any dtype without objects can be copied. Any thread may call. Raises
 TensorMismatchError if the ranks disagree, UnsupportedError if no backend can run the operation,
 and HorovodInternalError if a rank is lost.
 """

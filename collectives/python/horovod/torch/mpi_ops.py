@@ -6,9 +6,10 @@ other functions wait, and take part in autograd. The ranks match their tensors b
 or call in the same order on every rank.
 
 Reductions need the same shape and dtype on all ranks; dtypes are uint8 int8 int16 int32 int64
-float16 bfloat16 float32 float64 bool. CPU tensors may be strided; CUDA tensors are ordered on the
-current stream. Any thread may call. Raises TensorMismatchError if the ranks disagree,
-UnsupportedError if no backend can run the operation, and HorovodInternalError if a rank is lost.
+float16 bfloat16 float32 float64 bool, and complex ones for Average and Sum. Any dtype can be
+copied. CPU tensors may be strided; CUDA tensors are ordered on the current stream. Any thread may
+call. Raises TensorMismatchError if the ranks disagree, UnsupportedError if no backend can run the
+operation, and HorovodInternalError if a rank is lost.
 """
 
 from __future__ import annotations
