@@ -43,9 +43,13 @@ std::string_view class_of_ssh_words(std::string_view said) {
 // The end of a text tells more about a failure than its beginning.
 std::string last_words(std::string_view all) {
   constexpr std::size_t kEnough = 600;
-  std::string without_returns(all);  // ssh ends its lines with one
-  std::erase(without_returns, '\r');
-  std::string_view text = trim(without_returns);
+  // On one line. ssh ends each of its own with a carriage return as well.
+  std::string line;
+  for (const char c : trim(all)) {
+    if (c == '\n') line += " | ";
+    if (c != '\n' && c != '\r') line += c;
+  }
+  std::string_view text = line;
   if (text.size() > kEnough) text.remove_prefix(text.size() - kEnough);
   return quote(text, 2 * kEnough);
 }

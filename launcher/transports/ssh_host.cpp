@@ -107,7 +107,8 @@ void SshHost::connect() {
   back_off_.count_attempt();
   // Anew for each attempt: a key may have been added or loaded meanwhile. What libssh cannot do is
   // found out here, before a connection is made: sshd counts those that end without a login.
-  keys_ = {look_up_known_host(target_.host_keys, target_.port), plan_identities(target_.keys)};
+  keys_ = {look_up_known_host(target_.host_keys, target_.port),
+           plan_identities(target_.keys, target_.algorithms.public_keys)};
   const std::string why = why_program(target_, keys_.known, keys_.identities);
   if (!why.empty() && ends_.by_program) return fail_or_go_by_program({}, why);
   if (!target_.route.proxy.empty()) return connect_by_proxy();
@@ -223,8 +224,9 @@ bool SshHost::step_handshake() {
   } else {
     // ssh knows more algorithms than libssh, post-quantum key exchanges above all.
     const std::string missing = missing_algorithms(client_->error());
-    fail_or_go_by_program(handshake_refusal(client_->banner(), proxy, client_->error()),
-                          missing.empty() ? "" : "it has none of the server's " + missing);
+    fail_or_go_by_program(
+        handshake_refusal(client_->banner(), proxy, client_->error()),
+        missing.empty() ? "" : "it has no " + missing + " in common with the server");
   }
   return false;
 }

@@ -71,7 +71,8 @@ std::optional<NamedKey> look_at(const std::string& path) {
 
 class Planner {
  public:
-  explicit Planner(const SshKeys& keys) : keys_(keys) {}
+  Planner(const SshKeys& keys, std::string_view algorithms)
+      : keys_(keys), algorithms_(algorithms) {}
 
   // OpenSSH's order: the named keys that the agent has, its others, and the files.
   SshIdentities plan() {
@@ -116,13 +117,14 @@ class Planner {
   void add_from_agent(const AgentKey& key, const std::string& called) {
     if (is_planned(key.key)) return;
     const std::string name = called + " of ssh-agent";
-    if (is_foreign(name, key.key)) return;
+    if (is_excluded(name, key.key) || is_foreign(name, key.key)) return;
     plan_.usable.push_back({SshIdentity::Source::kAgent, name, key.key, key.comment});
   }
 
   // As in ssh, a key that others may read is not used: it counts as given away.
   void add_file(const NamedKey& named) {
-    if (is_planned(named.key) || is_foreign(named.path, named.key)) return;
+    if (is_planned(named.key) || is_excluded(named.path, named.key)) return;
+    if (is_foreign(named.path, named.key)) return;
     if (!named.has_private) {
       plan_.unusable.push_back(named.path + " (the private key is neither there nor in ssh-agent)");
     } else if (named.exposed) {
@@ -130,6 +132,18 @@ class Planner {
     } else {
       plan_.usable.push_back({SshIdentity::Source::kFile, named.path, named.key, {}});
     }
+  }
+
+  // libssh would leave such a key out as well, and would not say so. RSA keys sign by three
+  // algorithms.
+  bool is_excluded(const std::string& name, const std::string& key) {
+    const std::string_view type = type_of_key(key);
+    if (type.empty() || algorithms_.empty() || !libssh_has_type(type)) return false;
+    for (const std::string_view each : split(algorithms_, ',')) {
+      if (each == type || (type == "ssh-rsa" && each.starts_with("rsa-sha2-"))) return false;
+    }
+    plan_.unusable.push_back(name + " (PubkeyAcceptedAlgorithms has no " + std::string(type) + ")");
+    return true;
   }
 
   // Whether it is of a type that libssh may lack. It is not dropped: the ssh program may have it.
@@ -146,6 +160,7 @@ class Planner {
   }
 
   const SshKeys& keys_;
+  const std::string_view algorithms_;
   std::vector<AgentKey> agent_;
   SshIdentities plan_;
 };
@@ -174,6 +189,8 @@ std::string public_key_in(std::string_view text) {
   return {};
 }
 
-SshIdentities plan_identities(const SshKeys& keys) { return Planner(keys).plan(); }
+SshIdentities plan_identities(const SshKeys& keys, std::string_view algorithms) {
+  return Planner(keys, algorithms).plan();
+}
 
 }  // namespace hora::launcher

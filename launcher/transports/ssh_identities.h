@@ -33,7 +33,8 @@ struct SshIdentities {
 
 // As ssh does it: a file that is named stands for its key, wherever that is. With
 // IdentitiesOnly the agent's other keys are left out. Reads files, asks the agent.
-SshIdentities plan_identities(const SshKeys& keys);
+// `algorithms`: PubkeyAcceptedAlgorithms; empty: all.
+SshIdentities plan_identities(const SshKeys& keys, std::string_view algorithms = {});
 
 // The public key in the text of a key file: a private one in OpenSSH's format, or a public one.
 // Empty where it shows none.

@@ -149,6 +149,19 @@ TEST_CASE("identities: a type that libssh lacks is left to the ssh program") {
   CHECK(bench.last.foreign[0].type == "ssh-mldsa44-ed25519");
 }
 
+TEST_CASE("identities: keys of types that the configuration rules out") {
+  Bench bench;
+  bench.keys.agent_socket.clear();
+  bench.make_key("a");
+  bench.make_key("b", "-t rsa -N ''");
+  bench.keys.files = {bench.path("a"), bench.path("b")};
+  CHECK(plan_identities(bench.keys, "ssh-ed25519,rsa-sha2-512").usable.size() == 2);
+  const SshIdentities plan = plan_identities(bench.keys, "rsa-sha2-512,ssh-dss");
+  REQUIRE((plan.usable.size() == 1 && plan.unusable.size() == 1));
+  CHECK(plan.usable[0].name == bench.path("b"));
+  CHECK(plan.unusable[0] == bench.path("a") + " (PubkeyAcceptedAlgorithms has no ssh-ed25519)");
+}
+
 TEST_CASE("identities: the public key in a key file") {
   Bench bench;
   for (const char* type : {"ed25519", "ecdsa", "rsa"}) {
