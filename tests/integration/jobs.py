@@ -16,6 +16,7 @@ import subprocess
 import time
 import uuid
 
+MARKS = []  # of all jobs of this process
 DEADLINE_S = 120  # for one horarun; a test that needs it has failed
 
 
@@ -63,6 +64,7 @@ class Running:
     def __init__(self, argv, environment, cwd, mark, **options):
         self.argv, self.mark, self.cwd = argv, mark, cwd
         self.began = time.monotonic()
+        MARKS.append(mark)
         self.process = subprocess.Popen(argv, env=environment, cwd=cwd, **options)
 
     @property
@@ -187,13 +189,17 @@ def held(folder, mark):
 
 
 def agents():
-    """Every agent and shim that runs anywhere in this world."""
+    """Every agent and shim that runs anywhere in this world. Without a world of its own, a test has only those on this
+    machine that its own jobs have started: it must not stop those of other people's jobs."""
     found = []
+    is_own_world = os.environ.get("HORA_HOSTS_WORLD") == "1"
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             command = _read(f"/proc/{entry}/cmdline")
             # Here it runs from the build, on a host from the cache.
-            if re.search(rb"/hora-agent$|/hora/agent-[0-9a-f]+$", command.split(b"\0")[0]) and lives(entry):
+            if not re.search(rb"/hora-agent$|/hora/agent-[0-9a-f]+$", command.split(b"\0")[0]) or not lives(entry):
+                continue
+            if is_own_world or any(mark.encode() in _read(f"/proc/{entry}/environ") for mark in MARKS):
                 found.append(_shown(int(entry), command))
     return found
 
