@@ -441,15 +441,16 @@ void Agent::on_launcher_lost() {
 }
 
 void Agent::on_lease_over() {
+  // The launcher may come back, and ask why.
+  std::string why =
+      "horarun gave " + describe(link_->silence().evidence(loop_->polled_at()),
+                                 "it (process " + std::to_string(options_.launcher) + ")");
   if (lease_->suspended()) {
-    // It may come back, and ask why.
     const auto hours = std::chrono::duration_cast<std::chrono::hours>(lease_->limit()).count();
-    link_->send(FrameType::kFailure,
-                encode(Failure{std::string(failure::kHostLost),
-                               "its agent ended the ranks: the job was suspended for " +
-                                   std::to_string(hours) + " h, and nobody resumed it",
-                               ""}));
+    why = "the job was suspended for " + std::to_string(hours) + " h, and nobody resumed it";
   }
+  const Failure lost{std::string(failure::kHostLost), "its agent ended the ranks: " + why, ""};
+  link_->send(FrameType::kFailure, encode(fit(lost)));
   on_launcher_lost();
 }
 

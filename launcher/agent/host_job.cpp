@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "launcher/agent/host_facts.h"
 #include "launcher/protocol/agent_limits.h"
@@ -261,8 +262,8 @@ void HostJob::sweep() {
   }
   if (now >= *kill_at_) {
     kill_everything();
-  } else if (now >= *term_at_ && !strays_termed_) {
-    strays_termed_ = true;
+  } else if (now >= *term_at_ && !once_.strays_termed) {
+    once_.strays_termed = true;
     strays_.terminate(left, termed_groups_);
   }
   // Our own orphans announce their end by SIGCHLD; what others have adopted does not.
@@ -285,7 +286,12 @@ void HostJob::drain() {
   phase_ = Phase::kDraining;
   ranks_.output().finish();
   ranks_.report_exits();
-  if (ranks_.output().all_ended()) finish();
+  if (ranks_.output().all_ended()) return finish();
+  // Only credit can be missing. Who has ended the job need not wait for that to know that it has
+  // worked.
+  if (!terminating_ || std::exchange(once_.ranks_gone_reported, true)) return;
+  ranks_.report_exits(true);
+  link_.send(FrameType::kRanksGone);
 }
 
 void HostJob::finish() {

@@ -110,7 +110,10 @@ class HostJob {
   std::optional<Clock::time_point> term_at_;  // strays get TERM then
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> give_up_at_;
-  bool strays_termed_ = false;
+  struct {
+    bool strays_termed = false;
+    bool ranks_gone_reported = false;
+  } once_;
   std::set<pid_t> termed_groups_;  // had their TERM when the job was told to end
   os::EventLoop::TimerId timer_ = 0;
   std::array<os::EventLoop::TimerId, 2> later_{};  // what a short job is spared

@@ -43,13 +43,14 @@ void LauncherLease::beat() {
   // Not now(): we may have been stopped ourselves, with heartbeats waiting.
   const auto now = loop_.polled_at();
   Silence& silence = link_.silence();
-  silence.look(next_, now, pause_);
+  const bool can_look = !suspended_ && options_.launcher != 0;
+  silence.look(next_, now, pause_,
+               can_look ? std::optional(pulse_of(options_.launcher)) : std::nullopt);
   await_next();
   link_.send(FrameType::kHeartbeat);
-  if (silence.length(now) < limit()) return;
-  const bool is_only_slow =
-      !suspended_ && options_.launcher != 0 && standing_of(options_.launcher) == Standing::kAtWork;
-  if (!is_only_slow) on_lost_();
+  if (judge(silence.evidence(now), limit()) != Verdict::kLost) return;
+  link_.read_now();  // what has come since the loop looked
+  if (!stopped_ && !link_.ended() && silence.length(now) > limit()) on_lost_();
 }
 
 void LauncherLease::await_next() {

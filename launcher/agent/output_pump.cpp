@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,7 +81,11 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
   const std::size_t credit = discarding_ ? kReadChunk : window_ - std::min(window_, in_flight_);
   if (credit == 0) {
     watch_pipes(false);
-    return ReadResult::kNoCredit;
+    // Another rank may have used up the credit. One that has written nothing since has no need of
+    // it.
+    int waiting = 0;
+    const bool is_empty = ::ioctl(stream.pipe.get(), FIONREAD, &waiting) == 0 && waiting == 0;
+    return is_empty ? ReadResult::kEmpty : ReadResult::kNoCredit;
   }
   ssize_t got;
   do {

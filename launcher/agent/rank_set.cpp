@@ -148,9 +148,12 @@ std::optional<std::chrono::nanoseconds> RankSet::ending_for(int rank) const {
 
 // A rank's streams have usually ended by the time it is reaped; when another process holds one
 // open, kOutputEnd comes behind the exit.
-void RankSet::report_exits() {
+void RankSet::report_exits(bool before_output) {
   for (Rank& rank : ranks_) {
-    if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;
+    if (rank.alive || rank.reported) continue;
+    // The last words of a rank precede its exit, so that the launcher shows them first. They cannot
+    // where nobody reads: then its exit is more urgent.
+    if (!output_.drain(rank.exit.rank) && !before_output) continue;
     rank.reported = true;
     if (const auto loss = output_.loss_of(rank.exit.rank); !loss.empty()) {
       output_is_lost(rank, "some of its output is lost: " + loss);

@@ -48,8 +48,8 @@ class RankSet {
 
   // A child of this process has ended. False: it is no rank.
   bool reap(pid_t pid, int status, const ::rusage& usage);
-  // Sends the exits that are due.
-  void report_exits();
+  // Sends the exits that are due: of ranks whose output has been sent, or of all that have ended.
+  void report_exits(bool before_output = false);
 
   bool any_alive() const;
   bool all_succeeded() const;

@@ -27,8 +27,32 @@ constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its
 constexpr Milliseconds kLongestPause{2'500};
 constexpr std::size_t kMuchToSend = 1u << 20;  // when nobody needs it any more
 
-std::string seconds_text(Clock::duration time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+Milliseconds pause_between_beats(Milliseconds lease) {
+  return std::min<Milliseconds>(lease / 4, kLongestPause);
+}
+
+std::string evidence_text(const HostLink& link, const Hello& hello, Clock::time_point now) {
+  return describe(link.silence().evidence(now),
+                  "its agent (process " + std::to_string(hello.pid) + ")") +
+         "; its last message was a " + std::string(link.last_words());
+}
+
+// Two short files of /proc at each heartbeat. To look only when one is missing would make the time
+// that a process has been stopped a guess.
+std::optional<Pulse> pulse_of_agent(bool is_remote, const Hello& hello) {
+  if (is_remote) return std::nullopt;
+  return pulse_of(static_cast<pid_t>(hello.pid));
+}
+
+// Once for each silence.
+void warn(const std::string& host, HostLink& link, const Hello& hello, Clock::time_point now) {
+  if (!link.silence().is_first_mention()) return;
+  const bool is_stopped = link.silence().evidence(now).standing == Standing::kStopped;
+  const std::string outlook =
+      is_stopped
+          ? "It is given up unless it goes on soon (kill -CONT " + std::to_string(hello.pid) + ")"
+          : "The job goes on: this machine is very busy, or waits for a disk or for memory";
+  os::log_warn(kComponent, host + ": " + evidence_text(link, hello, now) + ". " + outlook);
 }
 
 Sharing sharing_of(ShipVia via) {
@@ -487,44 +511,38 @@ void Fleet::begin_heartbeats() {
 
 void Fleet::beat() {
   const auto now = loop_.polled_at();  // we may have been stopped ourselves, or busy
-  const Milliseconds pause = std::min<Milliseconds>(options_.lease / 4, kLongestPause);
+  const Milliseconds pause = pause_between_beats(options_.lease);
   for (int host = 0; host < size(); ++host) {
-    Member& each = member(host);
-    if (!each.hello || each.presumed || !is_open(host)) continue;
-    Silence& silence = each.link->silence();
-    silence.look(next_beat_, now, pause);
-    const auto length = silence.length(now);
-    if (length > options_.lease && !is_only_slow(host, length)) {
-      each.link->close();
-      forget(host);
-      handler_(host,
-               AgentLost{"no sign of life for " + seconds_text(length), silence.last_heard()});
-    } else {
-      each.link->send(FrameType::kHeartbeat);
+    if (!member(host).hello || member(host).presumed || !is_open(host)) continue;
+    HostLink& link = *member(host).link;
+    link.silence().look(next_beat_, now, pause, pulse_of_agent(is_remote(host), *hello(host)));
+    const Verdict verdict = judge(link.silence().evidence(now), options_.lease);
+    if (verdict != Verdict::kLost) {
+      if (verdict == Verdict::kSlow) warn(name(host), link, *hello(host), now);
+      link.send(FrameType::kHeartbeat);
+      continue;
     }
+    link.read_now();  // what has come since the loop looked
+    if (host >= size() || !is_open(host) || link.silence().length(now) <= options_.lease) continue;
+    AgentLost lost{evidence_text(link, *hello(host), now), link.silence().last_heard()};
+    link.close();
+    forget(host);
+    handler_(host, std::move(lost));
   }
   next_beat_ = Clock::now() + pause;
   loop_.call_at(next_beat_, [this] { beat(); });
 }
 
-// The agent on this machine: its end is its stream's, so that its silence says only that it gets no
-// time. A stopped one would never do its work.
-bool Fleet::is_only_slow(int host, Clock::duration silence) {
-  Member& each = member(host);
-  if (!each.local) return false;
-  const Standing standing = standing_of(static_cast<pid_t>(each.hello->pid));
-  if (standing == Standing::kStopped) return false;
-  // Its last words, or the stream's end, may have come since the loop has looked.
-  if (standing == Standing::kGone) return !std::exchange(each.seen_gone, true);
-  if (each.slow_since != each.link->silence().last_heard()) {
-    each.slow_since = each.link->silence().last_heard();
-    os::log_warn(kComponent, name(host) + ": its agent (process " +
-                                 std::to_string(each.hello->pid) + ") has said nothing for " +
-                                 seconds_text(silence) +
-                                 "; it lives, so the job goes on: this machine is very busy, or "
-                                 "waits for a disk");
+bool Fleet::has_slow_host() const {
+  const auto now = loop_.polled_at();
+  for (int host = 0; host < size(); ++host) {
+    const Member& each = member(host);
+    if (!each.hello || each.presumed || !is_open(host)) continue;
+    if (each.link->silence().length(now) <= pause_between_beats(options_.lease)) continue;
+    const auto agent = pulse_of_agent(is_remote(host), *each.hello);
+    if (agent && agent->standing == Standing::kAtWork) return true;
   }
-  return true;
+  return false;
 }
 
 void Fleet::forgive_silence() {

@@ -58,10 +58,11 @@ struct AgentLost {
 };
 
 // A Failure is the host's: it was not reached, its agent reports a failure, or breaks the protocol.
-using FleetEvent = std::variant<StageReached, AgentGreeted, RuntimeSupplied, RuntimeMissing,
-                                AgentLeft, AgentLost, Failure, ProbeResult, AgentReady, Started,
-                                RankOutput, RankOutputEnd, RankExit, InputTaken, RankProgress,
-                                StackReport, GpuFault, AgentSuspended, LogLine, RelayFrame>;
+using FleetEvent =
+    std::variant<StageReached, AgentGreeted, RuntimeSupplied, RuntimeMissing, AgentLeft, AgentLost,
+                 Failure, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
+                 InputTaken, RankProgress, StackReport, GpuFault, RanksGone, AgentSuspended,
+                 LogLine, RelayFrame>;
 
 class Fleet {
  public:
@@ -135,6 +136,8 @@ class Fleet {
 
   // --- signs of life ---
   void begin_heartbeats();
+  // Whether an agent on this machine is silent because it gets no time.
+  bool has_slow_host() const;
   // This process was stopped for a while: the agents may have been heard in vain.
   void forgive_silence();
 
@@ -151,9 +154,7 @@ class Fleet {
     Supply supply;                   // of what has come
     std::optional<HostOrder> order;  // that waits for what the host lacks
     bool starts_with_order = false;
-    Clock::time_point slow_since;  // last heard of when its slowness was logged
-    bool seen_gone = false;        // its process was gone at the heartbeat before
-    bool left = false;             // AgentLeft was reported
+    bool left = false;  // AgentLeft was reported
   };
 
   bool has_all(int host) const;
@@ -170,7 +171,6 @@ class Fleet {
   void on_supplied(int host, const Supply& supply);
   void on_link_end(int host, std::string detail);
   void beat();
-  bool is_only_slow(int host, Clock::duration silence);
 
   os::EventLoop& loop_;
   const JobSpec& spec_;

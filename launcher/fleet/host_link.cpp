@@ -116,6 +116,10 @@ void HostLink::write_now() {
   if (fd_.valid()) write_some();
 }
 
+void HostLink::read_now() {
+  if (fd_.valid()) on_io(EPOLLIN);
+}
+
 void HostLink::send_shared(std::shared_ptr<const std::string> frames) {
   if (!fd_.valid() || last_queued_ || frames->empty()) return;
   if (!tail_.empty()) {

@@ -52,12 +52,16 @@ class HostLink {
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);
   void write_now();  // what is queued, as far as there is room
+  void read_now();   // what has come, without a turn of the loop; as in one, handlers are called
   std::size_t queued_bytes() const { return queued_bytes_; }
   std::uint64_t written_bytes() const { return written_bytes_; }
   // Some of it has been written; the agent may have it.
   bool has_sent_order() const { return order_at_ && written_bytes_ > *order_at_; }
 
   Silence& silence() { return silence_; }
+  const Silence& silence() const { return silence_; }
+  // Of the last message: "heartbeat".
+  std::string_view last_words() const { return conversation_.last_words(); }
   bool is_open() const { return fd_.valid(); }
   void close();
 

@@ -106,6 +106,12 @@ void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& action
   end(std::move(cause), now, options_.grace, actions);
 }
 
+void JobState::on(const HostRanksGone& e, TimePoint, std::vector<Action>&) {
+  // Nobody has asked before that.
+  if (phase_ != Phase::kEnding) return;
+  hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kRanksGone);
+}
+
 void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& actions) {
   hosts_[e.host] = HostPhase::kFinished;
   outcome_.goodbyes[e.host] = e.goodbye;
@@ -125,12 +131,10 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
     if (agent_ended_ranks_) {
-      // We have not asked for this. Somebody there has, a batch system whose time limit has passed
-      // for one, or the agent has not heard from us for longer than the lease.
+      // We have not asked for this. Somebody there has: a batch system whose time limit has passed,
+      // for one. An agent that has lost us says so itself.
       cause.failure = {std::string(failure::kHostLost),
-                       "its agent ended the ranks: it was told to by a signal, or it heard nothing "
-                       "from horarun for longer than --lease",
-                       ""};
+                       "its agent ended the ranks: it received a signal that ends it", ""};
     } else {
       cause.failure = {std::string(failure::kProtocol),
                        "its agent said goodbye without reporting how " +
@@ -167,9 +171,9 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
 void JobState::on(const HostLost& e, TimePoint now, std::vector<Action>& actions) {
   // The connection may close after the goodbye; that is no loss.
   if (hosts_[e.host] == HostPhase::kFinished) return;
-  hosts_[e.host] = HostPhase::kLost;
   // Its ranks end by the lease at the latest, but no message confirms it. The report says so.
-  outcome_.unconfirmed_hosts.push_back(e.host);
+  if (hosts_[e.host] != HostPhase::kRanksGone) outcome_.unconfirmed_hosts.push_back(e.host);
+  hosts_[e.host] = HostPhase::kLost;
   actions.push_back(DropHost{e.host});
   Cause cause;
   cause.kind = Cause::Kind::kHost;
@@ -252,12 +256,23 @@ void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actio
   end(std::move(cause), now, options_.grace, actions);
 }
 
+// What the agents still have of it is lost.
+void JobState::on(const OutputAbandoned&, TimePoint now, std::vector<Action>& actions) {
+  if (phase_ != Phase::kEnding) return;
+  end_deadline_ = now;
+  on(ClockTick{}, now, actions);
+}
+
 void JobState::on(const StillShipping&, TimePoint now, std::vector<Action>&) {
   start_deadline_ = now + options_.start_timeout;
 }
 
+void JobState::on(const StillEnding&, TimePoint now, std::vector<Action>&) {
+  if (phase_ == Phase::kEnding) end_deadline_ = now + kSweepTime;
+}
+
 // Each phase has one deadline, see next_deadline(). An early tick does nothing.
-void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions) {
+void JobState::on(const ClockTick& e, TimePoint now, std::vector<Action>& actions) {
   const auto time_out = [&](std::string_view code, std::string message) {
     Cause cause;
     cause.kind = Cause::Kind::kTimeout;
@@ -273,16 +288,23 @@ void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions)
     time_out(failure::kTimeout,
              "the job ran longer than --timeout " + format_duration(*options_.timeout) + " allows");
   } else if (phase_ == Phase::kEnding && end_deadline_ && now >= *end_deadline_) {
-    // Give up the hosts that did not confirm the end in time. Their agents end the ranks when the
-    // lease runs out.
-    for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
-      if (hosts_[host] >= HostPhase::kFinished) continue;
-      hosts_[host] = HostPhase::kLost;
-      outcome_.unconfirmed_hosts.push_back(host);
-      actions.push_back(DropHost{host});
-    }
+    give_up_hosts(e.output_waits, actions);
+    if (e.output_waits) end_deadline_ = now + kSweepTime;
   }
   finish_if_over(actions);
+}
+
+// Those that did not confirm the end in time: their agents end the ranks when the lease runs out.
+// Those that did may take as long as the reader of their output.
+void JobState::give_up_hosts(bool output_waits, std::vector<Action>& actions) {
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+    if (hosts_[host] >= HostPhase::kFinished) continue;
+    const bool is_confirmed = hosts_[host] == HostPhase::kRanksGone;
+    if (is_confirmed && output_waits) continue;
+    hosts_[host] = is_confirmed ? HostPhase::kFinished : HostPhase::kLost;
+    if (!is_confirmed) outcome_.unconfirmed_hosts.push_back(host);
+    actions.push_back(DropHost{host});
+  }
 }
 
 // The one way from running to ending. The job stays in kEnding until every host has confirmed that

@@ -54,6 +54,10 @@ struct HostFinished {
   Goodbye goodbye;
   int missing_exits = 0;  // ranks of the host whose end it has not told
 };
+// Of a job that is being ended: nothing of it runs there any more. Output is still to come.
+struct HostRanksGone {
+  int host;
+};
 struct HostFailed {
   int host;
   Failure failure;
@@ -85,15 +89,21 @@ struct UserSignal {
 };
 // The reader of our stdout has gone.
 struct OutputClosed {};
+// Of a job that is being ended: nobody reads its output.
+struct OutputAbandoned {};
 // next_deadline() has passed.
-struct ClockTick {};
+struct ClockTick {
+  bool output_waits = false;  // for its reader
+};
 // Something of what hosts lack has reached them since the last time: the start has its time again.
 struct StillShipping {};
+// next_deadline() has passed, but a host that is being ended gets no time: it will confirm its end.
+struct StillEnding {};
 
-using Event =
-    std::variant<HostGreeted, HostUnneeded, HostReady, RankEnded, HostFinished, HostFailed,
-                 HostLost, LaunchFailed, HostAdded, HostDismissed, ElasticBegun, ElasticOver,
-                 UserSignal, OutputClosed, ClockTick, StillShipping>;
+using Event = std::variant<HostGreeted, HostUnneeded, HostReady, RankEnded, HostRanksGone,
+                           HostFinished, HostFailed, HostLost, LaunchFailed, HostAdded,
+                           HostDismissed, ElasticBegun, ElasticOver, UserSignal, OutputClosed,
+                           OutputAbandoned, ClockTick, StillShipping, StillEnding>;
 
 // --- actions -------------------------------------------------------------------------------------
 
@@ -154,6 +164,8 @@ class JobState {
   bool started() const { return was_started_; }
   bool ending() const { return phase_ == Phase::kEnding; }
   bool done() const { return phase_ == Phase::kDone; }
+  // Of a job that is ending: no rank is left, as far as hosts have said so; only output may be.
+  bool ranks_gone() const { return all_hosts_at_least(HostPhase::kRanksGone); }
   // Complete once done().
   const JobOutcome& outcome() const { return outcome_; }
   // After done(): whether the job ended in a way that somebody outside of it may have brought
@@ -163,12 +175,13 @@ class JobState {
 
  private:
   enum class Phase { kConnecting, kPreparing, kRunning, kEnding, kDone };
-  enum class HostPhase { kConnecting, kGreeted, kReady, kRunning, kFinished, kLost };
+  enum class HostPhase { kConnecting, kGreeted, kReady, kRunning, kRanksGone, kFinished, kLost };
 
   void on(const HostGreeted&, TimePoint, std::vector<Action>&);
   void on(const HostUnneeded&, TimePoint, std::vector<Action>&);
   void on(const HostReady&, TimePoint, std::vector<Action>&);
   void on(const RankEnded&, TimePoint, std::vector<Action>&);
+  void on(const HostRanksGone&, TimePoint, std::vector<Action>&);
   void on(const HostFinished&, TimePoint, std::vector<Action>&);
   void on(const HostFailed&, TimePoint, std::vector<Action>&);
   void on(const HostLost&, TimePoint, std::vector<Action>&);
@@ -179,11 +192,14 @@ class JobState {
   void on(const ElasticOver&, TimePoint, std::vector<Action>&);
   void on(const UserSignal&, TimePoint, std::vector<Action>&);
   void on(const OutputClosed&, TimePoint, std::vector<Action>&);
+  void on(const OutputAbandoned&, TimePoint, std::vector<Action>&);
   void on(const ClockTick&, TimePoint, std::vector<Action>&);
   void on(const StillShipping&, TimePoint, std::vector<Action>&);
+  void on(const StillEnding&, TimePoint, std::vector<Action>&);
 
   void prepare_if_all_answered(TimePoint now, std::vector<Action>& actions);
   void end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions);
+  void give_up_hosts(bool output_waits, std::vector<Action>& actions);
   void end_host(int host, Milliseconds grace, std::vector<Action>& actions);
   void terminate_hosts(TimePoint now, Milliseconds grace, std::vector<Action>& actions);
   void finish_if_over(std::vector<Action>& actions);

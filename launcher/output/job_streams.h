@@ -55,6 +55,7 @@ class JobStreams {
 
   // Bytes of rank output that are written.
   std::size_t written() const { return written_; }
+  bool is_behind() const { return writer_.is_behind(); }
 
   // No more input; everything held goes out; `done` when it is written.
   void finish(std::function<void()> done);

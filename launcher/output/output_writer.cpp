@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -23,6 +24,10 @@ namespace {
 
 // Hosts get their credit back when a write is done, so no write is much larger than a window.
 constexpr std::size_t kMostInOneWrite = 256 * 1024;
+
+// While the kernel has no memory for a write, or a thread: a busy machine has some again soon.
+constexpr std::chrono::seconds kMemoryPatience{60};
+constexpr std::chrono::milliseconds kTryAgain{100};
 
 // Wakes the thread out of a write() that blocks; the handler does nothing.
 int wake_signal() { return SIGRTMIN; }
@@ -53,9 +58,23 @@ void OutputWriter::start() {
     let_in_wake_signal();
     run();
   });
-  // Nothing can be said without it: the program ends (out_of_resources.h).
-  if (!thread) throw std::system_error(EAGAIN, std::generic_category(), thread.error().message);
-  thread_ = std::move(*thread);
+  if (thread) {
+    thread_ = std::move(*thread);
+    return;
+  }
+  // The machine may have memory for a thread again soon. Without one, nothing can be said: the
+  // program ends (out_of_resources.h).
+  if (++failed_starts_ > kMemoryPatience / kTryAgain) {
+    throw std::system_error(EAGAIN, std::generic_category(), thread.error().message);
+  }
+  loop_.post([this, alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
+    loop_.call_after(kTryAgain, [this, alive] {
+      if (alive.expired()) return;
+      const std::lock_guard lock(mutex_);
+      start();
+    });
+  });
 }
 
 OutputWriter::~OutputWriter() {
@@ -87,7 +106,7 @@ bool OutputWriter::append(const Item& item) {
 void OutputWriter::queue(Item item) {
   {
     std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) {
+    if (!thread_.joinable() && queue_.empty()) {
       const bool is_work = !item.text.empty() || !item.credits.empty() || item.to_close.valid();
       if (!is_work) {
         if (item.done) loop_.post(std::move(item.done));
@@ -123,13 +142,20 @@ void OutputWriter::flush(std::function<void()> done) {
   queue({-1, {}, {}, std::move(done), {}, false});
 }
 
+bool OutputWriter::is_behind() const {
+  const std::lock_guard lock(mutex_);
+  return is_writing_ || !queue_.empty();
+}
+
 void OutputWriter::run() {
   std::deque<Item> batch;
   while (true) {
     {
       std::unique_lock lock(mutex_);
+      is_writing_ = false;
       ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
       if (stopping_) break;
+      is_writing_ = true;
       // The lock is held for the swap only, so queue() never waits for a write.
       batch.swap(queue_);
     }
@@ -155,10 +181,12 @@ void OutputWriter::write_item(const Item& item) {
     return;
   }
   std::size_t at = 0;
+  std::optional<Clock::time_point> give_up_at;  // while memory is short
   while (at < item.text.size()) {
     const ssize_t wrote = ::write(item.fd, item.text.data() + at, item.text.size() - at);
     if (wrote >= 0) {
       at += static_cast<std::size_t>(wrote);
+      give_up_at.reset();
       continue;
     }
     const int error = errno;
@@ -167,14 +195,16 @@ void OutputWriter::write_item(const Item& item) {
       if (stopping_) return;
       continue;
     }
-    if (error == EAGAIN) {  // somebody else's O_NONBLOCK on a shared description
-      pollfd poller{item.fd, POLLOUT, 0};
-      (void)::poll(&poller, 1, 1000);
-      std::lock_guard lock(mutex_);
-      if (stopping_) return;
-      continue;
+    // EAGAIN: somebody else's O_NONBLOCK on a shared description.
+    const bool is_short_of_memory = error == ENOMEM || error == ENOBUFS;
+    if (is_short_of_memory && !give_up_at) give_up_at = Clock::now() + kMemoryPatience;
+    if (error != EAGAIN && !(is_short_of_memory && Clock::now() < *give_up_at)) {
+      return tell_broken(item.fd, error);
     }
-    return tell_broken(item.fd, error);
+    pollfd poller{is_short_of_memory ? -1 : item.fd, POLLOUT, 0};
+    (void)::poll(&poller, 1, is_short_of_memory ? static_cast<int>(kTryAgain.count()) : 1000);
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
   }
 }
 

@@ -53,6 +53,8 @@ class OutputWriter {
   void settle(int fd);  // nothing to do before anything was written
   // Calls `done` on the loop's thread when all that was queued before is written.
   void flush(std::function<void()> done);
+  // Something waits for a reader, or a disk.
+  bool is_behind() const;
 
  private:
   struct Credit {
@@ -82,10 +84,12 @@ class OutputWriter {
   bool wakes_at_end_ = false;  // of this turn
   // What the loop has been asked to do at its end looks here first.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable ready_;
   std::condition_variable exited_;
   std::deque<Item> queue_;
+  bool is_writing_ = false;
+  int failed_starts_ = 0;
   bool stopping_ = false;
   bool has_exited_ = false;
   std::vector<int> broken_;  // the thread's own

@@ -290,10 +290,32 @@ bool handles_signal(pid_t pid, int signal) {
   return status && has_signal(*status, "SigCgt", signal);
 }
 
-Standing standing_of(pid_t pid) {
-  const auto process = read_process(pid);
-  if (!process || process->is_zombie()) return Standing::kGone;
-  return process->state == 'T' || process->state == 't' ? Standing::kStopped : Standing::kAtWork;
+Pulse pulse_of(pid_t pid) {
+  Pulse pulse;
+  // /proc of another PID namespace has processes of the same numbers. There, and where it cannot be
+  // read (ENOMEM from read() while a cgroup has no memory left, EMFILE, hidepid), only the kernel's
+  // answer to a signal is known: whether there is such a process.
+  const auto self = read_stat("/proc/self/stat");
+  const bool is_our_proc = self && self->pid == ::getpid();
+  const auto process = is_our_proc ? read_process(pid) : std::nullopt;
+  if (!process) {
+    if (::kill(pid, 0) != 0 && errno == ESRCH) pulse.standing = Standing::kGone;
+    return pulse;
+  }
+  if (process->is_zombie()) {
+    pulse.standing = Standing::kGone;
+  } else if (process->state == 'T' || process->state == 't') {
+    pulse.standing = Standing::kStopped;
+  }
+  // Nanoseconds on a processor, and waiting for one.
+  const auto schedule = os::read_file(proc_path(pid, "schedstat"));
+  std::string_view rest = schedule ? std::string_view(*schedule) : std::string_view();
+  std::int64_t ran = 0;
+  std::int64_t waited = 0;
+  if (take_number(rest, ran) && take_number(rest, waited)) {
+    pulse.waited = std::chrono::nanoseconds(waited);
+  }
+  return pulse;
 }
 
 bool environment_has(pid_t pid, std::string_view mark) {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/protocol/silence.h"
+
 namespace hora::launcher {
 
 struct ProcessEntry {
@@ -58,10 +60,10 @@ bool has_signal(std::string_view status, std::string_view mask, int signal);
 // Whether the process has a handler for the signal, which may end it otherwise.
 bool handles_signal(pid_t pid, int signal);
 
-// kAtWork: it lives, and nobody has stopped it (SIGSTOP, a debugger). If it says nothing it gets no
-// time, or waits for a disk or for memory.
-enum class Standing { kAtWork, kStopped, kGone };
-Standing standing_of(pid_t pid);
+// Of a process that shares our PID namespace. Where /proc cannot say (another namespace's is
+// mounted, it is hidden, or descriptors or memory have run out), a process that exists counts as at
+// work.
+Pulse pulse_of(pid_t pid);
 
 // Whether the process was started with the environment string `mark` ("NAME=VALUE"). False when
 // its environment may not be read.

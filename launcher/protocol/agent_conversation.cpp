@@ -51,6 +51,8 @@ std::string_view name_of(FrameType type) {
       return "state of a folder";
     case FrameType::kSuspend:
       return "suspension";
+    case FrameType::kRanksGone:
+      return "end of the ranks";
     case FrameType::kRelayPort:
       return "port of the relay";
     case FrameType::kImagePort:
@@ -175,6 +177,7 @@ Result<std::optional<AgentMessage>> AgentConversation::next() {
     auto frame = frames_.next();
     if (!frame) return std::move(frame).error();
     if (!frame->has_value()) break;
+    last_ = (*frame)->type;
     if ((*frame)->type == FrameType::kHeartbeat) continue;
     auto message = read(std::move(**frame));
     if (!message) return std::move(message).error();
@@ -182,6 +185,8 @@ Result<std::optional<AgentMessage>> AgentConversation::next() {
   }
   return std::optional<AgentMessage>();
 }
+
+std::string_view AgentConversation::last_words() const { return name_of(last_); }
 
 Status AgentConversation::admit(const FrameHeader& header) const {
   const std::string name(name_of(header.type));
@@ -208,14 +213,16 @@ bool AgentConversation::has_turn(FrameType type) const {
     case FrameType::kProbeResult:
       return probe_.has_value();
     case FrameType::kReady:
-      return ordered_ && !ready_;
+      return ordered_ && !said_.ready;
     case FrameType::kStarted:
-      return start_sent_ && !started_;
+      return start_sent_ && !said_.started;
     case FrameType::kOutput:
     case FrameType::kOutputEnd:
     case FrameType::kExit:
     case FrameType::kProgress:
-      return started_;
+      return said_.started;
+    case FrameType::kRanksGone:
+      return said_.started && !said_.ranks_gone;
     case FrameType::kInputAck:
       return ordered_;
     case FrameType::kGpuFault:
@@ -287,7 +294,7 @@ std::size_t AgentConversation::longest(FrameType type) const {
     case FrameType::kTreeState:
       return (1 + tree_->parts.size() + tree_->environment.size()) * kLargestPartName;
     default:
-      return 0;  // kSuspend, kHeartbeat
+      return 0;  // kRanksGone, kSuspend, kHeartbeat
   }
 }
 
@@ -302,7 +309,7 @@ Result<AgentMessage> AgentConversation::read(Frame frame) {
     case FrameType::kProbeResult:
       return read_probe_result(payload);
     case FrameType::kReady:
-      ready_ = true;
+      said_.ready = true;
       // A name that would not survive the journey into a command line names nothing.
       return AgentMessage(AgentReady{payload == visible_line(payload) ? std::string(payload) : ""});
     case FrameType::kStarted:
@@ -327,6 +334,9 @@ Result<AgentMessage> AgentConversation::read(Frame frame) {
       return read_image_port(payload);
     case FrameType::kTreeState:
       return read_tree_state(payload);
+    case FrameType::kRanksGone:
+      said_.ranks_gone = true;
+      return AgentMessage(RanksGone{});
     case FrameType::kSuspend:
       --suspends_;
       return AgentMessage(AgentSuspended{});
@@ -359,7 +369,7 @@ Result<AgentMessage> AgentConversation::read_probe_result(std::string_view paylo
 }
 
 Result<AgentMessage> AgentConversation::read_started(std::string_view payload) {
-  started_ = true;
+  said_.started = true;
   auto started = sound(decode_started(payload), FrameType::kStarted);
   if (!started) return std::move(started).error();
   // A process number of another host's rank would make a later signal hit the wrong one.

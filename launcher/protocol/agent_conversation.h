@@ -27,6 +27,8 @@ struct AgentReady {
 struct ImageServed {
   int port = 0;  // 0: it cannot
 };
+// Of a job that was ended: nothing of it runs there any more, but its output has no room here.
+struct RanksGone {};
 struct AgentSuspended {};  // its ranks have been stopped
 struct RankOutput {
   int rank = 0;
@@ -65,7 +67,7 @@ struct RelayFrame {
 using AgentMessage =
     std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
                  InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, TreeState,
-                 ImageServed, AgentSuspended, LogLine, RelayFrame, Failure, Goodbye>;
+                 ImageServed, RanksGone, AgentSuspended, LogLine, RelayFrame, Failure, Goodbye>;
 
 class AgentConversation {
  public:
@@ -83,6 +85,8 @@ class AgentConversation {
   void sent(const FetchDelivery& fetch);
   void sent(const HostOrder& order);
 
+  // What its last message was: "heartbeat".
+  std::string_view last_words() const;
   // Bytes that wait for the rest of their frame.
   std::size_t buffered() const { return frames_.buffered(); }
 
@@ -119,9 +123,12 @@ class AgentConversation {
   std::optional<OfferTree> tree_;                  // that waits for its answer
   std::map<std::string, std::size_t> deliveries_;  // without their reports: how many sources each
   bool ordered_ = false;
-  bool ready_ = false;
   bool start_sent_ = false;
-  bool started_ = false;
+  struct {
+    bool ready = false;
+    bool started = false;
+    bool ranks_gone = false;
+  } said_;
   std::map<int, Rank> ranks_;  // of the order
   std::size_t output_credit_ = 0;
   bool image_asked_ = false;  // where it serves its program, without the answer yet
@@ -131,6 +138,7 @@ class AgentConversation {
   int suspends_ = 0;  // likewise
   std::size_t log_lines_ = 0;
   std::size_t gpu_faults_ = 0;
+  FrameType last_ = FrameType::kHello;
 };
 
 }  // namespace hora::launcher

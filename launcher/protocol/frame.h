@@ -43,6 +43,7 @@ enum class FrameType : std::uint8_t {
   kRelayPort = 17,   // port:u32le                        (the answer to kRelay; 0: none)
   kRelayOpen = 18,   // connection:u32le                  (it has come; its bytes are kRelayData)
   kImagePort = 19,   // port:u32le                        (the answer to kServeImage; 0: none)
+  kRanksGone = 20,   // empty: the ranks were ended and are gone; their output waits for credit
   // launcher to agent
   kProbe = 32,     // Probe
   kPart = 33,      // BundlePart; followed by kData frames, then kDataEnd

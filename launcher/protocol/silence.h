@@ -1,38 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the other end of a stream has been silent, as far as this end can tell.  [pure]
+// How long the other end of a stream has been silent, and whether that means that it is lost. Both
+// the launcher and the agents judge each other by this.  [pure]
 #pragma once
 
-#include <algorithm>
 #include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {
+
+// kAtWork: it lives, and nobody has stopped it (SIGSTOP, a debugger). If it says nothing it gets no
+// time, or waits for a disk or for memory.
+enum class Standing { kAtWork, kStopped, kGone };
+
+// What a process on this machine is doing.
+struct Pulse {
+  Standing standing = Standing::kAtWork;
+  // Since its start it has been ready to run without a processor for so long, where that is known.
+  std::optional<std::chrono::nanoseconds> waited{};
+};
+
+// What is known about an end that is silent.
+struct SilenceEvidence {
+  using Duration = Clock::duration;
+
+  Duration silence{};                  // less the time in which this end did not run itself
+  Duration late{};                     // for so long this end did not run when it should have
+  std::optional<Standing> standing{};  // of its process, if that is on this machine
+  Duration standing_for{};             // as seen at each look during this time
+  std::optional<Duration> waited{};    // for a processor, while it was silent
+};
+
+// kSlow: it is silent for longer than the lease, but it exists.
+enum class Verdict { kPresent, kSlow, kLost };
+
+// On another machine, silence is all there is to judge by. On this machine, the end of a process is
+// the end of its stream, so silence alone proves nothing. A stopped process may never continue: it
+// is lost when it has been stopped for longer than the lease. One that is gone is lost at the
+// second look: its last words, or the end of the stream, may still be on their way at the first.
+Verdict judge(const SilenceEvidence& evidence, Clock::duration lease);
+
+// "no sign of life for 12 s: its agent (process 7) has been stopped for 11 s (SIGSTOP, a
+// debugger)". `process`: what the other end is called, if it is on this machine.
+std::string describe(const SilenceEvidence& evidence, const std::string& process);
 
 class Silence {
  public:
   using TimePoint = Clock::time_point;
   using Duration = TimePoint::duration;
 
-  explicit Silence(TimePoint now) : heard_(now) {}
+  explicit Silence(TimePoint now) : heard_(now), looked_(now) {}
 
-  void heard(TimePoint now) {
-    heard_ = now;
-    excused_ = Duration::zero();
-  }
-  // A look that was due at `due`, of those that come every `pause`, is made `now`. Who comes late
-  // by more than a pause was stopped, starved, or slept with the whole machine: then the other may
-  // have been, too, and what it has sent may be on its way still.
-  void look(TimePoint due, TimePoint now, Duration pause) {
-    if (now - due > pause) excused_ = std::min(excused_ + (now - due), now - heard_);
-  }
+  void heard(TimePoint now);
+  // A look that was due at `due`, of those that come every `pause`, is made `now`. One that is late
+  // by more than a pause was stopped, starved, or slept with the whole machine: then the other end
+  // may have been, too, and what it has sent may still be on its way.
+  // `pulse`: of the process at the other end, if that is on this machine.
+  void look(TimePoint due, TimePoint now, Duration pause, const std::optional<Pulse>& pulse = {});
   // Without the time in which nobody listened.
   Duration length(TimePoint now) const { return now - heard_ - excused_; }
   TimePoint last_heard() const { return heard_; }
+  SilenceEvidence evidence(TimePoint now) const;
+  // Whether it is so for the first time since the other end was heard, for who warns about it once.
+  bool is_first_mention() { return !std::exchange(mentioned_, true); }
 
  private:
+  void take(const Pulse& pulse, Duration since_last_look);
+
   TimePoint heard_;
   Duration excused_{};
+  Duration late_{};
+  TimePoint looked_;
+  bool heard_since_look_ = true;
+  bool mentioned_ = false;
+  std::optional<Pulse> pulse_;
+  Duration standing_for_{};
+  std::optional<std::chrono::nanoseconds> waited_before_;  // when it was last heard
 };
 
 }  // namespace hora::launcher

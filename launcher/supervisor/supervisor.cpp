@@ -30,7 +30,8 @@ constexpr std::uint64_t kLeastShipped = 1u << 20;
 constexpr Milliseconds kEngineWords{500};  // on their way, when it has ended the job
 constexpr Milliseconds kLastWords{300};    // for whoever does read
 // A user who has ended the job waits for a reader only while it reads.
-constexpr Milliseconds kReaderPatience{5000};
+constexpr Milliseconds kReaderPatience{4000};
+constexpr Milliseconds kLookAtReader{500};
 
 std::unique_ptr<Run> make_usual_run(RunContext context) {
   if (context.spec.elastic) return std::make_unique<ElasticRun>(std::move(context));
@@ -295,6 +296,7 @@ void Supervisor::on(int host, GpuFault fault) {
   narrator_.gpu_failed(fleet_->name(host), std::move(fault));
 }
 
+void Supervisor::on(int host, RanksGone) { feed(HostRanksGone{host}); }
 void Supervisor::on(int, AgentSuspended) { suspension_->on_host_suspended(); }
 void Supervisor::on(int host, const LogLine& line) {
   narrator_.agent_logged(fleet_->name(host), line);
@@ -310,7 +312,9 @@ void Supervisor::on_signal(int signal) {
       interrupted_by_ = signal;
       suspension_->call_off();
       if (leaving_.flushing) return stop_waiting_for_readers(signal);
-      return feed(UserSignal{signal});
+      feed(UserSignal{signal});
+      if (std::exchange(leaving_.watches_reader, true) || run_->streams() == nullptr) return;
+      return watch_reader(run_->streams()->written(), Milliseconds(0));
     case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
       if (state_->ending()) return feed(UserSignal{signal});
       if (!state_->started()) return narrator_.show_start();
@@ -352,11 +356,14 @@ void Supervisor::arm_deadline() {
     if (state_->started() && !state_->ending() && !std::exchange(deadline_.hang_reported, true)) {
       return hang_report_->begin("--timeout", [this] { feed(ClockTick{}); });
     }
+    // It would end its ranks if it had the time. To leave it says nothing about them, and helps no
+    // one: they end no sooner.
+    if (state_->ending() && fleet_->has_slow_host()) return feed(StillEnding{});
     // Gigabytes take longer than a start: as long as they move, it has not begun.
     const std::uint64_t shipped = state_->started() ? 0 : fleet_->shipping();
     if (shipped > std::exchange(deadline_.shipped, shipped) + kLeastShipped)
       return feed(StillShipping{});
-    feed(ClockTick{});
+    feed(ClockTick{.output_waits = run_->streams() != nullptr && run_->streams()->is_behind()});
   });
 }
 
@@ -408,19 +415,20 @@ void Supervisor::finish() {
   // By way of the loop: the end may come before it runs.
   if (run_->streams() == nullptr) return loop_->post([this] { leave(); });
   run_->streams()->finish([this] { leave(); });
-  const auto& cause = state_->outcome().cause;
-  if (cause && cause->kind == Cause::Kind::kSignal) watch_reader(run_->streams()->written());
 }
 
-void Supervisor::watch_reader(std::size_t written_before) {
-  loop_->call_after(kReaderPatience, [this, written_before] {
+// Of a job that its user ends, from the first signal on.
+void Supervisor::watch_reader(std::size_t written_before, Milliseconds idle) {
+  loop_->call_after(kLookAtReader, [this, written_before, idle_before = idle] {
     if (leaving_.begun) return;
     const std::size_t written = run_->streams()->written();
-    if (written != written_before) return watch_reader(written);
+    const auto idle = written == written_before ? idle_before + kLookAtReader : Milliseconds(0);
+    if (idle < kReaderPatience || !state_->ranks_gone()) return watch_reader(written, idle);
+    feed(OutputAbandoned{});
     narrator_.lose({"the last output of the ranks",
                     "nobody has read any for " + format_duration(kReaderPatience),
                     std::string(failure::kOutput)});
-    stop_waiting_for_readers(state_->outcome().cause->signal);
+    stop_waiting_for_readers(interrupted_by_);
   });
 }
 

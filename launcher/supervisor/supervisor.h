@@ -90,6 +90,7 @@ class Supervisor {
   struct Leaving {
     bool flushing = false;  // all ranks have ended
     bool begun = false;     // the outcome is being told
+    bool watches_reader = false;
     EndOfOutput output;
     std::string broken_console;  // "standard output"
     int exit_code = 0;
@@ -123,6 +124,7 @@ class Supervisor {
   void on(int host, const RankProgress& progress);
   void on(int host, StackReport report);
   void on(int host, GpuFault fault);
+  void on(int host, RanksGone);
   void on(int host, AgentSuspended);
   void on(int host, const LogLine& line);
 
@@ -139,7 +141,7 @@ class Supervisor {
 
   void finish();
   void leave();
-  void watch_reader(std::size_t written_before);
+  void watch_reader(std::size_t written_before, Milliseconds idle);
   void stop_waiting_for_readers(int signal);
   void find_lost_records();
   void explain_end();

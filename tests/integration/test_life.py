@@ -40,12 +40,14 @@ def kill(pids, number=signal.SIGKILL):
             os.kill(pid, number)
 
 
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
 def parents_first(processes):
     """Of agent and shim the shim is the parent."""
-    parent = {}
-    for process in processes:
-        with open(f"/proc/{process.pid}/stat") as file:
-            parent[process.pid] = int(file.read().rpartition(")")[2].split()[1])
+    parent = {process.pid: parent_of(process.pid) for process in processes}
     return sorted((p.pid for p in processes), key=lambda pid: parent[pid] in parent)
 
 
@@ -219,7 +221,12 @@ class Freezer:
         self.write(self.switch, self.thawed)
         with contextlib.suppress(ProcessLookupError):
             self.write(f"{self.root}/cgroup.procs", str(self.pid))
-        os.rmdir(self.path)
+        jobs.wait_until(self.is_removed, "the cgroup to be empty")
+
+    def is_removed(self):
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path)
+        return not os.path.isdir(self.path)
 
 
 def agent_of(job):
@@ -251,7 +258,7 @@ def test_busy_machine_ends_no_local_job(horarun, tmp_path):
         job = horarun.start(*HERE, tmp_path / "go", stderr=errors)
     job.read_until("ready", times=2)
     with Freezer(agent_of(job)):
-        jobs.wait_until(lambda: "has said nothing for" in messages.read_text(), "the launcher to miss its agent", 60)
+        jobs.wait_until(lambda: "The job goes on" in messages.read_text(), "the launcher to miss its agent", 60)
     (tmp_path / "go").touch()
     done = job.finish(timeout=60).expect(0)
     assert done.text.count("lived") == 2, done
@@ -291,8 +298,36 @@ def test_stopped_local_agent_is_given_up(horarun, tmp_path):
     kill([agent], signal.SIGSTOP)
     done = job.finish(timeout=60).expect(125)
     assert "no sign of life" in done.messages and "E_HOST_LOST" in done.messages, done
+    assert f"its agent (process {agent}) has been stopped for" in done.messages, done
     kill([agent], signal.SIGCONT)
     expect_clean(job)
+
+
+def test_shim_and_agent_killed_at_once(horarun, tmp_path):
+    """As docs/flows/life-and-death.md says: the ranks end, and what they started does not. The marks in the cache keep
+    nothing from being removed."""
+    shell = tmp_path / "shell"
+    shell.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    shell.chmod(0o755)
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    there = ("--rsh", shell, "-H", "elsewhere:2")
+    script = "sleep 997 & echo ready; wait"
+    job = horarun.start(*there, "--wdir", "/", "--network-interfaces", "lo", "sh", "-c", script, env=cache)
+    job.read_until("ready", times=2)
+    shim, agent = parents_first(jobs.agents())
+    ranks = {process.pid for process in job.survivors() if parent_of(process.pid) == agent}
+    with Freezer(shim) as freezer:  # so that neither sees the other's end
+        freezer.write(f"{freezer.path}/cgroup.procs", str(agent))
+        kill([shim, agent])
+    done = job.finish(timeout=60).expect(125)
+    assert "E_HOST_LOST" in done.messages, done
+    jobs.wait_until(lambda: not ranks & {process.pid for process in job.survivors()}, "the ranks to end")
+    left = job.survivors()
+    assert len(left) == 2, left
+    kill(process.pid for process in left)
+    assert list((tmp_path / "hora").glob(".used-*"))
+    assert horarun.run("cache", "clean", *there, env=cache).expect(0).text.startswith("removed ")
+    assert not (tmp_path / "hora").exists()
 
 
 def test_killed_while_starting(horarun, shared, hosts):

@@ -2,12 +2,16 @@
 """Output that cannot be written: the files of ranks, the report, the events, a timeline. The job does not
 end with 0, and one message says what is truncated, and why."""
 
+import array
 import errno
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
+import time
 
 import pytest
 
@@ -21,6 +25,16 @@ def full(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to("/dev/full")
     return path
+
+
+PIPE = 65536  # bytes
+
+
+def is_full(pipe):
+    """Nearly: the last write may have found no room for a whole line."""
+    waiting = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return waiting[0] > PIPE - 4096
 
 
 def refusing(build, word, call, error):
@@ -194,7 +208,34 @@ def test_job_ended_by_its_user_waits_for_no_reader(horarun, tmp_path):
     job.send_signal(signal.SIGINT)
     assert job.process.wait(timeout=60) == 128 + signal.SIGINT
     messages = job.process.stderr.read().decode()
-    assert LOST in messages and "the last output of the ranks: nobody has read any for 5s [E_OUTPUT]" in messages
+    assert LOST in messages and "the last output of the ranks: nobody has read any for 4s [E_OUTPUT]" in messages
+
+
+@pytest.mark.parametrize("grace", ["--grace=1s", "--grace=20s"])
+@pytest.mark.parametrize("program", ["yes | head -c 4000000; exec sleep 1000", "exec yes"])
+def test_paused_reader_keeps_no_job_from_its_end(horarun, grace, program):
+    """As `less` or Ctrl-S pause it: the agent has no credit for the output that is left."""
+    job = horarun.start("-np", 2, grace, "sh", "-c", program)
+    before = os.read(job.process.stdout.fileno(), 1)
+    jobs.wait_until(lambda: is_full(job.process.stdout), "the output to fill its pipe")
+    job.send_signal(signal.SIGTERM)
+    assert before and job.process.wait(timeout=60) == 128 + signal.SIGTERM
+    messages = job.process.stderr.read().decode()
+    assert "the last output of the ranks: nobody has read any for 4s [E_OUTPUT]" in messages
+    assert "did not confirm" not in messages and "E_HOST_LOST" not in messages, messages
+
+
+def test_job_that_fails_waits_for_a_paused_reader(horarun, tmp_path):
+    """Nobody has asked for an end without the output: all that was written comes."""
+    script = '[ "$HOROVOD_RANK" = 1 ] && exec yes; until [ -e $0 ]; do sleep 0.1; done; exit 3'
+    job = horarun.start("-np", 2, "--grace", "1s", "sh", "-c", script, tmp_path / "fail")
+    jobs.wait_until(lambda: is_full(job.process.stdout), "the output to fill its pipe")
+    (tmp_path / "fail").touch()
+    jobs.wait_until(lambda: not [p for p in job.survivors() if "agent" not in p.command], "the ranks to end")
+    time.sleep(5)  # longer than the launcher waits for a host that does not confirm the end
+    done = job.finish().expect(3)
+    assert len(done.out) > PIPE and done.out.endswith(b"y\n"), done
+    assert "did not confirm" not in done.messages and LOST not in done.messages, done
 
 
 TRACED = """\

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/job/job_state.h"
 
+#include <signal.h>
+
 #include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
 
@@ -265,6 +267,58 @@ TEST_CASE("hosts that never confirm the end are left after grace and sweep time"
   REQUIRE(count<Finish>(actions) == 1);
   REQUIRE(job.state.outcome().exit_code() == 3);
   REQUIRE(job.state.outcome().unconfirmed_hosts == std::vector<int>{0});
+}
+
+TEST_CASE("a host whose ranks are gone is waited for while its output is read") {
+  Job job = started_job(2);
+  job(UserSignal{SIGTERM});
+  job(HostRanksGone{0});
+  CHECK_FALSE(job.state.ranks_gone());
+  REQUIRE(job.state.next_deadline().has_value());
+  const auto deadline = *job.state.next_deadline();
+  SECTION("which the other confirms as well") {
+    job(HostRanksGone{1});
+    CHECK(job.state.ranks_gone());
+    CHECK(count<Finish>(job(ClockTick{true}, 1h)) == 0);
+    CHECK(*job.state.next_deadline() > job.now);
+    job(HostFinished{0, {}});
+    SECTION("for its goodbye, of which no output is in the way") {
+      CHECK(count<Finish>(job(ClockTick{}, 1h)) == 1);
+    }
+    SECTION("to its end") { CHECK(count<Finish>(job(HostFinished{1, {}})) == 1); }
+    SECTION("until its stream breaks") {
+      CHECK(count<Finish>(job(HostLost{1, "gone", job.now})) == 1);
+    }
+    SECTION("until nobody reads any") { CHECK(count<Finish>(job(OutputAbandoned{})) == 1); }
+    SECTION("until the user does not want to wait") {
+      job(UserSignal{SIGTERM});
+      CHECK(count<Finish>(job(UserSignal{SIGTERM})) == 1);
+    }
+    CHECK(job.state.outcome().unconfirmed_hosts.empty());
+  }
+  SECTION("which the other does not confirm in time") {
+    job(ClockTick{true}, std::chrono::duration_cast<Milliseconds>(deadline - job.now));
+    CHECK_FALSE(job.state.done());
+    CHECK(count<Finish>(job(HostFinished{0, {}})) == 1);
+    CHECK(job.state.outcome().unconfirmed_hosts == std::vector<int>{1});
+  }
+  CHECK(job.state.outcome().exit_code() == 143);
+}
+
+TEST_CASE("a host that gets no time to confirm its end is waited for") {
+  Job job = started_job(1);
+  job(UserSignal{SIGTERM});
+  for (int times = 0; times < 100; ++times) {
+    const auto left = *job.state.next_deadline() - job.now;
+    CHECK(job(StillEnding{}, std::chrono::duration_cast<Milliseconds>(left)).empty());
+    REQUIRE(*job.state.next_deadline() > job.now);
+  }
+  SECTION("until it has") { CHECK(count<Finish>(job(HostFinished{0, {}})) == 1); }
+  SECTION("until the user does not want to wait") {
+    job(UserSignal{SIGTERM});
+    CHECK(count<Finish>(job(UserSignal{SIGTERM})) == 1);
+    CHECK(job.state.outcome().unconfirmed_hosts == std::vector<int>{0});
+  }
 }
 
 TEST_CASE("a reader that goes away ends the job like SIGPIPE") {

@@ -230,23 +230,42 @@ TEST_CASE("one descriptor is enough to signal a process") {
 }
 
 TEST_CASE("who is at work, stopped and gone") {
-  CHECK(standing_of(::getpid()) == Standing::kAtWork);
+  CHECK(pulse_of(::getpid()).standing == Standing::kAtWork);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     while (true) ::pause();
   }
-  CHECK(standing_of(child) == Standing::kAtWork);
+  CHECK(pulse_of(child).standing == Standing::kAtWork);
   int status = 0;
   ::kill(child, SIGSTOP);
   REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
-  CHECK(standing_of(child) == Standing::kStopped);
+  CHECK(pulse_of(child).standing == Standing::kStopped);
   ::kill(child, SIGKILL);
   siginfo_t info{};
   REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
-  CHECK(standing_of(child) == Standing::kGone);
+  CHECK(pulse_of(child).standing == Standing::kGone);
   REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(standing_of(child) == Standing::kGone);
+  CHECK(pulse_of(child).standing == Standing::kGone);
+}
+
+TEST_CASE("a process that exists is at work where /proc cannot say") {
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const pid_t gone = ::fork();
+    if (gone == 0) ::_exit(0);
+    ::waitpid(gone, nullptr, 0);
+    const bool right = pulse_of(parent).standing == Standing::kAtWork &&
+                       pulse_of(gone).standing == Standing::kGone;
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("descendants, in a table that was read while processes moved") {
@@ -380,7 +399,7 @@ TEST_CASE("a chase spares whom somebody else ends") {
   CHECK(chase.killed.front().parent == spared);
   // A signal is sent before its process is gone; the next chase would count that one again.
   const pid_t killed = chase.killed.front().pid;
-  REQUIRE(eventually([&] { return standing_of(killed) == Standing::kGone; }));
+  REQUIRE(eventually([&] { return pulse_of(killed).standing == Standing::kGone; }));
   REQUIRE(read_process(spared).has_value());
   CHECK_FALSE(read_process(spared)->is_zombie());
   ::kill(spared, SIGKILL);

@@ -348,6 +348,15 @@ TEST_CASE("what comes once or so often") {
     talk.say(FrameType::kOutput, output_of(2, 1, "x"));
     CHECK(talk.wrong == "output: behind its end");
   }
+  SECTION("output behind the end of the ranks") {
+    talk.say(FrameType::kExit, encode(exit_of(2)));
+    talk.say(FrameType::kRanksGone);
+    talk.say(FrameType::kOutput, output_of(2, 1, "last"));
+    CHECK(talk.wrong.empty());
+    CHECK(talk.with.last_words() == "output");
+    talk.say(FrameType::kRanksGone);
+    CHECK(talk.wrong == "end of the ranks: out of turn");
+  }
   SECTION("log lines") {
     for (std::size_t i = 0; i < kMostLogLines; ++i) talk.say(FrameType::kLog, encode(LogLine{}));
     CHECK(talk.wrong.empty());
