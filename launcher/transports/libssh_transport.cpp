@@ -169,8 +169,8 @@ Status SshTransport::start_engine() {
   return Ok{};
 }
 
-// The configuration is read in a thread of its own: ssh runs for some 10 ms, and its `Match exec`
-// for as long as it likes.
+// The configuration is read in a thread of its own, unless it is remembered: ssh runs for some
+// 10 ms, and its `Match exec` for as long as it likes.
 Result<os::Fd> SshTransport::start(const Host& host, int host_index, const AgentImage& image,
                                    Clock::time_point deadline) {
   HORA_TRY(targets_->check());
@@ -180,21 +180,25 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
     const std::lock_guard lock(mutex_);
     HORA_TRY(start_engine());
   }
-  std::optional<Error> no_thread;
   const Start start{host, host_index, image, deadline, pair->transport};
-  configuration_.ask(
-      [this, start, targets = targets_]() -> BlockingCalls::Answer {
-        auto target = targets->target_of(start.host);
-        SshTarget result;
-        if (target) {
-          result = *std::move(target);
-        } else {
-          result.name = result.address = start.host.name;
-          result.problem = target.error().message;
-        }
-        return [this, start, result] { connect(start, result); };
-      },
-      [&no_thread](Error error) { no_thread = std::move(error); });
+  const BlockingCalls::Question question = [this, start, targets = targets_] {
+    auto target = targets->target_of(start.host);
+    SshTarget result;
+    if (target) {
+      result = *std::move(target);
+    } else {
+      result.name = result.address = start.host.name;
+      result.problem = target.error().message;
+    }
+    return [this, start, result] { connect(start, result); };
+  };
+  std::optional<Error> no_thread;
+  // A turn of a thread takes longer than to look up what is remembered.
+  if (targets_->remembers(host)) {
+    question()();
+  } else {
+    configuration_.ask(question, [&no_thread](Error error) { no_thread = std::move(error); });
+  }
   if (no_thread) return *std::move(no_thread);
   return std::move(pair->supervisor);
 }
@@ -215,7 +219,7 @@ AgentLinkOptions SshTransport::link_options(const Start& start, const SshTarget&
   return options;
 }
 
-// From a thread that reads the configuration.
+// From start(), or from a thread that reads the configuration.
 void SshTransport::connect(const Start& start, SshTarget target) {
   if (!target.program_reason.empty()) {
     const auto begun = by_program_->connect(start.stream, start.host, start.host_index, start.image,

@@ -32,6 +32,8 @@ constexpr int kMostFiles = 1024;
 constexpr int kDeepest = 16;               // as in OpenSSH
 constexpr Milliseconds kPatience{60'000};  // commands of `Match exec` included
 
+const std::vector<std::string> kWithoutConfiguration{"-F", "/dev/null", "--", "host", "/bin/sh"};
+
 std::string lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -243,21 +245,31 @@ Result<SshSettings> SshAnswers::settings(const std::vector<std::string>& questio
   return parse_ssh_settings(known_[record] = *std::move(answer));
 }
 
+std::vector<std::string> SshAnswers::question_about(const Host& host) const {
+  std::vector<std::string> question = options_;
+  if (!host.user.empty()) question.insert(question.end(), {"-l", host.user});
+  question.insert(question.end(), {"--", host.name, "/bin/sh"});
+  return question;
+}
+
+bool SshAnswers::knows(const Host& host) {
+  const std::lock_guard lock(mutex_);
+  return known_.count(one_record(kWithoutConfiguration)) != 0 &&
+         known_.count(one_record(question_about(host))) != 0;
+}
+
 Result<SshSettings> SshAnswers::of(const Host& host) {
   if (files_.endless) {
     return make_error(ErrorCode::kUsage,
                       "ssh config: Include leads to too many files; one may include itself");
   }
-  std::vector<std::string> question = options_;
-  if (!host.user.empty()) question.insert(question.end(), {"-l", host.user});
-  question.insert(question.end(), {"--", host.name, "/bin/sh"});
-  return settings(question);
+  return settings(question_about(host));
 }
 
 // The other threads wait for the first one: they need the same answer.
 const SshSettings& SshAnswers::defaults() {
   std::call_once(defaults_asked_, [this] {
-    auto said = settings({"-F", "/dev/null", "--", "host", "/bin/sh"});
+    auto said = settings(kWithoutConfiguration);
     if (said) defaults_ = *std::move(said);
   });
   return defaults_;

@@ -35,6 +35,8 @@ class SshAnswers {
   SshAnswers(std::string program, const SshOptions& options, const SshMachine& machine,
              std::string folder);
 
+  // Whether of() has its answer, and that without configuration.
+  bool knows(const Host& host);
   // Blocks while ssh runs. Errors: ssh's own words about the configuration.
   Result<SshSettings> of(const Host& host);
   // Without any configuration; empty where the program is not OpenSSH's. Lives as long as this.
@@ -44,6 +46,7 @@ class SshAnswers {
   void save();
 
  private:
+  std::vector<std::string> question_about(const Host& host) const;
   Result<std::string> ask(const std::vector<std::string>& question);
   Result<SshSettings> settings(const std::vector<std::string>& question);
   void load();

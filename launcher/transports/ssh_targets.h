@@ -25,6 +25,8 @@ class SshTargets {
 
   // Whether the files that the options name are there.
   Status check() const;
+  // Whether target_of() need not run ssh.
+  bool remembers(const Host& host) { return answers_ && answers_->knows(host); }
   // Blocks: ssh runs, unless its answer is remembered.
   Result<SshTarget> target_of(const Host& host);
 
