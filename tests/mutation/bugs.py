@@ -235,6 +235,11 @@ BUGS = [
     ("errno does not travel with an error", "rendezvous/base/result.cpp", "generic_category().message(errnum), errnum};", "generic_category().message(errnum), 0};", "rendezvous_base_test agent_staging_test"),
     ("a full disk is read off the words of a path", DELIVERIES, "return error.errnum == ENOSPC || error.errnum == EDQUOT;", 'return error.message.find("No space left") != std::string::npos;', "agent_staging_test"),
     ("the limit of a stage outlives it", "launcher/transports/stage_limit.h", "    cancel();\n    began_", "    began_", "transports_link_test"),
+    ("keys that are not named are shown with IdentitiesOnly", "launcher/transports/ssh_identities.cpp", "if (!keys_.identities_only) {", "{", "transports_link_test"),
+    ("a key that others may read is used", "launcher/transports/ssh_identities.cpp", "} else if (named.exposed) {", "} else if (false) {", "transports_link_test"),
+    ("the end of a login is waited for", "launcher/transports/ssh_authentication.cpp", "if (code == SSH_AUTH_AGAIN && !gone)", "if (code == SSH_AUTH_AGAIN)", "integration/ssh/test_login.py::test_a_server_that_ends_the_login"),
+    ("a host without its port is contradicted", "launcher/transports/known_hosts.cpp", "if (each.marker == Marker::kNone && each.key == key) return &each;", "if (each.marker == Marker::kNone) return &each;", "transports_link_test"),
+    ("a negated pattern is passed over", "launcher/transports/known_hosts.cpp", "if (negated) return false;", "if (negated) continue;", "transports_link_test"),
     ("a revoked host key is trusted", "launcher/transports/ssh_host_key.cpp", "if (result.trust != Trust::kKnown) return result;", "", "transports_link_test"),
     ("the last known_hosts file decides", "launcher/transports/known_hosts.cpp", "    if (each.key == key) return &each;\n    //", "    if (each.key == key) other = &each;\n    //", "transports_link_test"),
     # --- who is named
