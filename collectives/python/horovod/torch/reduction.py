@@ -310,28 +310,27 @@ class Reduction:
             )
         self.used = True
         self.attach(param_groups)
-        lacking = self._start_counting()
+        lacking = {p for p in self.hooked.values() if p.grad is None and p not in self.submitted}
         for index, group in enumerate(self.groups):
             if index not in self.in_flight:
                 self._start(index)
         for parameter in self.hooked.values():
             if parameter.requires_grad and parameter not in self.group_of and parameter not in self.in_flight:
                 self._start(parameter)
-        waits = list(self.in_flight.values())
+        waits = [*self.in_flight.values(), self._start_counting(lacking)]
         try:
-            finish_all([self.check_unchanged, *waits, lacking])
+            finish_all([self.check_unchanged, *waits])
         finally:
             self.reset()
         self.synchronized = True
 
-    def _start_counting(self):
-        """Counts the ranks that have each gradient. Returns a function that waits for that, and takes the zeros
-        that stood in for a gradient that no rank has: an optimizer with weight decay or momentum would move the
-        parameter. The counts share a step with gradients of float32."""
+    def _start_counting(self, lacking):
+        """Counts the ranks that have each gradient; this one lacks some. Returns a function that waits for that, and
+        takes the zeros that stood in for a gradient that no rank has: an optimizer with weight decay or momentum
+        would move the parameter. The counts share a step with gradients of float32."""
         counted = sorted((p for p in self.hooked.values() if p.requires_grad), key=lambda p: str(self.names.get(p)))
         if not counted:
             return lambda: None
-        lacking = {p for p in counted if p.grad is None and p not in self.submitted}
         present = torch.tensor([float(p not in lacking) for p in counted], dtype=torch.float32, device="cpu")
         handle = allreduce_async_(
             present,
