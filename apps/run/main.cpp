@@ -26,11 +26,13 @@
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/explain.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/fleet/locality.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/config_reader.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/pods/pod_manifest.h"
 #include "launcher/pods/pods.h"
+#include "launcher/process/captured_run.h"
 #include "launcher/process/program_search.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/report_bundle.h"
@@ -490,6 +492,14 @@ bool has_program(std::string_view name) {
   return !search_program(name, variable("PATH").value_or(""), AT_FDCWD).path.empty();
 }
 
+bool is_this_machine(const std::string& host) { return is_named_as_this_machine({host, "", {}}); }
+
+std::optional<std::string> answer(const std::vector<std::string>& argv) {
+  constexpr std::chrono::milliseconds kPatience{3'000};
+  const auto run = run_captured(argv, kPatience);
+  return run && run->exit_code == 0 ? std::optional(run->output) : std::nullopt;
+}
+
 std::vector<std::string> variable_names() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -511,9 +521,10 @@ int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);
   os::give_threads_stacks();
   os::exit_when_out_of_resources("horarun", kExitLauncher);
-  const auto command = parse_command_line(
-      argc, argv,
-      {variable, read_text_file, read_own_text_file, has_program, has_file, variable_names});
+  const auto command =
+      parse_command_line(argc, argv,
+                         {variable, read_text_file, read_own_text_file, has_program, has_file,
+                          variable_names, is_this_machine, answer});
   if (!command) return complain(command.error());
   if (std::holds_alternative<Join>(*command)) hide_join_url(argc, argv);
   if (!runs_job(*command)) release_signal(SIGQUIT);

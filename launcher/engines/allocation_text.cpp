@@ -36,7 +36,8 @@ std::string first_hosts(const std::vector<Host>& hosts) {
 std::string allocation_text(const EngineDescriptor& engine, const Allocation& allocation,
                             std::string_view how) {
   return name_of(engine, allocation.job) + ": " + slots_on(allocation.hosts) + " (" +
-         first_hosts(allocation.hosts) + "); agents start by " + std::string(how);
+         first_hosts(allocation.hosts) + ")" +
+         (how.empty() ? ", on this machine" : "; agents start by " + std::string(how));
 }
 
 std::string allocation_change_text(const EngineDescriptor& engine, std::string_view job,

@@ -10,7 +10,7 @@
 namespace hora::launcher {
 
 // "Slurm job 4711: 8 slots on 4 hosts (n1:4,n2:2,n3,n4); agents start by srun". Only the first of
-// many hosts are named.
+// many hosts are named. No `how`: the only host is this machine, and nothing has to reach it.
 std::string allocation_text(const EngineDescriptor& engine, const Allocation& allocation,
                             std::string_view how);
 

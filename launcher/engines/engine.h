@@ -21,6 +21,8 @@ struct EngineInputs {
   std::function<std::optional<std::string>(std::string_view name)> variable;
   std::function<Result<std::string>(const std::string& path)> read_file;
   std::function<bool(std::string_view name)> has_program;  // in $PATH
+  // What a program prints that answers at once. Nothing: it fails, or there is none.
+  std::function<std::optional<std::string>(const std::vector<std::string>& argv)> answer;
 };
 
 struct Allocation {
@@ -36,7 +38,12 @@ struct Allocation {
   std::vector<std::string> question = {};
   // How elastic jobs learn which hosts the allocation has now. Nothing: it keeps those it has.
   std::optional<EngineWatch> watch = {};
-  // Nobody has asked the engine for slots: those that the user names win.
+  // The host that this process runs on, as the engine calls it. Empty: unknown, or none of them.
+  std::string this_host = {};
+  std::vector<int> gpus = {};  // of each host, as far as the engine was asked for some; else empty
+  // This process runs inside of a step of the engine, which has these hosts and contains it.
+  bool is_step = false;
+  // Nobody has asked the engine for slots: a number of ranks that the user names wins.
   bool slots_are_free = false;
   std::string unclear_slots = {};  // why the user has to; empty: those in `hosts` will do
 };
@@ -51,6 +58,11 @@ struct EngineAnswer {
 struct AllocationNow {
   std::vector<Host> hosts;  // each with its slots
   std::string ended;        // in the engine's words; empty: it has not
+};
+
+struct FailedHost {
+  std::string name;
+  std::string words;
 };
 
 // What the rest of the launcher knows of an engine: the last thing in the engine's file. One line
@@ -73,6 +85,9 @@ struct EngineDescriptor {
   // What its command says on stderr when it refuses a host for now, so that it is worth trying
   // again.
   std::string_view passing_refusal = {};
+  // The hosts on which the engine cannot start anything, as its commands have said on stderr, each
+  // with the line that says so. nullptr: unknown.
+  std::vector<FailedHost> (*failed_hosts)(std::string_view said) = nullptr;
   // Of what the engine's commands have said on stderr, the line that tells that the engine has
   // ended the job: cancelled, out of time, preempted, a node gone. Empty: none does. nullptr:
   // unknown.

@@ -78,6 +78,10 @@ Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view or
   return merged(list, origin);
 }
 
+std::string only_host(const std::vector<Host>& hosts) {
+  return hosts.size() == 1 ? hosts.front().name : "";
+}
+
 void give_slots(std::vector<Host>& hosts, const std::vector<Host>& at_start) {
   int least = kMaxSlotsPerHost;
   for (const Host& host : at_start) least = std::min(least, std::max(host.slots.value_or(1), 1));

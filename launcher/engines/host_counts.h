@@ -28,6 +28,9 @@ Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view or
 // home folders: "/home/me/.cache/hora". Empty: nobody knows.
 std::string cache_folder(const EngineInputs& inputs);
 
+// The name of the only host, on which the job's script runs then; empty: there are several.
+std::string only_host(const std::vector<Host>& hosts);
+
 // Slots for hosts of an allocation that has changed: a host has what it had, and a new one what the
 // least of the others has.
 void give_slots(std::vector<Host>& hosts, const std::vector<Host>& at_start);

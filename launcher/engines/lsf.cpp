@@ -46,6 +46,7 @@ Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::strin
   auto hosts = hosts_of(inputs);
   if (!hosts) return std::move(hosts).error();
   Allocation found{inputs.variable("LSB_JOBID").value_or(""), std::move(*hosts), starter(args)};
+  found.this_host = only_host(found.hosts);
   found.question = {"bjobs", "-noheader", "-o", "stat exit_reason", found.job};
   return found;
 }

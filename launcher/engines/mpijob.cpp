@@ -15,8 +15,9 @@ namespace hora::launcher {
 namespace {
 
 // Which MPI the job is for decides which of them is set.
-constexpr std::array<std::string_view, 3> kHostfiles{"OMPI_MCA_orte_default_hostfile",
-                                                     "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"};
+constexpr std::array<std::string_view, 5> kHostfiles{
+    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",  // Open MPI to 4, from 5
+    "OMPI_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"};
 // Elsewhere users set such a variable for themselves.
 constexpr std::string_view kFolder = "/etc/mpi/";
 constexpr std::string_view kDiscovery = "/etc/mpi/discover_hosts.sh";
@@ -61,6 +62,7 @@ constexpr EngineDescriptor kDescriptor{.name = "mpijob",
                                        .title = "MPIJob, TrainJob (Kubernetes)",
                                        .from =
                                            "the hostfile that `$OMPI_MCA_orte_default_hostfile`, "
+                                           "`$PRTE_MCA_prte_default_hostfile`, "
                                            "`$HYDRA_HOST_FILE` or `$I_MPI_HYDRA_HOST_FILE` "
                                            "names, if it is in `/etc/mpi`",
                                        .how = "ssh",

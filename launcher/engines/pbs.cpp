@@ -77,6 +77,7 @@ Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::strin
   auto hosts = count_hosts(*text, "$PBS_NODEFILE");
   if (!hosts) return std::move(hosts).error();
   Allocation found{inputs.variable("PBS_JOBID").value_or(""), std::move(*hosts), {}};
+  found.this_host = only_host(found.hosts);
   found.step = step_of(inputs, args);
   // What reaches a host that no task has dialled from.
   if (found.step) found.starter = {"ssh", "-q", "-o", "BatchMode=yes"};

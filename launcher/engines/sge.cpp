@@ -68,6 +68,7 @@ Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::strin
   auto hosts = read_pe_hostfile(*text);
   if (!hosts) return std::move(hosts).error();
   Allocation found{inputs.variable("JOB_ID").value_or(""), std::move(*hosts), starter(args)};
+  found.this_host = only_host(found.hosts);
   if (!found.job.empty()) found.question = {"qstat"};
   return found;
 }

@@ -1,77 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slurm: https://slurm.schedmd.com/sbatch.html, "Output environment variables", and srun(1). Seen
-// with 22.05.
+// Slurm: https://slurm.schedmd.com/sbatch.html, "Output environment variables". Seen with 22.05,
+// 24.11 and 26.05.
 #include <algorithm>
-#include <initializer_list>
+#include <numeric>
 
 #include "launcher/engines/host_counts.h"
 #include "launcher/engines/registry.h"
+#include "launcher/engines/slurm_step.h"
 #include "launcher/plan/rank_count.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-// srun takes options from these, too. They describe the tasks of the user's job; an agent's step
-// has one task on each node, with all of the job's share of it. The last ones would change or
-// redirect what the agents say.
-constexpr std::string_view kOptionsOfTheJob[] = {
-    "SLURM_NTASKS",          "SLURM_NPROCS",        "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK",
-    "SRUN_CPUS_PER_TASK",    "SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK",   "SLURM_GPU_BIND",
-    "SLURM_NTASKS_PER_CORE", "SLURM_DISTRIBUTION",  "SLURM_EXACT",           "SLURM_LABELIO",
-    "SLURM_STDOUTMODE",      "SLURM_STDERRMODE"};
-
-using Words = std::vector<std::string>;
-
-void add(Words& words, std::initializer_list<const char*> more) {
-  words.insert(words.end(), more.begin(), more.end());
-}
-
-// Variables where they will do: a Slurm that does not know one ignores it, and an option of
-// --engine-args wins. --cpu-bind=none would warn where binding is not configured. Steps that
-// overlap share the job's processors; by SLURM_EXTERNAL_LAUNCHER (23.11) memory and GPUs, too.
-Words environment_of_a_step(const EngineInputs& inputs) {
-  Words words{"env"};
-  for (const std::string_view name : kOptionsOfTheJob) {
-    if (!inputs.variable(name)) continue;
-    words.emplace_back("-u");
-    words.emplace_back(name);
-  }
-  add(words, {"SLURM_CPU_BIND=none", "SLURM_OVERLAP=1", "SLURM_MPI_TYPE=none",
-              "SLURM_EXTERNAL_LAUNCHER=1"});
-  return words;
-}
-
-// Without --unbuffered srun would pass whole lines only.
-Words starter(const EngineInputs& inputs, const Words& args) {
-  Words words = environment_of_a_step(inputs);
-  add(words, {"srun", "--unbuffered", "--nodes=1", "--ntasks=1", "--input=0", "--quiet"});
-  words.insert(words.end(), args.begin(), args.end());
-  add(words, {"--nodelist={host}", "sh", "-c", "{command}"});
-  return words;
-}
-
-// A task that ends, well or badly, is no reason to end the others, and neither is a node that
-// fails: an elastic job goes on without it. srun hands its environment to the nodes in the clear:
-// nothing but what a shell needs to find programs and the user's cache. The tasks say whole lines,
-// so srun need not be --unbuffered, which gives each of them a terminal.
-EngineStep step(const EngineInputs& inputs, const Words& args) {
-  EngineStep step;
-  step.name = "srun";
-  step.start = environment_of_a_step(inputs);
-  add(step.start,
-      {"SLURM_KILL_BAD_EXIT=0", "SLURM_WAIT=0",
-       "SLURM_EXPORT_ENV=HOME,PATH,USER,LOGNAME,TMPDIR,XDG_CACHE_HOME", "srun", "--nodes={count}",
-       "--ntasks={count}", "--ntasks-per-node=1", "--input=all", "--no-kill", "--quiet"});
-  step.start.insert(step.start.end(), args.begin(), args.end());
-  add(step.start, {"--nodelist={hosts}"});
-  step.copy = {"sbcast", "--jobid={step}", "{from}", "{to}"};
-  step.step_text = "$SLURM_JOB_ID.$SLURM_STEP_ID";
-  step.host_text = "$SLURMD_NODENAME";
-  step.launcher_text = "$SLURM_LAUNCH_NODE_IPADDR";
-  return step;
-}
 
 // "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-31T12:00:00 DUE TO TIME LIMIT ***",
 // without the name of who says it. "srun: error: Node failure on n2" is none of these: the job has
@@ -98,6 +39,26 @@ std::string last_word(std::string_view said) {
     if (found.empty() || words.find(" DUE TO ") != std::string_view::npos) found = words;
   }
   return found.empty() ? expired : found;
+}
+
+// "srun: error: Task launch for StepId=12.0 failed on node n2: Communication connection failure",
+// "sbcast: error: REQUEST_FILE_BCAST(n2): Communication connection failure": a daemon that is dead.
+// Other hosts that cannot be copied to can be reached nevertheless.
+std::vector<FailedHost> failed_hosts(std::string_view said) {
+  std::vector<FailedHost> found;
+  for (std::string_view line : split(said, '\n')) {
+    line = trim(line);
+    for (const std::string_view before : {" failed on node ", " REQUEST_FILE_BCAST("}) {
+      const std::size_t at = line.find(before);
+      if (at == std::string_view::npos) continue;
+      const std::string_view rest = line.substr(at + before.size());
+      const std::string_view name = rest.substr(0, rest.find_first_of(":) "));
+      const bool is_dead = rest.find("onnection failure") != std::string_view::npos ||
+                           rest.find("timed out") != std::string_view::npos;
+      if (is_dead) found.push_back({std::string(name), std::string(line)});
+    }
+  }
+  return found;
 }
 
 // Of all nodes that the job has by now: one that failed, or that `scontrol update` has taken from
@@ -147,34 +108,103 @@ int gpus_of(std::string_view text) {
   return sum;
 }
 
-// GPUs that Slurm was asked for as a sum may be spread in any way.
-std::string unclear_gpus(const EngineInputs& inputs, const std::vector<Host>& hosts) {
-  const int total = gpus_of(inputs.variable("SLURM_GPUS").value_or(""));
-  const std::int64_t known = count_slots(hosts);
-  if (total == 0 || total == known) return "";
-  return "the job has " + counted(total, "GPU") + " on " + counted(hosts.size(), "node") +
-         ", and nothing says which node has how many; ask for --gpus-per-node, or give "
-         "--slots-per-host";
+// "gpu:2(IDX:0,2),gpu:a100:1(IDX:1)": those of a line of `scontrol show job --details`.
+int gpus_in(std::string_view list) {
+  int sum = 0;
+  for (std::size_t at = 0; (at = list.find("gpu:", at)) != std::string_view::npos; ++at) {
+    if (at == 0 || list[at - 1] == ',') sum += gpus_of(list.substr(at, list.find('(', at) - at));
+  }
+  return sum;
+}
+
+// "     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)": by host. Empty: it does not say.
+std::vector<int> gpus_as_listed(std::string_view printed, const std::vector<Host>& hosts) {
+  std::vector<int> counts(hosts.size(), 0);
+  for (const std::string_view line : split(printed, '\n')) {
+    const auto words = split(trim(line), ' ');
+    constexpr std::string_view kNodes = "Nodes=", kGres = "GRES=";
+    if (!words.front().starts_with(kNodes) || !words.back().starts_with(kGres)) continue;
+    const auto named = parse_host_list(words.front().substr(kNodes.size()), "scontrol");
+    if (!named) return {};
+    for (const Host& each : *named) {
+      for (std::size_t i = 0; i < hosts.size(); ++i) {
+        if (hosts[i].name == each.name) counts[i] = gpus_in(words.back().substr(kGres.size()));
+      }
+    }
+  }
+  return counts;
+}
+
+int number_in(const EngineInputs& inputs, std::string_view name) {
+  return gpus_of(inputs.variable(name).value_or(""));
+}
+
+// GPUs that were asked for as a sum may be spread in any way, which only Slurm itself can tell.
+// Other jobs do not have to wait for its answer. Empty: the sum was not asked for, or nobody knows.
+std::vector<int> gpus_of_a_sum(const EngineInputs& inputs, const std::vector<Host>& hosts) {
+  const int total = number_in(inputs, "SLURM_GPUS");
+  if (total == 0) return {};
+  const auto nodes = static_cast<int>(hosts.size());
+  if (nodes == 1) return {total};
+  const std::string job = inputs.variable("SLURM_JOB_ID").value_or("");
+  if (const auto said = inputs.answer({"scontrol", "show", "job", "--details", job})) {
+    auto counts = gpus_as_listed(*said, hosts);
+    if (std::accumulate(counts.begin(), counts.end(), 0) == total) return counts;
+  }
+  const int here = number_in(inputs, "SLURM_GPUS_ON_NODE");
+  return here * nodes == total ? std::vector<int>(hosts.size(), here) : std::vector<int>{};
+}
+
+// Those that a step has to ask for. `tasks` are the job's, by node.
+slurm::Gpus gpus_to_ask_for(const EngineInputs& inputs, const std::vector<Host>& hosts,
+                            const std::vector<int>& sum, const std::vector<int>& tasks) {
+  slurm::Gpus gpus{hosts, sum};
+  const int per_task = number_in(inputs, "SLURM_GPUS_PER_TASK");
+  if (per_task == 0 || !sum.empty()) return gpus;
+  gpus.counts = tasks;
+  for (int& count : gpus.counts) count *= per_task;
+  return gpus;
 }
 
 bool asked_for_tasks(const EngineInputs& inputs) {
   return inputs.variable("SLURM_NTASKS") || inputs.variable("SLURM_NTASKS_PER_NODE");
 }
 
-// As many as srun would start on each node; where no tasks were asked for, one for each GPU.
-Result<std::vector<int>> slots_of(const EngineInputs& inputs, std::size_t nodes) {
+// Of each node, as far as the job's variables say. Empty: they do not.
+std::vector<int> gpus_of_nodes(const EngineInputs& inputs, const std::vector<int>& asked,
+                               std::size_t nodes) {
+  if (!asked.empty()) return asked;
+  for (const char* name : {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}) {
+    const int gpus = number_in(inputs, name);
+    if (gpus > 0) return std::vector<int>(nodes, gpus);
+  }
+  return {};
+}
+
+// As many as srun would start on each node; where no tasks were asked for, one for each GPU. Slurm
+// 22.05 spreads tasks that it counts by GPUs without a look at which node has how many.
+Result<std::vector<int>> slots_of(const EngineInputs& inputs, std::vector<int> sum,
+                                  std::size_t nodes) {
+  const int per_gpu = number_in(inputs, "SLURM_NTASKS_PER_GPU");
+  const int per_task = number_in(inputs, "SLURM_GPUS_PER_TASK");
+  if (!sum.empty() && (per_gpu > 0 || per_task > 0 || !asked_for_tasks(inputs))) {
+    for (int& count : sum) count = count * std::max(per_gpu, 1) / std::max(per_task, 1);
+    return sum;
+  }
   if (asked_for_tasks(inputs)) {
     auto text = needed_variable(inputs, "SLURM_TASKS_PER_NODE");
     if (!text) return std::move(text).error();
     return expand_counts(*text, "$SLURM_TASKS_PER_NODE", nodes);
   }
-  for (const char* name : {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}) {
-    const int gpus = gpus_of(inputs.variable(name).value_or(""));
-    if (gpus > 0) return std::vector<int>(nodes, gpus);
-  }
-  const int total = gpus_of(inputs.variable("SLURM_GPUS").value_or(""));
-  if (total > 0 && nodes == 1) return std::vector<int>{total};
-  return std::vector<int>(nodes, 1);
+  auto gpus = gpus_of_nodes(inputs, {}, nodes);
+  return gpus.empty() ? std::vector<int>(nodes, 1) : gpus;
+}
+
+// The shell that salloc may start on a node (use_interactive_step) is a step with a number of its
+// own, 4294967290, or -6 in 26.05, whose batch scripts have -5.
+bool is_in_step(const EngineInputs& inputs) {
+  const auto step = parse_int<std::int64_t>(inputs.variable("SLURM_STEP_ID").value_or(""));
+  return step && *step >= 0 && *step < 0xfffffff0;
 }
 
 // Each task of a step would start the whole job once more. In the shell of `srun --pty` somebody
@@ -188,42 +218,49 @@ Status check_step(const EngineInputs& inputs) {
                                            "job's script or after salloc");
 }
 
+// What horarun was given is the step that it runs in, which may have some of the job's nodes.
 Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::string>& args) {
   HORA_TRY(check_step(inputs));
   if (inputs.variable("SLURM_HET_SIZE").value_or("1") != "1") {
     return make_error(ErrorCode::kUsage,
                       "the components of a heterogeneous job are not put together; give -H");
   }
-  auto list = needed_variable(inputs, "SLURM_JOB_NODELIST");
+  Allocation found;
+  found.is_step = is_in_step(inputs);
+  const std::string_view nodes = found.is_step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+  auto list = needed_variable(inputs, nodes);
   if (!list) return std::move(list).error();
-  auto hosts = parse_host_list(*list, "$SLURM_JOB_NODELIST");
+  auto hosts = parse_host_list(*list, "$" + std::string(nodes));
   if (!hosts) return std::move(hosts).error();
-  auto slots = slots_of(inputs, hosts->size());
+  const std::vector<int> sum = found.is_step ? std::vector<int>{} : gpus_of_a_sum(inputs, *hosts);
+  auto slots = slots_of(inputs, sum, hosts->size());
   if (!slots) return std::move(slots).error();
-  const auto step_nodes =
-      parse_int<std::size_t>(inputs.variable("SLURM_STEP_NUM_NODES").value_or(""));
-  if (slots->size() != hosts->size() && step_nodes == slots->size()) {
-    return make_error(ErrorCode::kUsage, "srun tells of its own step, which has " +
-                                             std::to_string(slots->size()) + " of the job's " +
-                                             std::to_string(hosts->size()) +
-                                             " nodes; start horarun without srun, in the job's "
-                                             "script or after salloc");
-  }
   if (slots->size() != hosts->size()) {
-    return make_error(ErrorCode::kUsage,
-                      "$SLURM_TASKS_PER_NODE counts " + std::to_string(slots->size()) +
-                          " nodes, $SLURM_JOB_NODELIST names " + std::to_string(hosts->size()));
+    return make_error(ErrorCode::kUsage, "$SLURM_TASKS_PER_NODE counts " +
+                                             std::to_string(slots->size()) + " nodes, $" +
+                                             std::string(nodes) + " names " +
+                                             std::to_string(hosts->size()));
   }
   for (std::size_t i = 0; i < hosts->size(); ++i) (*hosts)[i].slots = (*slots)[i];
-  Allocation found;
   found.job = inputs.variable("SLURM_JOB_ID").value_or("");
   found.hosts = std::move(*hosts);
+  found.this_host = inputs.variable("SLURMD_NODENAME").value_or("");
   found.slots_are_free = !asked_for_tasks(inputs);
-  if (found.slots_are_free) found.unclear_slots = unclear_gpus(inputs, found.hosts);
-  found.starter = starter(inputs, args);
-  found.step = step(inputs, args);
+  const int total = number_in(inputs, "SLURM_GPUS");
+  if (found.slots_are_free && !found.is_step && total > 0 && sum.empty()) {
+    found.unclear_slots = "the job has " + counted(total, "GPU") + " on " +
+                          counted(found.hosts.size(), "node") +
+                          ", and nothing says which node has how many; ask for --gpus-per-node, "
+                          "or give --slots-per-host";
+  }
+  const slurm::Gpus gpus = gpus_to_ask_for(inputs, found.hosts, sum, *slots);
+  found.gpus = gpus_of_nodes(inputs, gpus.counts, found.hosts.size());
+  found.starter = slurm::starter(inputs, args, gpus);
+  found.step = slurm::step(inputs, args, gpus);
   // It goes into a line of the shell.
-  if (parse_int<int>(found.job) && inputs.has_program("squeue")) found.watch = watch(found.job);
+  if (parse_int<int>(found.job) && !found.is_step && inputs.has_program("squeue")) {
+    found.watch = watch(found.job);
+  }
   return found;
 }
 
@@ -237,6 +274,7 @@ constexpr EngineDescriptor kDescriptor{
     .how = "srun",
     .mark = "SLURM_JOB_ID",
     .find = find,
+    .failed_hosts = failed_hosts,
     .last_word = last_word,
     .hosts_now = hosts_now};
 

@@ -153,9 +153,11 @@ constexpr FailureClass kClasses[] = {
      "evicted, deleted, preempted or killed for its memory. The message has the engine's own words.",
      "Ask for more time, or submit the job again. A training that saves checkpoints goes on from the "
      "last one."},
-    {failure::kRsh, kExitLauncher, "the --rsh command failed",
-     "The command that connects to a host exited, or started no agent in time.",
-     "Run it by hand: COMMAND HOST true. The message quotes its last lines."},
+    {failure::kRsh, kExitLauncher, "the command that reaches a host failed",
+     "The command of --rsh, or that of a batch system (srun, qrsh, blaunch), exited or started no "
+     "agent in time.",
+     "Run it by hand: COMMAND HOST true. The message quotes its last lines. In a batch system, look "
+     "at its daemon on that host."},
     {failure::kRendezvous, kExitLauncher, "the rendezvous server could not start",
      "The server could not listen on the chosen address.",
      "Choose another network with --network-interfaces. Check the limit on open files."},

@@ -30,7 +30,9 @@ namespace hora::launcher {
 namespace {
 
 // Kubernetes' MPI Operator announces its way into the pods by this variable and value.
-constexpr std::string_view kKubexecVariable = "OMPI_MCA_plm_rsh_agent";
+// Open MPI's names of what reaches a host: to version 4, and from 5.
+constexpr const char* kAgentVariables[] = {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent",
+                                           "OMPI_MCA_plm_ssh_agent", "PRTE_MCA_plm_rsh_agent"};
 constexpr std::string_view kKubexec = "/etc/mpi/kubexec.sh";
 
 std::chrono::milliseconds duration_of(const OptionValues& values, std::string_view name,
@@ -56,7 +58,9 @@ Status read_hosts(const OptionValues& values, const ProcessInputs& inputs, JobSp
 Status read_transport(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   const std::string name = values.text("--transport", "auto");
   const TransportDescriptor* chosen = find_transport(name);  // nullptr: auto
-  const auto kubexec = inputs.variable(kKubexecVariable);
+  const bool has_kubexec =
+      std::any_of(std::begin(kAgentVariables), std::end(kAgentVariables),
+                  [&](const char* name) { return inputs.variable(name) == kKubexec; });
   if (values.has("--rsh")) {
     // --rsh implies the transport that runs a command, and contradicts every other one.
     const TransportDescriptor& taker = command_transport();
@@ -70,7 +74,7 @@ Status read_transport(const OptionValues& values, const ProcessInputs& inputs, J
       return usage("--rsh: expected a command such as 'kubectl exec -i', found only blanks");
     job.rsh_command = std::move(*words);
     chosen = &taker;
-  } else if (kubexec && *kubexec == kKubexec && (chosen == nullptr || chosen->takes_command)) {
+  } else if (has_kubexec && (chosen == nullptr || chosen->takes_command)) {
     // Jobs that the MPI Operator starts work without further options.
     job.rsh_command = {std::string(kKubexec)};
     chosen = &command_transport();

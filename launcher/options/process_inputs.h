@@ -25,6 +25,10 @@ struct ProcessInputs {
   std::function<bool(const std::string& path)> has_file = {};
   // The names of all variables. Unset: none are known.
   std::function<std::vector<std::string>()> variable_names = {};
+  // Whether a host of that name is this machine. Unset: none is.
+  std::function<bool(const std::string& host)> is_this_machine = {};
+  // What a program prints that answers at once. Nothing: it fails. Unset: none can be asked.
+  std::function<std::optional<std::string>(const std::vector<std::string>& argv)> answer = {};
 };
 
 }  // namespace hora::launcher

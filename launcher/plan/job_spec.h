@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -65,9 +66,11 @@ struct JobEngine {
 // How the engine starts something on all hosts by one command: launcher/step/.
 struct EngineStep {
   std::string name;  // of its command, for people: "srun"
-  // In words, in front of a program and its arguments; {hosts} stands for "a,b", {count} for 2. The
-  // program gets what is written to the command's stdin, unless there is a `folder`.
+  // In words, in front of a program and its arguments; {hosts} stands for "a,b", {count} for 2,
+  // {gpus} for the sum of their GPUs. The program gets what is written to the command's stdin,
+  // unless there is a `folder`.
   std::vector<std::string> start;
+  std::map<std::string, int> gpus;  // of each host, where {gpus} is used
   // Brings a file to the hosts of a step: {step}, {from}, {to}. Empty: the engine has no such
   // thing.
   std::vector<std::string> copy;

@@ -37,6 +37,12 @@ void EngineWords::command_ended(const std::string& how) {
   changed_.notify_all();
 }
 
+std::vector<FailedHost> EngineWords::failed_hosts() {
+  if (engine_.failed_hosts == nullptr) return {};
+  const std::lock_guard lock(mutex_);
+  return engine_.failed_hosts(said_);
+}
+
 // The words tell more than the end of the command, which has them for its cause.
 std::string EngineWords::heard(std::chrono::milliseconds patience) {
   if (engine_.last_word == nullptr) return "";
@@ -59,6 +65,8 @@ std::string EngineWords::asked() const {
 }
 
 std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds patience) {
+  // That is the cause, and named with its host: the engine's command ends the others for it.
+  if (!failed_hosts().empty()) return std::nullopt;
   std::string word = heard(patience);
   if (word.empty() && patience.count() > 0) word = asked();
   if (word.empty()) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "launcher/engines/engine.h"
 #include "launcher/plan/job_spec.h"
@@ -26,6 +27,7 @@ class EngineWords {
   const EngineDescriptor& engine() const { return engine_; }
   void hear(std::string_view said);            // on stderr
   void command_ended(const std::string& how);  // the one with the agents, which nobody had asked to
+  std::vector<FailedHost> failed_hosts();      // so far, by what was said
 
   // E_ENGINE, with the words. Waits for them, `patience` at the most, and asks the engine then:
   // for when a job has ended in a way that this could explain. Without patience, only what was

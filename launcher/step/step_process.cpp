@@ -19,11 +19,14 @@ namespace {
 constexpr std::size_t kLongestLine = 4096;
 constexpr std::size_t kMostWords = 4096;
 
-std::string how_it_ended(const std::string& program, int status) {
-  // 255 is no signal: programs end with it by exit(-1).
-  return status > kExitSignalBase && status <= kExitSignalBase + SIGRTMAX
-             ? program + " was ended by signal " + std::to_string(status - kExitSignalBase)
-             : program + " ended with status " + std::to_string(status);
+// What a program that was killed had said before is not why.
+std::string how_it_ended(const std::string& program, int status, const std::string& errors) {
+  // 255 is not a signal: programs end with it by exit(-1).
+  if (status > kExitSignalBase && status <= kExitSignalBase + SIGRTMAX) {
+    return program + " was ended by signal " + std::to_string(status - kExitSignalBase);
+  }
+  return program + " ended with status " + std::to_string(status) +
+         (trim(errors).empty() ? "" : ": " + last_words(errors));
 }
 
 }  // namespace
@@ -36,8 +39,11 @@ StepProcess::StepProcess(os::EventLoop& loop, EngineStep engine, StepRequest req
       secret_(std::move(secret)),
       early_(std::move(early)),
       handlers_(std::move(handlers)),
-      step_(loop, {[this](std::string_view bytes) { on_output(bytes); }, handlers_.on_errors,
-                   [this](int status) { handlers_.on_end(how_it_ended(engine_.name, status)); }}) {}
+      step_(loop, {[this](std::string_view bytes) { on_output(bytes); },
+                   [this](std::string_view bytes) { on_errors(bytes); },
+                   [this](int status) {
+                     handlers_.on_end(how_it_ended(engine_.name, status, errors_));
+                   }}) {}
 
 Result<std::optional<PipedChild>> StepProcess::begin_early(const EngineStep& engine,
                                                            const StepRequest& request) {
@@ -92,6 +98,12 @@ void StepProcess::on_output(std::string_view bytes) {
   if (line_.size() > kLongestLine) line_.clear();
 }
 
+void StepProcess::on_errors(std::string_view bytes) {
+  errors_ += bytes;
+  if (errors_.size() > kMostWords) errors_.erase(0, errors_.size() - kMostWords);
+  handlers_.on_errors(bytes);
+}
+
 // Once for all hosts, those included that have the files: which hosts lack them is not known before
 // the last one has said so. All files at the same time.
 void StepProcess::copy_files(const std::string& step) {
@@ -117,8 +129,7 @@ void StepProcess::copy_files(const std::string& step) {
 void StepProcess::on_copied(int status) {
   if (copy_failed_) return;
   if (status != 0) {
-    return refuse_copies(how_it_ended(engine_.copy.front(), status) +
-                         (trim(copy_words_).empty() ? "" : ": " + last_words(copy_words_)));
+    return refuse_copies(how_it_ended(engine_.copy.front(), status, copy_words_));
   }
   if (--under_way_ == 0) step_.write(std::string(kStepSent) + secret_ + "\n");
 }
@@ -128,6 +139,7 @@ void StepProcess::on_copied(int status) {
 void StepProcess::refuse_copies(const std::string& why) {
   copy_failed_ = true;
   step_.write("none\n");
+  handlers_.on_errors(copy_words_);
   for (const Host& host : request_.hosts) handlers_.on_failure({host.name, why});
 }
 

@@ -36,6 +36,7 @@ class StepProcess : public Starter {
 
  private:
   void on_output(std::string_view bytes);
+  void on_errors(std::string_view bytes);
   void copy_files(const std::string& step);
   void on_copied(int status);
   void refuse_copies(const std::string& why);
@@ -48,7 +49,8 @@ class StepProcess : public Starter {
   Handlers handlers_;
   StepFiles files_;
   WatchedChild step_;
-  std::string line_;  // of its output, not whole yet
+  std::string line_;    // of its output, not whole yet
+  std::string errors_;  // the last of what it has said
   std::vector<std::unique_ptr<WatchedChild>> copies_;
   std::size_t under_way_ = 0;  // of those
   bool copy_failed_ = false;

@@ -19,6 +19,7 @@
 #include "launcher/transports/command_transport.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/supervisor_socket.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::launcher {
@@ -53,6 +54,8 @@ class StepTransport : public Transport {
   void by_command(Wanted wanted);
   void on_joined(const std::string& name);
   void give_up(const std::string& name, const std::string& why);
+  void hear(std::string_view said);
+  void refuse(Wanted wanted) const;
   void on_step_end(const std::string& how);
   void say(const std::string& text) const;
 
@@ -68,6 +71,7 @@ class StepTransport : public Transport {
   // The server's thread only.
   std::set<std::string> awaited_;
   std::map<std::string, std::vector<Wanted>> wanted_;
+  std::map<std::string, std::string> refused_;  // hosts where the engine starts nothing: its words
   bool late_timer_ = false;
   bool told_ = false;  // why there are commands for each host
   bool leaving_ = false;
@@ -123,9 +127,7 @@ Status StepTransport::open(const std::vector<Host>& hosts) {
         server_->loop(), format_join_url(server_->url()),
         Starter::Handlers{
             [this](const StepFailure& failure) { give_up(failure.host, failure.why); },
-            [this](std::string_view said) {
-              if (words_) words_->hear(said);
-            },
+            [this](std::string_view said) { hear(said); },
             [this](const std::string& how) { on_step_end(how); }});
     begun = step_->begin();
     if (!begun) return step_.reset();
@@ -147,7 +149,7 @@ StepTransport::~StepTransport() {
   });
   bool left = false;
   if (server_->say_goodbye(0)) {
-    run_on_loop([&] { left = awaited_.empty() && !told_ && step_->leave(); });
+    run_on_loop([&] { left = awaited_.empty() && refused_.empty() && !told_ && step_->leave(); });
   }
   const auto wait = [this] {
     std::unique_lock lock(mutex_);
@@ -200,6 +202,7 @@ void StepTransport::want(Wanted wanted) {
 
 // A host that has left is reached by a command: an elastic job, or a restart, asks for it again.
 void StepTransport::serve(Wanted wanted) {
+  if (refused_.count(wanted.host.name) != 0) return refuse(std::move(wanted));
   if (!server_->has(wanted.host.name)) return by_command(std::move(wanted));
   AgentLinkOptions options;
   options.host = "host " + wanted.host.name;
@@ -238,6 +241,26 @@ void StepTransport::give_up(const std::string& name, const std::string& why) {
   auto waiting = wanted_.extract(name);
   if (waiting.empty()) return;
   for (Wanted& each : waiting.mapped()) by_command(std::move(each));
+}
+
+// A host of whose daemon the engine hears nothing. Another command of the engine would wait as long
+// for it, and say the same.
+void StepTransport::refuse(Wanted wanted) const {
+  tell_failure(*wanted.stream,
+               {std::string(failure::kRsh), visible_line(refused_.at(wanted.host.name)),
+                "look at the engine's daemon on that host", "host " + wanted.host.name});
+}
+
+void StepTransport::hear(std::string_view said) {
+  if (!words_) return;
+  words_->hear(said);
+  for (FailedHost& each : words_->failed_hosts()) {
+    if (awaited_.erase(each.name) == 0) continue;
+    refused_[each.name] = std::move(each.words);
+    auto waiting = wanted_.extract(each.name);
+    if (waiting.empty()) continue;
+    for (Wanted& wanted : waiting.mapped()) refuse(std::move(wanted));
+  }
 }
 
 // --- the step ------------------------------------------------------------------------------------

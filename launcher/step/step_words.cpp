@@ -87,17 +87,22 @@ bool is_step(std::string_view text) {
 Result<std::vector<std::string>> step_command(const EngineStep& engine,
                                               const StepRequest& request) {
   std::string list;
+  int gpus = 0;
   for (const Host& host : request.hosts) {
     if (host.name.empty() || host.name.front() == '-' ||
         host.name.find_first_of(", []") != std::string::npos) {
       return make_error(ErrorCode::kUsage, quote(host.name) + " cannot be the name of a node");
     }
     list += (list.empty() ? "" : ",") + host.name;
+    if (const auto known = engine.gpus.find(host.name); known != engine.gpus.end()) {
+      gpus += known->second;
+    }
   }
   const std::string count = std::to_string(request.hosts.size());
   std::vector<std::string> words;
   for (const std::string& word : engine.start) {
-    words.push_back(fill(word, {{"{hosts}", list}, {"{count}", count}}));
+    words.push_back(
+        fill(word, {{"{hosts}", list}, {"{count}", count}, {"{gpus}", std::to_string(gpus)}}));
   }
   words.insert(words.end(),
                {"/bin/sh", "-c",

@@ -463,7 +463,14 @@ void Supervisor::explain_end() {
   const auto& cause = state_->outcome().cause;
   if (!owner_.explain || !cause) return;
   const auto patience = state_->may_be_ended_from_outside() ? kEngineWords : Milliseconds(0);
-  if (auto failure = owner_.explain(*cause, patience)) state_->blame(std::move(*failure));
+  auto failure = owner_.explain(*cause, patience);
+  if (!failure) return;
+  if (!running_since_ && job_.spec.engine && failure->advice.empty()) {
+    failure->advice =
+        "if that job was over before, its variables are left in this environment: --engine none "
+        "ignores them";
+  }
+  state_->blame(std::move(*failure));
 }
 
 std::vector<std::string> Supervisor::unreached_hosts() const {

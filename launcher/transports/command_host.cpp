@@ -81,7 +81,7 @@ void CommandHost::drop_child() {
 }
 
 void CommandHost::fail(const std::string& why) {
-  link_.fail({std::string(failure::kRsh), "--rsh: " + why, ""});
+  link_.fail({std::string(failure::kRsh), why, ""});
 }
 
 // The client's own words are the best explanation of a start that hangs, so the last of them go
@@ -120,6 +120,8 @@ void CommandHost::link_finished() {
 
 // The second step of three: end of input, then SIGTERM, then SIGKILL when the child is dropped.
 void CommandHost::ask_child_to_end() {
+  // What it says from here on is about what we ask for, and no reason for the job's end.
+  listener_ = nullptr;
   child_.ask_to_end();
   exit_timer_ = loop_.call_after(kEndPatience, [this] {
     exit_timer_ = 0;

@@ -22,6 +22,7 @@
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/registry.h"
+#include "launcher/transports/supervisor_socket.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/time_until.h"
 
@@ -86,7 +87,9 @@ class LocalTransport : public Transport {
     if (!waiting_) return;
     const Start start = *std::exchange(waiting_, std::nullopt);
     if (const Status started = spawn_agent(start); !started) {
-      tell_failure(start.stream, started.error());
+      const Error& error = started.error();
+      tell_failure(start.stream, {std::string(failure::kAgent), error.message,
+                                  failure::open_files_advice(error.errnum, "here")});
     }
   }
 
@@ -128,16 +131,6 @@ class LocalTransport : public Transport {
     }
     if (observer_) observer_(start.host_index, Stage::kAgent, start.program);
     return Ok{};
-  }
-
-  // A short frame into an empty socket.
-  static void tell_failure(const os::Fd& stream, const Error& error) {
-    const Failure failure{std::string(failure::kAgent), error.message,
-                          failure::open_files_advice(error.errnum, "here")};
-    const std::string text =
-        std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(fit(failure)));
-    [[maybe_unused]] const ssize_t sent =
-        ::send(stream.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   void reap_agents(std::chrono::milliseconds patience) {

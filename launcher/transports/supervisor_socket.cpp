@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/frame.h"
 #include "rendezvous/os/thread_buffer.h"
 #include "rendezvous/os/would_block.h"
 
@@ -24,6 +26,13 @@ Result<SupervisorPair> make_supervisor_pair(const std::string& host) {
     return errno_error(errno, "making a socketpair for host " + host);
   }
   return SupervisorPair{os::Fd(ends[0]), std::make_shared<os::Fd>(ends[1])};
+}
+
+void tell_failure(const os::Fd& stream, const Failure& failure) {
+  const std::string text =
+      std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(fit(failure)));
+  [[maybe_unused]] const ssize_t sent =
+      ::send(stream.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 Status SupervisorSocket::open(os::EventLoop::IoHandler handler) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/protocol/messages.h"
 #include "launcher/transports/byte_queue.h"
 #include "launcher/transports/outgoing_bytes.h"
 #include "rendezvous/base/result.h"
@@ -23,6 +24,8 @@ struct SupervisorPair {
   std::shared_ptr<os::Fd> transport;
 };
 Result<SupervisorPair> make_supervisor_pair(const std::string& host);
+// A short frame into the empty socket of a host that will have no agent.
+void tell_failure(const os::Fd& stream, const Failure& failure);
 
 class SupervisorSocket {
  public:

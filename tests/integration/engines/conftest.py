@@ -4,6 +4,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -39,12 +40,26 @@ def cluster(request, hosts, clusters):
     if present not in clusters:
         folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
         os.chmod(folder, 0o755)
-        clusters[present] = engine.Cluster(present, folder)
+        more = getattr(request.module, "MORE", None)
+        clusters[present] = engine.Cluster(present, folder, *([more] if more else []))
     return clusters[present]
 
 
 @pytest.fixture
-def allocation(cluster):
+def installed(cluster, build):
+    """A folder with what is installed, which the nodes see."""
+    folder = os.path.join(cluster.folder, "hora")
+    if not os.path.isdir(folder):
+        command = ["cmake", "--install", build, "--prefix", folder]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    return folder
+
+
+@pytest.fixture
+def allocation(request, cluster):
+    if slurm.ROOT:  # its sbcast does not see the build
+        horarun = request.getfixturevalue("horarun")
+        horarun.path = os.path.join(request.getfixturevalue("installed"), "bin", "horarun")
     held = []
 
     def allocate(*options):

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Slurm over the test hosts: slurmctld on this machine, a slurmd on each host.
+"""A real Slurm over the test hosts: slurmctld on this machine, a slurmd on each host, which has two GPUs: copies of
+/dev/null.
 
     cluster = slurm.Cluster(hosts, folder)      # `folder` has the same content on every host
     cluster.environment                          # for salloc, srun, sbatch
     cluster.close()
 
-Authentication is off (auth/none): the test hosts are nobody else's."""
+Authentication is off (auth/none): the test hosts are nobody else's. HORA_SLURM_ROOT=FOLDER takes Slurm, and the nodes'
+systems with it, from the root file system of another distribution."""
 
 import contextlib
 import glob
@@ -13,11 +15,14 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import time
 
-PROGRAMS = ("slurmctld", "slurmd", "salloc", "srun", "sbatch", "sinfo", "scontrol", "scancel", "squeue")
+PROGRAMS = ("slurmctld", "slurmd", "salloc", "srun", "sbatch", "sbcast", "sinfo", "scontrol", "scancel", "squeue")
+ROOT = os.environ.get("HORA_SLURM_ROOT", "")  # empty: this machine's own Slurm
 CPUS = 4
+GPUS = 2
 HEAD = 250  # the number of this machine among the test hosts
 PATIENCE_S = 60.0
 FREEZER = "/sys/fs/cgroup/freezer"  # of cgroup v1: v2 would need a systemd on each host
@@ -32,8 +37,6 @@ AuthType=auth/none
 CredType=cred/none
 ProctrackType=proctrack/{containment}
 TaskPlugin=task/none
-MpiDefault=none
-SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
@@ -44,14 +47,14 @@ StateSaveLocation={folder}/state
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 SlurmdParameters=config_overrides
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
 KillWait=5
 SchedulerParameters=permit_job_expansion
 FirstJobId={first_job}
 SrunPortRange={srun_ports}
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
+GresTypes=gpu
+{more}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
@@ -67,24 +70,32 @@ CgroupAutomount=no
 
 def missing():
     """What this machine lacks, as a sentence; None: nothing."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    path = f"{ROOT}/usr/bin:{ROOT}/usr/sbin" if ROOT else os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     lacks = next((name for name in PROGRAMS if shutil.which(name, path=path) is None), None)
-    return lacks and f"{lacks} is not installed (scripts/setup --tests)"
+    return lacks and f"{lacks} is not installed {f'in {ROOT}' if ROOT else '(scripts/setup --tests)'}"
+
+
+# What a node's daemon and its tasks see besides their own system.
+ENTER = f"""\
+for d in dev proc tmp run root var/tmp; do mount --rbind /$d {ROOT}/$d || exit; done
+for f in hosts passwd group; do mount --bind /etc/$f {ROOT}/etc/$f || exit; done
+"""
 
 
 class Cluster:
-    def __init__(self, hosts, folder):
+    def __init__(self, hosts, folder, more=""):
+        """`more`: further lines of slurm.conf."""
         self.hosts = hosts
         self.folder = folder
         self.address = hosts.address(HEAD)
         self.srun_ports = SRUN_PORTS
         os.makedirs(os.path.join(self.folder, "state"))
-        self.contained = os.access(FREEZER, os.W_OK)
+        self.contained = not ROOT and os.access(FREEZER, os.W_OK)
         mark = os.path.basename(folder)
         self.freezer = f"{FREEZER}/{mark}"  # what the nodes see instead of the machine's own
         configuration = os.path.join(self.folder, "slurm.conf")
         nodes = "\n".join(
-            f"NodeName={name} NodeAddr={hosts.address(k)} CPUs={CPUS} RealMemory=1000 State=UNKNOWN"
+            f"NodeName={name} NodeAddr={hosts.address(k)} CPUs={CPUS} RealMemory=1000 Gres=gpu:{GPUS} State=UNKNOWN"
             for k, name in enumerate(hosts.names, 1)
         )
         ports = "{}-{}".format(*self.srun_ports)
@@ -99,23 +110,36 @@ class Cluster:
             nodes=nodes,
             srun_ports=ports,
             containment="cgroup" if self.contained else "linuxproc",
+            more=more,
         )
+        gpus = [os.path.join(self.folder, f"gpu{k}") for k in range(GPUS)]
+        for path in gpus:
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.stat("/dev/null").st_rdev)
+        with open(os.path.join(self.folder, "gres.conf"), "w") as file:
+            file.writelines(f"NodeName={name} Name=gpu File={path}\n" for name in hosts.names for path in gpus)
         with open(configuration, "w") as file:
             file.write(text)
+        with open(os.path.join(self.folder, "cgroup.conf"), "w") as file:
+            file.write(CONTAINMENT if self.contained else "CgroupPlugin=disabled\n" if ROOT else "")
         if self.contained:
-            with open(os.path.join(self.folder, "cgroup.conf"), "w") as file:
-                file.write(CONTAINMENT)
             os.mkdir(self.freezer)
         self.environment = {
             "SLURM_CONF": configuration,
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": os.environ.get("HOME", "/"),
         }
+        self.within = ["chroot", ROOT] if ROOT else []
+        if ROOT:
+            self._enter_root()
         self.controller = subprocess.Popen(
-            ["/usr/sbin/slurmctld", "-D", "-f", configuration], env=self.environment, stderr=subprocess.DEVNULL
+            [*self.within, "/usr/sbin/slurmctld", "-D", "-f", configuration],
+            env=self.environment,
+            stderr=subprocess.DEVNULL,
         )
         try:
             for k in range(1, len(hosts.names) + 1):
+                if ROOT:
+                    hosts.execute(k, "sh", "-c", f"[ -e {ROOT}{self.folder} ] || {{ {ENTER} }}")
                 if self.contained:
                     hosts.execute(k, "mount", "--bind", self.freezer, FREEZER)
                 self.start_daemon(k)
@@ -124,11 +148,24 @@ class Cluster:
             self.close()
             raise
 
+    def _enter_root(self):
+        """Slurm's programs on this machine are those of the other root, by wrappers that come first in PATH."""
+        subprocess.run(["sh", "-c", f"[ -e {ROOT}{self.folder} ] || {{ {ENTER} }}"], check=True, timeout=60)
+        wrappers = os.path.join(self.folder, "bin")
+        os.mkdir(wrappers)
+        for name in PROGRAMS:
+            path = os.path.join(wrappers, name)
+            with open(path, "w") as file:
+                file.write(f'#!/bin/sh\nexec chroot {ROOT} /usr/bin/env PATH=/usr/sbin:/usr/bin:/bin {name} "$@"\n')
+            os.chmod(path, 0o755)
+        self.environment["PATH"] = f"{wrappers}:{self.environment['PATH']}"
+
     def start_daemon(self, number):
         """Of a host, by its number."""
         name = self.hosts.names[number - 1]
         configuration = self.environment["SLURM_CONF"]
-        self.hosts.execute(number, "env", f"SLURM_CONF={configuration}", "/usr/sbin/slurmd", "-N", name)
+        program = [*self.within, "/usr/sbin/slurmd", "-N", name]
+        self.hosts.execute(number, "env", f"SLURM_CONF={configuration}", *program)
 
     def _wait_until_idle(self):
         deadline = time.monotonic() + PATIENCE_S
@@ -191,6 +228,8 @@ class Allocation:
         variables = self.holder.stdout.readline().rstrip(b"\n").split(b"\0")
         pairs = (entry.decode().partition("=") for entry in variables if entry)
         self.variables = {name: value for name, _, value in pairs if name.startswith("SLURM_")}
+        if ROOT:
+            self.variables["PATH"] = cluster.environment["PATH"]
         assert "SLURM_JOB_ID" in self.variables, f"salloc {options}: no allocation"
         self.job = self.variables["SLURM_JOB_ID"]
 

@@ -14,7 +14,8 @@ namespace {
 
 using Texts = std::map<std::string, std::string, std::less<>>;
 
-EngineInputs inputs(Texts variables, Texts files = {}, std::vector<std::string> programs = {}) {
+EngineInputs inputs(Texts variables, Texts files = {}, std::vector<std::string> programs = {},
+                    std::optional<std::string> answer = {}) {
   return {[variables = std::move(variables)](std::string_view name) -> std::optional<std::string> {
             const auto found = variables.find(name);
             if (found == variables.end()) return std::nullopt;
@@ -27,7 +28,8 @@ EngineInputs inputs(Texts variables, Texts files = {}, std::vector<std::string> 
           },
           [programs = std::move(programs)](std::string_view name) {
             return std::find(programs.begin(), programs.end(), name) != programs.end();
-          }};
+          },
+          [answer = std::move(answer)](const std::vector<std::string>&) { return answer; }};
 }
 
 Result<Allocation> find(const EngineInputs& in, const std::vector<std::string>& args = {}) {
@@ -62,6 +64,7 @@ TEST_CASE("engines: which one is here") {
   CHECK(name_of({{"PE_HOSTFILE", "/x"}}) == "sge");
   CHECK(name_of({{"PBS_JOBID", "1"}}) == "pbs");
   CHECK(name_of({{"OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"}}) == "mpijob");
+  CHECK(name_of({{"PRTE_MCA_prte_default_hostfile", "/etc/mpi/hostfile"}}) == "mpijob");
   // A user's own setting of Open MPI is no job of Kubernetes.
   CHECK(name_of({{"OMPI_MCA_orte_default_hostfile", "/home/me/hosts"}}) == "");
   CHECK(name_of({{"MPI_HOST", "a,b"}}) == "volcano");
@@ -137,6 +140,55 @@ TEST_CASE("engines: GPUs that Slurm was asked for as a sum") {
   CHECK_FALSE(found->slots_are_free);
 }
 
+TEST_CASE("engines: scontrol knows which node has how many GPUs") {
+  Texts job{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1-3]"}, {"SLURM_GPUS", "5"}};
+  const std::string listed =
+      "JobId=1 JobName=x\n   JOB_GRES=gpu:5\n"
+      "     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0,2),shard:4(IDX:0)\n"
+      "     Nodes=n3 CPU_IDs=0 Mem=0 GRES=gpu:a100:1(IDX:0)\n";
+  const auto found = find(inputs(job, {}, {}, listed));
+  REQUIRE(found);
+  CHECK(format_host_list(found->hosts) == "n1:2,n2:2,n3:1");
+  CHECK(found->unclear_slots.empty());
+  // The step asks for the GPUs of its own hosts, and not while another step has them.
+  const auto has = [&](std::string_view word) {
+    const auto& words = found->step->start;
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  CHECK(has("SLURM_GPUS={gpus}"));
+  CHECK_FALSE(has("SLURM_OVERLAP=1"));
+  CHECK(found->step->gpus.at("n3") == 1);
+  // Tasks that Slurm counts by GPUs, and spreads as it likes.
+  job["SLURM_NTASKS"] = "5";
+  job["SLURM_NTASKS_PER_GPU"] = "1";
+  job["SLURM_TASKS_PER_NODE"] = "3,1(x2)";
+  CHECK(hosts_of(inputs(job, {}, {}, listed)) == "n1:2,n2:2,n3:1");
+  for (const char* other : {"", "Nodes=n[1- GRES=gpu:1", "Nodes=n1 GRES=gpu:4(IDX:0-3)\n"}) {
+    INFO(other);
+    CHECK(hosts_of(inputs(job, {}, {}, other)) == "n1:3,n2:1,n3:1");
+  }
+}
+
+TEST_CASE("engines: a step of Slurm asks for the GPUs of the user's tasks") {
+  const auto start_of = [](const Texts& job) {
+    const auto found = find(inputs(job));
+    REQUIRE(found);
+    std::string text;
+    for (const std::string& word : found->step->start) text += word + " ";
+    return text;
+  };
+  Texts job{{"SLURM_JOB_ID", "1"},
+            {"SLURM_JOB_NODELIST", "n[1-2]"},
+            {"SLURM_NTASKS", "4"},
+            {"SLURM_TASKS_PER_NODE", "2(x2)"},
+            {"SLURM_GPUS_PER_TASK", "2"}};
+  CHECK(start_of(job).find("-u SLURM_GPUS_PER_TASK") != std::string::npos);
+  CHECK(start_of(job).find(" SLURM_GPUS_PER_NODE=4 ") != std::string::npos);
+  CHECK(start_of(job).find(" SLURM_OVERLAP=1 ") != std::string::npos);
+  job["SLURM_TASKS_PER_NODE"] = "3,1";
+  CHECK(start_of(job).find(" SLURM_GPUS={gpus} ") != std::string::npos);
+}
+
 TEST_CASE("engines: which hosts an allocation has now") {
   const std::vector<Host> start{{"n1", "", 4}, {"n2", "", 2}};
   const EngineDescriptor& slurm = *find_engine("slurm");
@@ -197,15 +249,47 @@ TEST_CASE("engines: what cannot be used in Slurm is an error") {
   CHECK(error_of(inputs(job)).find("srun has started 8 of this horarun") == 0);
   job["SLURM_STEP_NUM_TASKS"] = "1";
   CHECK(hosts_of(inputs(job)) == "n1:1");
-  job["SLURM_JOB_NODELIST"] = "n[1-2]";
-  job["SLURM_NTASKS"] = "1";
-  job["SLURM_TASKS_PER_NODE"] = "1";
-  job["SLURM_STEP_NUM_NODES"] = "1";
-  CHECK(
-      error_of(inputs(job)).find("srun tells of its own step, which has 1 of the job's 2 nodes") ==
-      0);
   job["SLURM_HET_SIZE"] = "2";
   CHECK(error_of(inputs(job)).find("heterogeneous") != std::string::npos);
+}
+
+TEST_CASE("engines: inside of a step of Slurm its hosts are those of the step") {
+  Texts job{{"SLURM_JOB_ID", "1"},         {"SLURM_JOB_NODELIST", "n[1-3]"},
+            {"SLURM_NTASKS", "1"},         {"SLURM_TASKS_PER_NODE", "1"},
+            {"SLURM_STEP_NODELIST", "n2"}, {"SLURM_STEP_NUM_TASKS", "1"},
+            {"SLURMD_NODENAME", "n2"},     {"SLURM_STEP_ID", "0"}};
+  const auto found = find(inputs(job, {}, {"squeue"}));
+  REQUIRE(found);
+  CHECK(format_host_list(found->hosts) == "n2:1");
+  CHECK(found->is_step);
+  CHECK(found->this_host == "n2");
+  CHECK_FALSE(found->watch);
+  // salloc's shell on a node is a step, too, with all that the job has.
+  job["SLURM_TASKS_PER_NODE"] = "2(x3)";
+  for (const char* shell : {"4294967290", "-6"}) {
+    job["SLURM_STEP_ID"] = shell;
+    CHECK(hosts_of(inputs(job)) == "n1:2,n2:2,n3:2");
+  }
+}
+
+TEST_CASE("engines: the hosts on which srun starts nothing") {
+  const auto failed = [](std::string_view said) {
+    std::string text;
+    for (const FailedHost& each : find_engine("slurm")->failed_hosts(said)) {
+      text += each.name + ": " + each.words + "\n";
+    }
+    return text;
+  };
+  const std::string launch =
+      "srun: error: Task launch for StepId=1.0 failed on node n2: Communication connection failure";
+  CHECK(failed("srun: x\n" + launch + "\nsrun: error: Application launch failed: ...\n") ==
+        "n2: " + launch + "\n");
+  const std::string copy =
+      "sbcast: error: REQUEST_FILE_BCAST(n3): Communication connection failure";
+  CHECK(failed(copy + "\n") == "n3: " + copy + "\n");
+  CHECK(failed("srun: error: Task launch for StepId=1.0 failed on node n2").empty());
+  CHECK(failed("sbcast: error: REQUEST_FILE_BCAST(n2): Read-only file system\n").empty());
+  CHECK(failed("").empty());
 }
 
 TEST_CASE("engines: LSF, Grid Engine, PBS, MPIJob and Volcano") {

@@ -64,7 +64,57 @@ TEST_CASE("Slots in an allocation that was asked for none") {
   CHECK(format_host_list(job_of({"--slots-per-host", "3", "x"}, slurm).hosts) == "n1:3,n2:3");
   slurm["SLURM_NTASKS"] = "2";
   slurm["SLURM_TASKS_PER_NODE"] = "1(x2)";
-  CHECK(format_host_list(job_of({"--slots-per-host", "4", "x"}, slurm).hosts) == "n1:1,n2:1");
+  CHECK(format_host_list(job_of({"--slots-per-host", "4", "x"}, slurm).hosts) == "n1:4,n2:4");
+}
+
+TEST_CASE("What the user types wins over what the engine was asked for") {
+  Variables slurm{{"SLURM_JOB_ID", "1"},
+                  {"SLURM_JOB_NODELIST", "n[1-2]"},
+                  {"SLURM_NTASKS", "2"},
+                  {"SLURM_TASKS_PER_NODE", "1(x2)"}};
+  const auto hosts = [&slurm](const Words& words) {
+    return format_host_list(job_of(words, slurm).hosts);
+  };
+  CHECK(hosts({"x"}) == "n1:1,n2:1");
+  CHECK(hosts({"--nproc-per-node", "2", "x"}) == "n1:2,n2:2");
+  CHECK(hosts({"-np", "3", "x"}) == "n1:2,n2:2");
+  CHECK(hosts({"--nnodes", "1", "-np", "3", "x"}) == "n1:3");
+  CHECK(job_of({"-np", "4", "x"}, slurm).engine->text.find("4 slots on 2 hosts") !=
+        std::string::npos);
+  slurm["SLURM_TASKS_PER_NODE"] = "2(x2)";
+  CHECK(
+      error_of({"-np", "5", "x"}, slurm) ==
+      "-np 5 asks for 5 ranks, but the allocation of Slurm has 4 slots on 2 hosts. Give each host "
+      "more slots (--slots-per-host 3), or ask for fewer ranks.");
+  CHECK(hosts({"-np", "5", "--slots-per-host", "3", "x"}) == "n1:3,n2:3");
+  CHECK(hosts({"--nproc-per-node", "4", "x"}) == "n1:4,n2:4");
+  // PBS lists a node once unless it is asked for mpiprocs.
+  const JobSpec pbs =
+      job_of({"-np", "4", "x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "text:node\n"}});
+  CHECK(pbs.hosts.size() == 1);
+  CHECK(pbs.hosts.front().slots == 4);
+}
+
+TEST_CASE("An allocation whose only host is this machine needs no command of the engine") {
+  Variables step{{"SLURM_JOB_ID", "1"},         {"SLURM_JOB_NODELIST", "n[1-2]"},
+                 {"SLURM_NTASKS", "1"},         {"SLURM_TASKS_PER_NODE", "1"},
+                 {"SLURM_STEP_NODELIST", "n2"}, {"SLURM_STEP_ID", "0"},
+                 {"SLURMD_NODENAME", "n2"}};
+  const JobSpec job = job_of({"-np", "2", "x"}, step);
+  CHECK(job.rsh_command.empty());
+  CHECK_FALSE(job.engine_step);
+  CHECK(job.local_directly);
+  CHECK(format_host_list(job.hosts) == "localhost:2");
+  CHECK(job.engine->text == "Slurm job 1: 2 slots on 1 host (n2:2), on this machine");
+  CHECK_FALSE(job_of({"--engine-args", "--mem=0", "x"}, step).rsh_command.empty());
+  // No qrsh and no blaunch are in $PATH here.
+  const Variables sge{{"PE_HOSTFILE", "text:a 2 main.q@a UNDEFINED\n"}};
+  CHECK(format_host_list(job_of({"x"}, sge).hosts) == "localhost:2");
+  CHECK(job_of({"x"}, sge).rsh_command.empty());
+  const Variables lsf{{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "a 2"}};
+  CHECK(format_host_list(job_of({"x"}, lsf).hosts) == "localhost:2");
+  CHECK(error_of({"x"}, {{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "a 2 b 2"}}) ==
+        "the allocation of LSF: $PATH has no blaunch; --transport ssh reaches its hosts by ssh");
 }
 
 TEST_CASE("An elastic job follows the engine unless somebody has chosen hosts") {

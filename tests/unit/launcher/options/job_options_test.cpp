@@ -183,6 +183,8 @@ TEST_CASE("The way to the hosts") {
   CHECK(error_of({"-np", "1", "--rsh", "  ", "x"}).find("only blanks") != std::string::npos);
   const Variables kubernetes{{"OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"}};
   CHECK(job_of({"-np", "1", "x"}, kubernetes).rsh_command == Words{"/etc/mpi/kubexec.sh"});
+  const Variables open_mpi_5{{"PRTE_MCA_plm_ssh_agent", "/etc/mpi/kubexec.sh"}};
+  CHECK(job_of({"-np", "1", "x"}, open_mpi_5).rsh_command == Words{"/etc/mpi/kubexec.sh"});
   CHECK(job_of({"-np", "1", "--transport", "ssh", "x"}, kubernetes).rsh_command.empty());
 }
 
