@@ -54,6 +54,14 @@ def test_a_collective_job(horarun, allocation):
     assert "8 ranks" in done.text or "8 ranks" in done.messages, done
 
 
+def test_mpirun_starts_the_ranks_and_the_allocation_is_named_once(horarun, allocation):
+    """The launch that prepares the hosts for it names it."""
+    held = allocation("-N2", "--ntasks-per-node=1")
+    done = start(horarun, held, "--mpi", "--wdir", "/", "hostname").finish().expect(0)
+    assert len(re.findall("node", done.text)) == 2, done
+    assert done.messages.count("agents start by") == 1, done
+
+
 def test_variables_of_the_step_stay_with_it(horarun, allocation):
     held = allocation("-N2", "--ntasks-per-node=2")
     ranks = start(horarun, held, "sh", "-c", "env | grep ^SLURM").finish().expect(0).ranks()
