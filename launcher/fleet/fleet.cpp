@@ -34,7 +34,7 @@ Milliseconds pause_between_beats(Milliseconds lease) {
 std::string evidence_text(const HostLink& link, const Hello& hello, Clock::time_point now) {
   return describe(link.silence().evidence(now),
                   "its agent (process " + std::to_string(hello.pid) + ")") +
-         "; its last message was a " + std::string(link.last_words());
+         "; its last message: " + std::string(link.last_words());
 }
 
 // Two short files of /proc at each heartbeat. To look only when one is missing would make the time

@@ -10,6 +10,7 @@ RANKS, PREPARED, OWNER = (
 )
 KV, KV_TABLE = "rendezvous/kv_service.cpp", "rendezvous/kv_table.cpp"
 LINE, FRAME = "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
+SILENCE = "launcher/protocol/silence.cpp"
 IMAGE, CACHE, BOOT = (
     "launcher/agent/own_image.cpp",
     "launcher/agent/bundle_cache.cpp",
@@ -57,7 +58,7 @@ BUGS = [
     ("a lost host is no failure", STATE, "if (phase_ != Phase::kEnding) {\n    end(std::move(cause), now, options_.grace, actions);\n  } else if", "if (false) {\n  } else if", "launcher_test"),
     ("ranks start when one host is ready", STATE, "if (phase_ == Phase::kPreparing && all_hosts_at_least(HostPhase::kReady)) {", "if (phase_ == Phase::kPreparing) {", "launcher_test"),
     ("the start never times out", STATE, "if (phase_ < Phase::kRunning && now >= start_deadline_) {", "if (false && now >= start_deadline_) {", "launcher_test"),
-    ("the third signal waits", STATE, "end_deadline_ = now;\n", "", "launcher_test"),
+    ("the third signal waits", STATE, "to their lease.\n    end_deadline_ = now;\n", "to their lease.\n", "launcher_test"),
     ("a rank that dies of a silent host is blamed", STATE, "e.silent_since < cause_time_", "false", "launcher_test"),
     # --- the epochs of elastic jobs
     ("nobody is fenced", EPOCHS, "if (roster_.worker(seat.worker).phase != WorkerPhase::kRunning) continue;", "continue;", "elastic_test"),
@@ -73,7 +74,11 @@ BUGS = [
     ("a dynamic section without an entry is one", "launcher/libraries/elf_dynamic.cpp", "if (entries.empty() ||", "if (", "libraries_test"),
     # --- the agent
     ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage);\n", "", "agent_ranks_test"),
-    ("the last words are not drained", RANKS, "if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;", "if (rank.alive || rank.reported) continue;", "agent_output_test agent_ranks_test"),
+    ("the last words are not drained", RANKS, "if (!output_.drain(rank.exit.rank) && !before_output) continue;", "", "agent_output_test agent_ranks_test"),
+    ("a process that exists is lost", SILENCE, "    case Standing::kAtWork:\n", "    case Standing::kAtWork:\n      is_lost = true;\n", "protocol_test"),
+    ("a process that has just been stopped is lost", SILENCE, "is_lost = evidence.standing_for > lease;", "is_lost = true;", "protocol_test"),
+    ("a process that /proc does not show is gone", TABLE, "if (::kill(pid, 0) != 0 && errno == ESRCH) pulse", "pulse", "process_test"),
+    ("a host whose ranks are gone is given up", STATE, "if (is_confirmed && output_waits) continue;", "", "launcher_test"),
     ("grace is no limit", JOB, "if (now < *kill_at_) return look_again", "if (true) return look_again", "agent_life_test"),
     ("a stopped rank is not continued", RANKS, "signal_with_group(rank.pid, SIGCONT);  // a stopped one could not obey", "", "agent_life_test"),
     # Each of the three ways ends what the others would.
