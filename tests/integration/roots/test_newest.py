@@ -198,6 +198,35 @@ def test_launcher_over_ssh(newest, host):
         assert [text[:11] for text in done.lines("hora")] == ["hora 0 of 2", "hora 1 of 2"], done
 
 
+@pytest.mark.parametrize(
+    "prepare, words",
+    [
+        # The agent lists it before the key that fits.
+        ("eval $(ssh-agent) >&2; ssh-add -q new; ssh-add -q key; rm key", ""),
+        ("cp new .ssh/id_mldsa44_ed25519; cat new.pub >.ssh/authorized_keys; rm key", "id_mldsa44_ed25519 is of type"),
+        ("mv known_by_new .ssh/known_hosts", "has a key of type ssh-mldsa44-ed25519"),
+        ("sed 's/ [^ ]*$//' new.pub | sed 's/^/[127.0.0.1]:2240 /' >.ssh/known_hosts", "E_HOST_KEY_CHANGED"),
+    ],
+)
+def test_new_types_of_keys(newest, prepare, words):
+    """A type that libssh does not know: as the key of a user, and of a host."""
+    line = """
+ip link set lo up; mkdir -p -m 700 /root/.ssh; cd /root
+for key in host key; do ssh-keygen -q -t ed25519 -N '' -f $key; done
+for key in new_host new; do ssh-keygen -q -t ssh-mldsa44-ed25519 -N '' -f $key; done
+cp key.pub .ssh/authorized_keys
+known() { echo "[127.0.0.1]:2240 $(cat $1.pub)"; }
+known host >.ssh/known_hosts; known new_host >known_by_new
+printf '%s\n' 'Port 2240' 'HostKey /root/host' 'HostKey /root/new_host' 'UsePAM no' >sshd_config
+printf '%s\n' 'Host *' 'IdentityFile ~/key' 'IdentityFile ~/.ssh/id_mldsa44_ed25519' >.ssh/config
+/usr/sbin/sshd -f sshd_config
+"""
+    job = "horarun -np 1 -H 127.0.0.1 --transport ssh -p 2240 --accept-new-host-keys echo in"
+    done = newest(line + prepare + "\n" + job, apart=True)
+    assert (done.out.strip() == "[0]<stdout>:in") == (words != "E_HOST_KEY_CHANGED"), done
+    assert words in done.err, done
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 def test_python(newest, python):
     if newest(f"{python} -c 'import numpy'").code:

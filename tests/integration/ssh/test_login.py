@@ -407,14 +407,15 @@ def test_agents_of_other_kinds(both, two, sshd, config, keys, agent, tmp_path, s
 
 # --- the newest server -----------------------------------------------------------------------------
 ROOTS = os.environ.get("HORA_ROOTS", "")
-NEWEST = os.path.join(ROOTS, "sid")
+NEWEST = next((path for name in ("sid-cluster", "sid") if os.path.exists(path := f"{ROOTS}/{name}/usr/sbin/sshd")), "")
+NEWEST = NEWEST.removesuffix("/usr/sbin/sshd")
 
 
 @pytest.fixture
 def newest_sshd(two, mounts):
     """newest_sshd(RefuseConnection="yes"): the sshd of Debian sid on host 1."""
-    if not os.path.exists(f"{NEWEST}/usr/sbin/sshd"):
-        pytest.skip("HORA_ROOTS names no folder with a root `sid` that has an sshd (tests/support/roots/make)")
+    if not NEWEST:
+        pytest.skip("takes HORA_ROOTS with sid-cluster (tests/support/roots/make)")
     work = "/run/newest"
     two.execute(1, "mkdir", "-p", work)
     mounts.mount(1, work, "-t", "tmpfs", "tmpfs")
