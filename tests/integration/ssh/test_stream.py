@@ -122,6 +122,7 @@ def test_a_command_with_an_argv(probe, two):
         (["false"], "status 1", "E_RSH"),
         (["/no/such/program"], "/no/such/program", "E_RSH"),
         (["ssh", "-o", "ConnectTimeout=3", "-p", "1"], "Connection refused", "E_CONNECT_REFUSED"),
+        (["ssh", "-q", "-o", "ConnectTimeout=3", "-p", "1"], "leave -q out", "E_RSH"),
         (["ssh", "-o", "HostKeyAlias=other", "-o", "BatchMode=yes"], "Host key verification", "E_HOST_KEY_UNKNOWN"),
         (["sh", "-c", "echo nope >&2; exit 4"], "nope", "E_RSH"),
     ],
