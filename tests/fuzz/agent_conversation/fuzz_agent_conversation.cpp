@@ -229,6 +229,7 @@ class Job {
     if (frame.type == FrameType::kRelayPort) check(frame.number <= 65'535);
   }
   void on(ImageServed& served) { check(served.port >= 0 && served.port <= 65'535); }
+  void on(RanksGone&) { step(HostRanksGone{kLiar}); }
   void on(AgentSuspended&) {}
   void on(LogLine& line) {
     check(++log_lines_ <= kMostLogLines && line.message.size() <= kMostText);
