@@ -128,8 +128,9 @@ void Resolution::needs_program(const std::string& why) {
 void Resolution::check_keywords() {
   for (const auto& [key, values] : settings_) {
     const std::string& value = values.front();
-    if (is_default(key) || value == "none" || value.empty() || has_word(kApplied, key, ' ') ||
-        has_word(kHarmless, key, ' ')) {
+    // Most keywords that are not set are not printed, and "none" says the same of them.
+    const bool unset = value.empty() || (value == "none" && defaults_.count(key) == 0);
+    if (is_default(key) || unset || has_word(kApplied, key, ' ') || has_word(kHarmless, key, ' ')) {
       continue;
     }
     if (key.ends_with("forward") && is_on("clearallforwardings")) continue;

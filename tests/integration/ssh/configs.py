@@ -516,10 +516,12 @@ def meaning(name, said, defaults, config):
     unknown = set(said) - set(BY_PROGRAM) - set(WITHOUT_EFFECT) - set(APPLIED)
     assert not [key for key in unknown if said[key] != defaults.get(key)], f"a keyword without a class: {unknown}"
 
-    program = any(key in said and said[key] != defaults.get(key) and one[key] != "none" for key in BY_PROGRAM)
+    program = any(said.get(key, []) not in (defaults.get(key, []), ["none"]) for key in BY_PROGRAM)
+    program |= one.get("sessiontype") == "none"
     if yes("clearallforwardings"):
         rest = [key for key in BY_PROGRAM if key not in ("localforward", "remoteforward", "dynamicforward")]
-        program = any(key in said and said[key] != defaults.get(key) and one[key] != "none" for key in rest)
+        program = any(said.get(key, []) not in (defaults.get(key, []), ["none"]) for key in rest)
+        program |= one.get("sessiontype") == "none"
 
     found, missing = [], []
     for identity in said.get("identityfile", []):

@@ -107,6 +107,8 @@ TEST_CASE("ssh target: what libssh cannot do is a reason for the ssh program") {
   CHECK(bench.reason("knownhostscommand", {"/bin/keys %H"}) == "knownhostscommand /bin/keys %H");
   CHECK(bench.reason("hostbasedauthentication", {"yes"}) == "hostbasedauthentication yes");
   CHECK(bench.reason("a-keyword-of-next-year", {"yes"}) == "a-keyword-of-next-year yes");
+  bench.defaults["sessiontype"] = {"default"};
+  CHECK(bench.reason("sessiontype", {"none"}) == "sessiontype none");
   CHECK(bench.reason("bindaddress", {"head"}) == "bindaddress head");
   CHECK(bench.reason("identityfile", {"/keys/%C"}) == "identityfile /keys/%C");
   CHECK(bench.reason("identityfile", {"/keys/${NOT_SET}"}) == "identityfile /keys/${NOT_SET}");
