@@ -117,6 +117,18 @@ def work(word):
 if __name__ == "__main__":
     print("answers", [each.rank for each in hora.run(work, args=("word",), np=2)], flush=True)
 """
+ANNOTATED = """
+from typing import TYPE_CHECKING
+from hora import serialization
+
+if TYPE_CHECKING:
+    from elsewhere import Thing
+
+def work(thing: Thing):
+    return 1
+
+serialization.dumps(work, "the function")
+"""
 PYTHONS = sorted(
     re.findall(r"\bpython3\.\d+(?!\S)", " ".join(os.listdir(f"{ROOT}/usr/bin") if os.path.isdir(ROOT) else []))
 )
@@ -242,6 +254,12 @@ def test_python(newest, python):
 def test_run(newest, python):
     done = newest(newest.script(RUN) + f"PYTHONPATH={PACKAGES} {python} /tmp/program.py").expect()
     assert "answers [0, 1]" in done.out, done
+
+
+@pytest.mark.parametrize("python", [each for each in PYTHONS if int(each.rpartition(".")[2]) >= 14])
+def test_annotation_that_is_not_there_at_run_time(newest, python):
+    done = newest(newest.script(ANNOTATED) + f"PYTHONPATH={PACKAGES} {python} /tmp/program.py")
+    assert done.code and "put the annotation in quotes" in done.err, done
 
 
 @pytest.mark.parametrize("how", ["mpirun -n 2 --allow-run-as-root", "horarun -np 2 --mpi", "horarun -np 2 --pmi pmix"])
