@@ -64,10 +64,14 @@ std::vector<FailedHost> failed_hosts(std::string_view said) {
 // Of all nodes that the job has by now: one that failed, or that `scontrol update` has taken from
 // the job, is not among them; one that was added is. An array's first job has the number of the
 // array, so each line says whose it is. It is asked again at once when a host is lost; growth can
-// wait, and a controller that has many jobs need not hear of each every second.
+// wait, and a controller that has many jobs need not hear of each every second. squeue takes
+// options from its environment, and users set them to see their own jobs in their own way.
 EngineWatch watch(std::string_view job) {
-  return {"squeue --noheader --states=all --format='%A %T %N' --jobs=" + std::string(job), "squeue",
-          std::chrono::seconds(10)};
+  return {
+      "unset $(env | sed -n 's/^\\(SQUEUE_[A-Z0-9_]*\\)=.*/\\1/p') _; squeue --noheader "
+      "--states=all --format='%A %T %N' --jobs=" +
+          std::string(job),
+      "squeue", std::chrono::seconds(10)};
 }
 
 // Suspended, stopped and resizing jobs keep their nodes.
