@@ -235,6 +235,8 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
                      ? Result<std::string>(mpirun->path)
                      : find_program(argv->front(), path_of(environment), AT_FDCWD);
   if (!program) return std::move(program).error().with_context("--timeout");
+  // Called by its whole path, Open MPI 4 uses this installation on the other hosts, too.
+  if (!findings.mpi_libraries.empty() && argv->front() == "mpirun") argv->front() = *program;
   const Words values = entries(variables);
   leave_held_signals();
   ::execve(program->c_str(), pointers(*argv).data(), pointers(values).data());
