@@ -34,6 +34,8 @@
 #include "launcher/pods/pods.h"
 #include "launcher/process/captured_run.h"
 #include "launcher/process/program_search.h"
+#include "launcher/process/signals.h"
+#include "launcher/report/event_log.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/report_bundle.h"
 #include "launcher/supervisor/attempts.h"
@@ -54,13 +56,25 @@ using namespace hora;
 using namespace hora::launcher;
 
 constexpr std::size_t kLongestJoinLine = 4096;
-// A second Ctrl-C that arrives when the job is over comes too late to end it differently.
-constexpr std::initializer_list<int> kJobSignals{SIGINT, SIGTERM, SIGHUP};
+
+// Set once, before anything can fail.
+bool errors_are_events = false;
 
 // The only place that prints an error that ends the program.
 int complain(const Error& error) {
-  std::fprintf(stderr, "horarun: error: %s\n", error.message.c_str());
-  return error.code == ErrorCode::kUsage ? kExitUsage : kExitLauncher;
+  const bool is_usage = error.code == ErrorCode::kUsage;
+  const int exit_code = is_usage ? kExitUsage : kExitLauncher;
+  if (errors_are_events) {
+    const std::string event =
+        EventLog::line("job_end", {{"job_id", std::string()},
+                                   {"exit_code", std::int64_t{exit_code}},
+                                   {"code", std::string(is_usage ? failure::kUsage : "")},
+                                   {"message", error.message}});
+    std::fputs(event.c_str(), stderr);
+  } else {
+    std::fprintf(stderr, "horarun: error: %s\n", error.message.c_str());
+  }
+  return exit_code;
 }
 
 int print(const std::string& text, FILE* to = stdout) {
@@ -251,8 +265,8 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     return shown ? *shown : complain(shown.error());
   }
   // Checked before the job: a report that cannot be written after a long training would be lost.
-  if (!spec.report_file.empty()) {
-    if (const auto good = os::check_writable(spec.report_file); !good) {
+  for (const std::string& file : spec.report_files) {
+    if (const auto good = os::check_writable(file); !good) {
       return complain(make_error(ErrorCode::kUsage, "--report: " + good.error().message));
     }
   }
@@ -521,10 +535,10 @@ int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);
   os::give_threads_stacks();
   os::exit_when_out_of_resources("horarun", kExitLauncher);
-  const auto command =
-      parse_command_line(argc, argv,
-                         {variable, read_text_file, read_own_text_file, has_program, has_file,
-                          variable_names, is_this_machine, answer});
+  const ProcessInputs inputs{variable, read_text_file, read_own_text_file, has_program,
+                             has_file, variable_names, is_this_machine,    answer};
+  errors_are_events = asks_for_events(argc, argv, inputs);
+  const auto command = parse_command_line(argc, argv, inputs);
   if (!command) return complain(command.error());
   if (std::holds_alternative<Join>(*command)) hide_join_url(argc, argv);
   if (!runs_job(*command)) release_signal(SIGQUIT);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "launcher/options/completion.h"
+#include "launcher/options/config_file.h"
 #include "launcher/options/elastic_options.h"
 #include "launcher/options/engine_options.h"
 #include "launcher/options/first_word.h"
@@ -39,15 +40,27 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
+// Other launchers have -h for hosts and -v for more words. Answered by a text and exit code 0, a
+// script would take its job for done.
+Status check_short_question(const SpelledOption& option, const Spelled& spelled) {
+  if (spelled.command.empty() || (option.typed != "-h" && option.typed != "-v")) return Ok{};
+  const bool is_help = option.typed == "-h";
+  return usage(option.typed + " prints the " + (is_help ? "help" : "version") +
+               " and runs nothing, found " + quote(spelled.command.front()) + "; " +
+               (is_help ? "hosts are given with -H" : "--verbose explains each step"));
+}
+
 // Help and version work whatever the configuration files say, even if they are broken.
-std::optional<ShowText> asks_for_help(const Spelled& spelled, Verb verb) {
+Result<std::optional<ShowText>> asks_for_help(const Spelled& spelled, Verb verb) {
   for (const SpelledOption& option : spelled.options) {
-    if (long_name(*option.row) == "--version") return ShowText{std::string(HORA_VERSION) + "\n"};
-    if (shown_name(*option.row) == "-h") {
-      return ShowText{help_text(verb, option.value == std::optional<std::string>("all"))};
-    }
+    const bool is_version = long_name(*option.row) == "--version";
+    if (!is_version && shown_name(*option.row) != "-h") continue;
+    HORA_TRY(check_short_question(option, spelled));
+    const bool all = option.value == std::optional<std::string>("all");
+    return std::optional(
+        ShowText{is_version ? std::string(HORA_VERSION) + "\n" : help_text(verb, all)});
   }
-  return std::nullopt;
+  return std::optional<ShowText>();
 }
 
 Status expect_no_arguments(const Spelled& spelled, Verb verb) {
@@ -67,7 +80,9 @@ Result<Command> parse_cache(Arguments arguments, const ProcessInputs& inputs) {
   }
   auto spelled = read_spelling(arguments, kVerbCache);
   if (!spelled) return std::move(spelled).error();
-  if (auto help = asks_for_help(*spelled, kVerbCache)) return Command(std::move(*help));
+  auto help = asks_for_help(*spelled, kVerbCache);
+  if (!help) return std::move(help).error();
+  if (*help) return Command(std::move(**help));
   if (!has_action) {
     const auto& words = spelled->command;
     return usage(
@@ -97,7 +112,9 @@ constexpr std::chrono::milliseconds kDoctorConnects{5'000};
 Result<Command> parse_doctor(const Arguments& arguments, const ProcessInputs& inputs) {
   auto spelled = read_spelling(arguments, kVerbDoctor);
   if (!spelled) return std::move(spelled).error();
-  if (auto help = asks_for_help(*spelled, kVerbDoctor)) return Command(std::move(*help));
+  auto help = asks_for_help(*spelled, kVerbDoctor);
+  if (!help) return std::move(help).error();
+  if (*help) return Command(std::move(**help));
   HORA_TRY(expect_no_arguments(*spelled, kVerbDoctor));
   auto settled = settle_options(*spelled, kVerbDoctor, inputs);
   if (!settled) return std::move(settled).error();
@@ -131,7 +148,9 @@ Result<std::vector<std::string>> read_networks(const OptionValues& values) {
 Result<Command> parse_rendezvous(const Arguments& arguments) {
   auto spelled = read_spelling(arguments, kVerbRendezvous);
   if (!spelled) return std::move(spelled).error();
-  if (auto help = asks_for_help(*spelled, kVerbRendezvous)) return Command(std::move(*help));
+  auto help = asks_for_help(*spelled, kVerbRendezvous);
+  if (!help) return std::move(help).error();
+  if (*help) return Command(std::move(**help));
   HORA_TRY(expect_no_arguments(*spelled, kVerbRendezvous));
   auto values = check_options(*spelled, kVerbRendezvous);
   if (!values) return std::move(values).error();
@@ -243,7 +262,7 @@ Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled)
   if (!values.has("-H") || spelled.after_dashes || spelled.command.empty()) return Ok{};
   const std::string& word = spelled.command.front();
   if (!looks_like_hosts(word)) return Ok{};
-  std::string hosts = values.text("-H");
+  std::string hosts = values.joined("-H", ",");
   while (!hosts.empty() && (hosts.back() == ',' || hosts.back() == ' ')) hosts.pop_back();
   return usage("'" + word + "' looks like a host, but the program is expected here; write " +
                "-H " + hosts + "," + word +
@@ -394,12 +413,15 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
                           bool as_horovodrun, std::vector<std::string>& warnings) {
   auto spelled = read_spelling(arguments, verb);
   if (!spelled) return std::move(spelled).error();
-  if (auto help = asks_for_help(*spelled, verb)) {
+  auto help = asks_for_help(*spelled, verb);
+  if (!help) return std::move(help).error();
+  if (*help) {
+    std::string& text = (*help)->text;
     if (as_horovodrun) {
-      const bool is_version = help->text == std::string(HORA_VERSION) + "\n";
-      help->text = is_version ? std::string(kHorovodVersion) + "\n" : horovodrun_help(help->text);
+      const bool is_version = text == std::string(HORA_VERSION) + "\n";
+      text = is_version ? std::string(kHorovodVersion) + "\n" : horovodrun_help(text);
     }
-    return Command(std::move(*help));
+    return Command(std::move(**help));
   }
   auto sections = take_program_sections(*spelled);
   if (!sections) return std::move(sections).error();
@@ -498,6 +520,27 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
   const bool as_horovodrun = is_named_horovodrun(argv[0]);
   if (first == "k8s") return parse_launch(rest, inputs, kVerbKubernetes, as_horovodrun);
   return parse_launch(arguments, inputs, kVerbLaunch, as_horovodrun);
+}
+
+// A wrong word may come before --json, so that this reads on after it.
+bool asks_for_events(int argc, const char* const* argv, const ProcessInputs& inputs) {
+  Arguments words(argv + std::min(argc, 1), argv + argc);
+  Verb verb = kVerbLaunch;
+  if (!words.empty() && is_verb(words.front())) {
+    verb = words.front() == "k8s" ? kVerbKubernetes : kVerbCache;
+    words.erase(words.begin());
+  }
+  bool may_be_value = verb == kVerbCache;  // such verbs have no program behind their options
+  for (std::size_t at = 0; at < words.size() && words[at] != "--"; ++at) {
+    const std::string& word = words[at];
+    if (word == "--json") return true;
+    if (!word.starts_with("-") && !may_be_value) break;
+    const OptionRow* const row = find_option(word, verb);
+    if (row != nullptr && row->takes_value()) ++at;
+    may_be_value = verb == kVerbCache || row == nullptr;
+  }
+  const auto text = inputs.variable("HORARUN_JSON");
+  return text && parse_switch(*text).value_or(false);
 }
 
 }  // namespace hora::launcher

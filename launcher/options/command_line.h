@@ -87,4 +87,7 @@ using Command = std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous,
 // the caller prints it as "horarun: error: <message>".
 Result<Command> parse_command_line(int argc, const char* const* argv, const ProcessInputs& inputs);
 
+// Whether a command line, which may be wrong, asks for its errors as events (--json).
+bool asks_for_events(int argc, const char* const* argv, const ProcessInputs& inputs);
+
 }  // namespace hora::launcher

@@ -250,17 +250,15 @@ class Reader {
     return Ok{};
   }
 
-  // A list means what commas mean on the command line, or repeats an option.
+  // A list repeats an option.
   Status read_own_list(const OptionRow& row, const YAML::Node& value, const std::string& name) {
-    const bool is_hosts = long_name(row) == "--hosts";
-    if (!row.has(kRepeats) && !is_hosts) return expect_scalar(value, name);
+    if (!row.has(kRepeats)) return expect_scalar(value, name);
     std::vector<std::string> items;
     for (const auto& item : value) {
       HORA_TRY(expect_scalar(item, name));
       items.push_back(item.Scalar());
     }
     if (items.empty()) return wrong(value, name + ": the list is empty");
-    if (is_hosts) return add(value, name, long_name(row), join(items, ","));
     for (const std::string& item : items) HORA_TRY(add(value, name, long_name(row), item));
     return Ok{};
   }

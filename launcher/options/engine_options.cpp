@@ -160,7 +160,7 @@ Result<Found> find_allocation(const OptionValues& values, const ProcessInputs& i
   const auto engine = choose(values, of_engine);
   if (!engine) return engine.error();
   if (*engine == nullptr) return Found{};
-  auto args = split_shell_words(values.text("--engine-args"));
+  auto args = split_shell_words(values.joined("--engine-args", " "));
   if (!args) return std::move(args).error().with_context("--engine-args");
   auto allocation = (*engine)->find(of_engine, *args);
   if (!allocation) {

@@ -34,7 +34,7 @@ Status read_host_filter(const OptionValues& values, JobSpec& job) {
                    ": which hosts there are is not known before");
     }
   }
-  auto terms = parse_host_terms(values.text(option), option);
+  auto terms = parse_host_terms(values.joined(option, "@"), option);
   if (!terms) return std::move(terms).error();
   // --include localhost:0,2 needs no -H.
   const bool is_here = job.hosts.empty();

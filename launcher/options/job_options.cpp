@@ -41,17 +41,19 @@ std::chrono::milliseconds duration_of(const OptionValues& values, std::string_vi
 }
 
 Status read_hosts(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
-  auto hosts = Result<std::vector<Host>>(std::vector<Host>{});
-  if (values.has("-H")) hosts = parse_host_list(values.text("-H"), "-H");
   // The two options exclude each other; the option table sees to it.
-  if (values.has("--hostfile")) {
-    const std::string path = values.text("--hostfile");
+  if (values.has("-H")) {
+    auto hosts = parse_host_list(values.joined("-H", ","), "-H");
+    if (!hosts) return std::move(hosts).error();
+    job.hosts = std::move(*hosts);
+  }
+  for (const std::string& path : values.all("--hostfile")) {
     auto text = inputs.read_file(path);
     if (!text) return usage("--hostfile: " + text.error().message);
-    hosts = parse_hostfile(*text, path);
+    auto hosts = parse_hostfile(*text, path);
+    if (!hosts) return std::move(hosts).error();
+    HORA_TRY(add_hosts(job.hosts, std::move(*hosts), path));
   }
-  if (!hosts) return std::move(hosts).error();
-  job.hosts = std::move(*hosts);
   return Ok{};
 }
 
@@ -160,14 +162,17 @@ Status check_ship_names(const std::vector<std::string>& files) {
 }
 
 // A descriptor has no extension: >(program) in a shell, or a pipe that a program passes on.
-Status check_report_file(const OptionValues& values) {
-  const std::string file = values.text("--report");
-  if (file.starts_with("/dev/fd/") || file.starts_with("/proc/self/fd/")) return Ok{};
-  const auto ends_in = [&file](std::string_view end) {
-    return file.size() > end.size() && file.compare(file.size() - end.size(), end.size(), end) == 0;
-  };
-  if (file.empty() || ends_in(".json") || ends_in(".html")) return Ok{};
-  return usage("--report: expected a file that ends in .json or .html, found " + quote(file));
+Status read_reports(const OptionValues& values, JobSpec& job) {
+  job.report_files = values.all("--report");
+  for (const std::string& file : job.report_files) {
+    if (file.starts_with("/dev/fd/") || file.starts_with("/proc/self/fd/")) continue;
+    const auto ends_in = [&file](std::string_view end) {
+      return file.size() > end.size() && file.ends_with(end);
+    };
+    if (ends_in(".json") || ends_in(".html")) continue;
+    return usage("--report: expected a file that ends in .json or .html, found " + quote(file));
+  }
+  return Ok{};
 }
 
 Status read_tls(const OptionValues& values, JobSpec& job) {
@@ -195,7 +200,7 @@ Status read_chaos(const OptionValues& values, JobSpec& job) {
   if (job.by_mpirun)
     return usage("--chaos cannot be used with --mpi: mpirun starts the ranks, not horarun");
   if (!job.pmi.empty()) return usage("--chaos cannot be used with --pmi " + job.pmi);
-  auto chaos = parse_chaos(values.text("--chaos"));
+  auto chaos = parse_chaos(values.joined("--chaos", ","));
   if (!chaos) return std::move(chaos).error();
   job.chaos = std::move(*chaos);
   return Ok{};
@@ -242,6 +247,12 @@ Status read_binding(const OptionValues& values, JobSpec& job) {
         "--bind " + job.bind +
         " cannot be used with --mpi: mpirun binds the ranks; --binding-args has its options");
   }
+  job.gpus_per_rank = values.text("--gpus-per-rank");
+  if (job.by_mpirun && !job.gpus_per_rank.empty()) {
+    return usage(
+        "--gpus-per-rank cannot be used with --mpi: mpirun gives all ranks of a host one "
+        "environment; the ranks choose by $OMPI_COMM_WORLD_LOCAL_RANK");
+  }
   if (!mode.starts_with(kCpuListMode)) return Ok{};
   const auto lists = parse_cpu_lists(mode.substr(kCpuListMode.size()), "--bind");
   return lists ? Status(Ok{}) : Status(lists.error());
@@ -249,7 +260,7 @@ Status read_binding(const OptionValues& values, JobSpec& job) {
 
 Status read_shown_ranks(const OptionValues& values, JobSpec& job) {
   if (!values.has("--show-ranks")) return Ok{};
-  auto ranks = RankList::parse(values.text("--show-ranks"), "--show-ranks");
+  auto ranks = RankList::parse(values.joined("--show-ranks", ","), "--show-ranks");
   if (!ranks) return std::move(ranks).error();
   job.shown_ranks = std::move(*ranks);
   return Ok{};
@@ -262,14 +273,12 @@ void read_output(const OptionValues& values, JobSpec& job) {
   job.merge_stderr = values.has("--merge-stderr");
   job.timings = values.has("--timings");
   job.check_hosts = values.has("--check-hosts");
-  job.report_file = values.text("--report");
   const std::string stall = values.text("--on-stall");
   job.on_stall = stall == "warn"   ? StallPolicy::kWarn
                  : stall == "dump" ? StallPolicy::kDump
                  : stall == "kill" ? StallPolicy::kKill
                                    : StallPolicy::kIgnore;
   job.stall_after = duration_of(values, "--stall-after", job.stall_after);
-  job.gpus_per_rank = values.text("--gpus-per-rank");
   const std::string level = values.text("--log-level");
   // A verbose runtime log implies a verbose launcher.
   job.verbose = job.verbose || level == "TRACE" || level == "DEBUG";
@@ -355,10 +364,10 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
                  ", which --runtime host does not bring to the hosts");
   }
   HORA_TRY(read_tls(values, job));
-  job.mpi_args = values.text("--mpi-args");
-  job.binding_args = values.text("--binding-args");
+  job.mpi_args = values.joined("--mpi-args", " ");
+  job.binding_args = values.joined("--binding-args", " ");
   HORA_TRY(read_chaos(values, job));
-  HORA_TRY(check_report_file(values));
+  HORA_TRY(read_reports(values, job));
   read_output(values, job);
   HORA_TRY(read_binding(values, job));
   HORA_TRY(read_shown_ranks(values, job));

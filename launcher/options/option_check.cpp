@@ -38,6 +38,7 @@ class Checker {
     } catch (const CLI::Error& error) {
       return make_error(ErrorCode::kUsage, problem_.empty() ? error.what() : problem_);
     }
+    HORA_TRY(check_repeated());
     return values();
   }
 
@@ -84,6 +85,24 @@ class Checker {
     return "two options cannot be used together";
   }
 
+  // Whichever of two values won, the user who meant the other one would not notice.
+  Status check_repeated() const {
+    std::map<const OptionRow*, const SpelledOption*> seen;
+    for (const SpelledOption& option : spelled_.options) {
+      if (!option.value || option.row->has(kRepeats)) continue;
+      const SpelledOption& first = *seen.try_emplace(option.row, &option).first->second;
+      if (first.value == option.value) continue;
+      // What machines join by is a secret.
+      const bool is_shown = long_name(*option.row) != "--join";
+      const auto shown = [is_shown](const SpelledOption& one) {
+        return one.typed + (is_shown ? " " + *one.value : "");
+      };
+      return make_error(ErrorCode::kUsage, shown(first) + " and " + shown(option) +
+                                               " contradict each other; give one of them");
+    }
+    return Ok{};
+  }
+
   std::string typed_name(const OptionRow& row) const {
     for (const SpelledOption& option : spelled_.options) {
       if (option.row == &row) return option.typed;
@@ -120,6 +139,10 @@ const std::vector<std::string>& OptionValues::all(std::string_view name) const {
 std::string OptionValues::text(std::string_view name, std::string_view otherwise) const {
   const auto& values = all(name);
   return values.empty() ? std::string(otherwise) : values.back();
+}
+
+std::string OptionValues::joined(std::string_view name, std::string_view separator) const {
+  return join(all(name), separator);
 }
 
 std::optional<int> OptionValues::count(std::string_view name) const {

@@ -22,8 +22,10 @@ class OptionValues {
   explicit OptionValues(Verb verb) : verb_(verb) {}
 
   bool has(std::string_view name) const { return !all(name).empty(); }
-  // If an option is given more than once, the last value counts, unless it repeats.
+  // Of an option that does not repeat.
   std::string text(std::string_view name, std::string_view otherwise = "") const;
+  // Of one that does: all values, as one list.
+  std::string joined(std::string_view name, std::string_view separator) const;
   std::optional<int> count(std::string_view name) const;
   // In the order in which they were given; a flag has one empty value.
   const std::vector<std::string>& all(std::string_view name) const;
@@ -38,7 +40,8 @@ class OptionValues {
   std::map<const OptionRow*, std::vector<std::string>> values_;  // rows lie in table order
 };
 
-// Errors (kUsage) name the option as it was typed, what was found and what was expected.
+// Errors (kUsage) name the option as it was typed, what was found and what was expected. Two values
+// of an option that does not repeat are an error, unless they are the same.
 Result<OptionValues> check_options(const Spelled& spelled, Verb verb);
 
 }  // namespace hora::launcher

@@ -38,18 +38,17 @@ std::vector<std::string> our_variables(const ProcessInputs& inputs) {
   return names;
 }
 
-// A variable that sets the option, and its value; both empty if there is none.
-struct OwnValue {
-  std::string name;
-  std::string value;
-};
-
-OwnValue own_value(const OptionRow& row, const ProcessInputs& inputs) {
-  for (std::string& name : variables_of(row)) {
-    auto value = inputs.variable(name);
-    if (value && !value->empty()) return {std::move(name), *std::move(value)};
-  }
-  return {};
+// A switch may be set to false, which selects its opposite or switches the option off.
+Result<Setting> own_setting(const OptionRow& row, const std::string& name, std::string value) {
+  Setting setting{&row, std::move(value), "$" + name, false, false};
+  if (row.takes_value()) return setting;
+  const auto on = parse_switch(setting.value);
+  if (!on) return usage("$" + name + ": expected true or false, found " + quote(setting.value));
+  setting.value.clear();
+  const OptionRow* other = *on ? &row : opposite_of(row);
+  if (other != nullptr) setting.row = other;
+  setting.off = other == nullptr;
+  return setting;
 }
 
 // HORARUN_* variables set options. A variable of the runtime, such as HOROVOD_CYCLE_TIME, reaches
@@ -63,21 +62,16 @@ Result<Layer> environment_layer(const ProcessInputs& inputs, const std::vector<s
     // As a rule, neither is there, and no row has to be looked at closely.
     if (!has_ours && !knob) continue;
     if ((row.verbs & (kVerbLaunch | kVerbKubernetes)) == 0 || !is_configurable(row)) continue;
-    const auto [name, value] = has_ours ? own_value(row, inputs) : OwnValue{};
-    if (!value.empty()) {
-      // A switch may be set to false, which selects its opposite or switches the option off.
-      Setting setting{&row, value, "$" + name, false, false};
-      if (!row.takes_value()) {
-        const auto on = parse_switch(value);
-        if (!on) return usage("$" + name + ": expected true or false, found " + quote(value));
-        setting.value.clear();
-        const OptionRow* other = *on ? &row : opposite_of(row);
-        if (other != nullptr) setting.row = other;
-        setting.off = other == nullptr;
-      }
-      layer.settings.push_back(std::move(setting));
-      continue;
+    bool is_set = false;
+    for (const std::string& name : has_ours ? variables_of(row) : std::vector<std::string>{}) {
+      auto value = inputs.variable(name);
+      if (!value || value->empty()) continue;
+      auto setting = own_setting(row, name, *std::move(value));
+      if (!setting) return std::move(setting).error();
+      layer.settings.push_back(std::move(*setting));
+      is_set = true;
     }
+    if (is_set) continue;
     // Several rows may share a variable; the first that fits stands for it.
     if (inherited.count(row.variable) != 0) continue;
     if (!knob || (!row.takes_value() && row.flag_value != *knob)) continue;

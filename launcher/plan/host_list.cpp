@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -78,6 +79,26 @@ bool is_false_ipv4(const std::string& name) {
   if (std::count(name.begin(), name.end(), '.') != 3) return false;
   in_addr bytes{};
   return inet_pton(AF_INET, name.c_str(), &bytes) != 1;
+}
+
+// What other programs say of a host in such a file, and where it is said here. Empty: nothing
+// known.
+std::string hint_for(std::string_view key) {
+  const std::string name = lower_case(key);
+  if (name.ends_with("user") || name == "username")
+    return "; a user is part of the host: user@host";
+  if (name.ends_with("port")) {
+    return "; a port of one host is set in the SSH configuration (Host, Port), one of all with -p";
+  }
+  if (name == "ifname" || name == "netmask")
+    return "; networks are given with --network-interfaces";
+  for (const std::string_view count : {"cpu", "cpus", "np", "count", "nslots", "gpus", "ppn"}) {
+    if (name == count) return "; the number of ranks is slots=N";
+  }
+  if (name == "ansible-host" || name == "ansible_host") {
+    return "; an address of another name is set in the SSH configuration (Host, HostName)";
+  }
+  return {};
 }
 
 // Collects hosts in the order of their first mention, each once. Names compare without case.
@@ -329,7 +350,7 @@ class LineParser {
       const bool is_slots = key == "slots";
       const bool is_max = key == "max_slots" || key == "max-slots";
       if ((!is_slots && !is_max) || at_end() || peek() != '=') {
-        return fail(key_start, "expected slots=N or max_slots=N after the host");
+        return fail(key_start, "expected slots=N or max_slots=N after the host" + hint_for(key));
       }
       ++at_;
       skip_blanks();
@@ -426,6 +447,19 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view
                       where + ": this file lists no host; expected lines such as 'node1 slots=4'");
   }
   return hosts.take();
+}
+
+Status add_hosts(std::vector<Host>& known, std::vector<Host> more, std::string_view origin) {
+  HostCollector hosts;
+  known.insert(known.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+  for (Host& host : known) {
+    if (auto problem = hosts.add(std::move(host))) {
+      return make_error(ErrorCode::kUsage, std::string(origin) + ": " + *problem);
+    }
+  }
+  known = hosts.take();
+  return Ok{};
 }
 
 std::string format_host(const Host& host) {

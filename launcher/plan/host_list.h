@@ -36,6 +36,10 @@ Result<std::vector<Host>> parse_host_list(std::string_view text, std::string_vie
 // Parses the text of a hostfile; errors say `path:line:column`.
 Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view path);
 
+// Adds the hosts of another file to those that are known, as if one file listed all of them. An
+// error names `origin`.
+Status add_hosts(std::vector<Host>& known, std::vector<Host> more, std::string_view origin);
+
 // One line of a hostfile, with the comment and the attributes that it may have; none is no host.
 Result<std::vector<Host>> parse_hostfile_line(std::string_view line, std::string_view origin);
 

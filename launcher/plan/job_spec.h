@@ -206,8 +206,8 @@ struct JobSpec {
   bool verbose = false;
   bool json = false;
   bool timings = false;
-  bool check_hosts = false;  // examine the hosts first
-  std::string report_file;   // --report: .json or .html; empty: none
+  bool check_hosts = false;               // examine the hosts first
+  std::vector<std::string> report_files;  // --report: .json or .html
 
   StallPolicy on_stall = StallPolicy::kIgnore;
   std::chrono::milliseconds stall_after{300'000};

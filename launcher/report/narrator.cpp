@@ -38,7 +38,7 @@ Narrator::Narrator(const JobSpec& spec, const EnvironmentList& environment)
       environment_(environment),
       display_(timings_.start(), !spec.json && !spec.verbose,
                [this](std::string text) { say(std::move(text)); }),
-      events_(spec.json, !spec.report_file.empty(),
+      events_(spec.json, !spec.report_files.empty(),
               [this](std::string line) { say(std::move(line)); }) {}
 
 Narrator::~Narrator() { os::set_log_sink({}); }
@@ -256,7 +256,7 @@ int Narrator::end(const EndedJob& job) {
                         spec_.stdin_policy == StdinPolicy::kRankZero, files_seen_from(spec_)});
   if (!job.why_not_restarted.empty()) text += "  " + job.why_not_restarted + "\n";
   const bool is_over = job.restart.empty();
-  if (is_over && !spec_.report_file.empty()) write_report_of(job, text);
+  if (is_over && !spec_.report_files.empty()) write_report_of(job, text);
   const std::string lost = lost_records_text(lost_);
   if (is_over && events_.listens()) events_.take(job_end(job, text + lost));
   if (!text.empty()) tell(text);
@@ -282,8 +282,10 @@ void Narrator::write_report_of(const EndedJob& job, const std::string& text) {
   const std::string all = text + lost_records_text(lost_);
   JobReport report = record(job, all);
   report.events.push_back(job_end(job, all));
-  if (const auto wrote = write_report(report, spec_.report_file); !wrote) {
-    lose({"--report", wrote.error().message, std::string(failure::kReport)});
+  for (const std::string& file : spec_.report_files) {
+    if (const auto wrote = write_report(report, file); !wrote) {
+      lose({"--report", wrote.error().message, std::string(failure::kReport)});
+    }
   }
 }
 

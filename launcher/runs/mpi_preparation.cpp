@@ -22,7 +22,7 @@ void add_once(std::vector<std::string>& list, const std::string& text) {
 JobSpec MpiPreparation::job_of(JobSpec spec) {
   spec.command = {"true"};  // never executed
   spec.output_directory.clear();
-  spec.report_file.clear();
+  spec.report_files.clear();
   spec.stdin_policy = StdinPolicy::kNone;
   spec.timeout.reset();   // mpirun keeps it
   spec.end_with.reset();  // the process is mpirun then

@@ -39,7 +39,7 @@ Status StaticRun::make_plan() {
 std::optional<Hello> StaticRun::known_hello() {
   const JobSpec& spec = context_.spec;
   if (!open_hosts_.empty() || spec.runtime != RuntimeKind::kHora || !spec.pmi.empty() ||
-      !spec.network_interfaces.empty() || !spec.report_file.empty()) {
+      !spec.network_interfaces.empty() || !spec.report_files.empty()) {
     return std::nullopt;
   }
   auto presumed = presume_hello();

@@ -93,6 +93,16 @@ def test_a_rank_that_cannot_be_started_has_stage_and_errno(horarun, schema, tmp_
     assert exit_of(3, "sh", "-c", "exit 3") == ("", 0)
 
 
+def test_a_wrong_command_line_is_an_event(horarun, schema):
+    validator = jsonschema.Draft202012Validator(schema)
+    for words in (("--json", "--bogus", "true"), ("-np", "two", "--json", "true"), ("cache", "sl", "--json")):
+        done = horarun.run(*words).expect(2)
+        (event,) = events_of(done.messages)
+        assert not list(validator.iter_errors(event)), event
+        assert (event["event"], event["exit_code"], event["code"]) == ("job_end", 2, "E_USAGE"), event
+        assert len(done.messages.splitlines()) == 1, done
+
+
 def test_a_wrong_event_is_refused(schema):
     validator = jsonschema.Draft202012Validator(schema)
     good = {"schema": 1, "time": "2026-11-21T02:44:46.123456Z", "event": "stall", "silent_ms": 5}
@@ -104,7 +114,7 @@ def test_a_wrong_event_is_refused(schema):
 def test_schema_sources_and_page_name_the_same_events(schema):
     names = {reference["$ref"].rsplit("/", 1)[1] for reference in schema["oneOf"]}
     emitted = set()
-    for path in (ROOT / "launcher").rglob("*.cpp"):
+    for path in [*(ROOT / "launcher").rglob("*.cpp"), ROOT / "apps/run/main.cpp"]:
         emitted |= set(re.findall(r'(?:events_\.emit|EventLog::line)\(\s*"(\w+)"', path.read_text()))
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", (ROOT / "docs/reference/events.md").read_text(), re.M)
     assert emitted == names == {name for name, _ in rows}

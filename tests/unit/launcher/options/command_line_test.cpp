@@ -19,6 +19,63 @@ TEST_CASE("The program begins with the first word that is no option") {
   CHECK(job_of({"-np", "2", "-"}).command == Words{"-"});
 }
 
+TEST_CASE("Options that take lists add up, others contradict each other") {
+  const JobSpec job = job_of({"-H", "a:2", "--hosts", "b", "-H=a", "--report", "r.json", "--report",
+                              "r.html", "--engine-args", "--mem=0", "--engine-args", "'-C x'",
+                              "--show-ranks", "0", "--show-ranks", "1-2", "-x", "A=1", "-x", "B=1",
+                              "--timeout", "5s", "--timeout", "5s", "x"});
+  CHECK(format_host_list(job.hosts) == "a:3,b");
+  CHECK(job.report_files == Words{"r.json", "r.html"});
+  CHECK(job_of({"--hostfile", "hosts", "--hostfile", "text:z slots=9", "x"}).hosts.back().slots == 9);
+  CHECK(job_of({"-H", "a:4,b:4", "--include", "a:0", "--include", "b:2", "x"}).hosts[1].gpus ==
+        std::vector{2});
+  CHECK(job_of({"--mpi", "-np", "1", "--mpi-args", "-a b", "--mpi-args", "-c", "x"}).mpi_args ==
+        "-a b -c");
+  CHECK(error_of({"-np", "2", "--num-proc", "4", "x"}) ==
+        "-np 2 and --num-proc 4 contradict each other; give one of them");
+  CHECK(error_of({"-np", "1", "--grace=1s", "--grace=2s", "x"}) ==
+        "--grace 1s and --grace 2s contradict each other; give one of them");
+  CHECK(job_of({"-np", "1", "-x", "A=1", "-x", "A=2", "x"}).variables.back().value == "2");
+  CHECK(error_of({"--join", "hora://s3cret", "--join", "f"}).find("s3cret") == std::string::npos);
+  CHECK(error_of({"-np", "1", "x", ":", "-np", "1", "-np", "2", "y"}).find("contradict") !=
+        std::string::npos);
+  CHECK(error_of({"x"}, {{"HORARUN_NP", "2"}, {"HORARUN_NUM_PROC", "4"}}) ==
+        "$HORARUN_NP 2 and $HORARUN_NUM_PROC 4 contradict each other; give one of them");
+  // Of two sources the higher one counts.
+  CHECK(job_of({"-np", "2", "x"}, {{"HORARUN_NP", "4"}}).num_proc == 2);
+}
+
+TEST_CASE("What prints help or the version runs no program") {
+  CHECK(error_of({"-h", "a:2", "x"}) ==
+        "-h prints the help and runs nothing, found 'a:2'; hosts are given with -H");
+  CHECK(error_of({"-np", "2", "-v", "x"}).find("--verbose explains each step") !=
+        std::string::npos);
+  CHECK(error_of({"doctor", "-h", "a"}).find("hosts are given with -H") != std::string::npos);
+  CHECK_FALSE(parsed<ShowText>({"-h"}).text.empty());
+}
+
+TEST_CASE("An error is an event where --json stands before or behind it") {
+  const auto asks = [](Words words, const Variables& variables = {}) {
+    words.insert(words.begin(), "horarun");
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    ProcessInputs inputs;
+    inputs.variable = [&variables](std::string_view name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      if (found == variables.end()) return std::nullopt;
+      return found->second;
+    };
+    return asks_for_events(static_cast<int>(argv.size()), argv.data(), inputs);
+  };
+  CHECK(asks({"--json", "--bogus", "x"}));
+  CHECK(asks({"--bogus", "3", "--json", "x"}));
+  CHECK(asks({"-np", "two", "--json", "x"}));
+  CHECK(asks({"cache", "sl", "--json"}));
+  CHECK(asks({"--bogus", "x"}, {{"HORARUN_JSON", "true"}}));
+  CHECK_FALSE(asks({"-np", "2", "x", "--json"}));
+  CHECK_FALSE(asks({"-np", "2", "--", "--json"}));
+}
+
 TEST_CASE("Under the name horovodrun it behaves as users of that name expect") {
   for (const char* name : {"horovodrun", "/usr/bin/horovodrun", "./horovodrun"}) {
     INFO(name);

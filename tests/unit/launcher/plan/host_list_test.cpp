@@ -43,6 +43,15 @@ std::string file_error(std::string_view text) {
 
 using Hosts = std::vector<Host>;
 
+TEST_CASE("hosts of several files are one list") {
+  auto hosts = *parse_hostfile("a slots=2\nb\n", "f");
+  REQUIRE(add_hosts(hosts, *parse_hostfile("c\nB slots=3\n", "g"), "g"));
+  CHECK(format_host_list(hosts) == "a:2,b:4,c");
+  const Status problem = add_hosts(hosts, *parse_hostfile("root@a\n", "h"), "h");
+  REQUIRE_FALSE(problem);
+  CHECK(problem.error().message.find("h: host a is listed for two users") == 0);
+}
+
 TEST_CASE("A host list names hosts and slots") {
   CHECK(list_of("a:2,b:1") == Hosts{{"a", "", 2}, {"b", "", 1}});
   CHECK(list_of(" a:2 , b-1.example.com:04 ") == Hosts{{"a", "", 2}, {"b-1.example.com", "", 4}});
@@ -177,6 +186,10 @@ TEST_CASE("A rejected hostfile names file, line and column") {
   CHECK(file_error("a b\n").find("hosts:1:3: expected slots=N") != std::string::npos);
   CHECK(file_error("a,b\n").find("hosts:1:2: expected one host per line") != std::string::npos);
   CHECK(file_error("a gpus=2\n").find("hosts:1:3: expected slots=N") != std::string::npos);
+  CHECK(file_error("a port=2222\n").find("SSH configuration") != std::string::npos);
+  CHECK(file_error("a ansible_user=bob\n").find("user@host") != std::string::npos);
+  CHECK(file_error("a:2 ifname=ib0\n").find("--network-interfaces") != std::string::npos);
+  CHECK(file_error("a cpu=2\n").find("the number of ranks is slots=N") != std::string::npos);
   CHECK(file_error("a slots\n").find("expected slots=N") != std::string::npos);
   CHECK(file_error("a slots=\n").find("hosts:1:9: expected the number") != std::string::npos);
   CHECK(file_error("a slots=2 slots=2\n").find("appear twice") != std::string::npos);
