@@ -22,9 +22,9 @@
 #include <memory>
 #include <sstream>
 
-#include "cgroup.h"
 #include "cpu_text.h"
 #include "gpu_text.h"
+#include "launcher/process/cgroup_limits.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::doctor {
@@ -130,6 +130,17 @@ Json cpu_facts() {
   return cpu;
 }
 
+// -1, and 0 CPUs: no limit.
+Json cgroup_facts() {
+  const auto group = launcher::cgroup_limits("");
+  Json out;
+  out["path"] = group.path;
+  out["memory_max"] = group.memory.value_or(-1);
+  out["pids_max"] = group.pids.value_or(-1);
+  out["cpus"] = group.cpus.value_or(0);
+  return out;
+}
+
 Json clock_facts() {
   timex state{};
   Json clock;
@@ -198,7 +209,7 @@ Json machine_facts(const std::string& cache_directory) {
   memory["available_bytes"] = kib_of("/proc/meminfo", "MemAvailable");
   memory["swap_total_bytes"] = kib_of("/proc/meminfo", "SwapTotal");
   facts["memory"] = std::move(memory);
-  facts["cgroup"] = cgroup_facts("");
+  facts["cgroup"] = cgroup_facts();
   Json limits;
   limits["memlock"] = limit(RLIMIT_MEMLOCK);
   limits["stack"] = limit(RLIMIT_STACK);

@@ -163,7 +163,10 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
 
   // The kernel's answer is that of this moment; a cpuset that shrinks later moves the ranks.
   auto placement = place_ranks(order, environ);
-  if (!placement) return failed_with(failure::kBind, placement.error().message);
+  if (!placement) {
+    const bool lacks_gpus = placement.error().code == ErrorCode::kNotFound;
+    return failed_with(lacks_gpus ? failure::kUsage : failure::kBind, placement.error().message);
+  }
   std::vector<int> ranks;
   for (const RankOrder& each : order.ranks) ranks.push_back(each.rank);
   FlightRecords records = FlightRecords::create(std::move(ranks));

@@ -4,11 +4,14 @@
 #include "launcher/agent/rank_placement.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <map>
 #include <string_view>
 
 #include "launcher/agent/cpu_topology.h"
 #include "launcher/agent/host_facts.h"
 #include "launcher/plan/cpu_list.h"
+#include "launcher/process/cgroup_limits.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -40,42 +43,85 @@ void limit_threads(HostOrder& order, const char* const* machine, std::size_t cpu
                    RankPlacement& placement) {
   if (!order.limit_threads || cpus == 0 || find_variable(order, machine, kThreads) != nullptr)
     return;
-  const std::string threads = std::to_string(placement.binding.threads);
-  order.environment.emplace_back(kThreads, threads);
-  placement.notes.push_back(std::string(kThreads) + "=" + threads + " for " +
-                            (order.ranks.size() == 1
-                                 ? "1 rank"
-                                 : "each of " + std::to_string(order.ranks.size()) + " ranks") +
-                            " on " + counted(cpus, "CPU") + "; set it yourself for another number");
+  int& threads = placement.binding.threads;
+  std::string quota;
+  if (const auto allowed = cgroup_limits("").cpus;
+      allowed && *allowed < static_cast<double>(cpus)) {
+    threads = threads_within(*allowed, static_cast<int>(order.ranks.size()), threads);
+    char text[64];
+    std::snprintf(text, sizeof text, ", of which the cgroup's quota allows %.4g", *allowed);
+    quota = text;
+  }
+  order.environment.emplace_back(kThreads, std::to_string(threads));
+  placement.notes.push_back(
+      std::string(kThreads) + "=" + std::to_string(threads) + " for " +
+      (order.ranks.size() == 1 ? "1 rank"
+                               : "each of " + std::to_string(order.ranks.size()) + " ranks") +
+      " on " + counted(cpus, "CPU") + quota + "; set it yourself for another number");
 }
 
-// A container or batch system may have given only some GPUs to this job; share those out.
-void give_gpus(HostOrder& order, const char* const* machine, RankPlacement& placement) {
-  if (order.gpus_per_rank.empty()) return;
-  std::vector<std::string> visible;
-  if (const char* given = find_variable(order, machine, kDevices)) {
-    for (const std::string_view one : split(given, ',')) {
-      if (!trim(one).empty()) visible.emplace_back(trim(one));
-    }
-  } else {
-    for (int gpu = 0; gpu < count_gpus(); ++gpu) visible.push_back(std::to_string(gpu));
+// The list of a rank's own program, or else that of the host.
+const std::string* own_devices(const RankOrder& rank) {
+  for (const auto& [name, value] : rank.environment) {
+    if (name == kDevices) return &value;
   }
-  if (visible.empty()) {
-    placement.notes.push_back("--gpus-per-rank: there are no GPUs here, nothing is set");
-    return;
+  return nullptr;
+}
+
+Result<std::string> gpus_of(std::string_view list, int ranks, int index, const HostOrder& order) {
+  auto devices = visible_gpus(list);
+  if (!devices) return std::move(devices).error();
+  return plan_gpus(*devices, ranks, index, order.gpus_per_rank);
+}
+
+// A container or batch system may have given only some GPUs to this job; share those out. In a job
+// of several programs, -x may have chosen for those of one, which share its choice.
+Status give_gpus(HostOrder& order, const char* const* machine, RankPlacement& placement) {
+  if (order.gpus_per_rank.empty()) return Ok{};
+  std::vector<std::string> numbers;
+  for (int gpu = 0; gpu < count_gpus(); ++gpu) numbers.push_back(std::to_string(gpu));
+  const char* const given = find_variable(order, machine, kDevices);
+  const std::string of_host = given != nullptr ? given : join(numbers, ",");
+  std::map<std::string, int> sharing;  // by list
+  for (const RankOrder& rank : order.ranks) {
+    if (const auto* own = own_devices(rank)) ++sharing[*own];
   }
+  const bool has_programs = !sharing.empty();
+  sharing[of_host] += static_cast<int>(
+      std::count_if(order.ranks.begin(), order.ranks.end(),
+                    [](const RankOrder& rank) { return own_devices(rank) == nullptr; }));
+  std::map<std::string, int> placed;
+  std::map<std::string, int> user;  // the rank that has a GPU
   for (RankOrder& rank : order.ranks) {
-    // In a job of several programs, -x may have chosen for those of one.
-    if (std::any_of(rank.environment.begin(), rank.environment.end(),
-                    [](const auto& variable) { return variable.first == kDevices; })) {
-      continue;
+    const std::string* const own = own_devices(rank);
+    const std::string list = own != nullptr ? *own : of_host;
+    // In an elastic job, other ranks of this host may have come before.
+    const int index = has_programs ? placed[list]++ : rank.local_rank;
+    auto gpus = gpus_of(list, sharing[list], index, order);
+    if (!gpus) {
+      const bool is_set = own != nullptr || given != nullptr;
+      return std::move(gpus).error().with_context(
+          "--gpus-per-rank " + order.gpus_per_rank +
+          (is_set ? " (" + std::string(kDevices) + "=" + list + ")" : ""));
     }
-    const std::string own = plan_gpus(visible, static_cast<int>(order.ranks.size()),
-                                      rank.local_rank, order.gpus_per_rank);
-    rank.environment.emplace_back(kDevices, own);
+    if (gpus->empty()) continue;
+    for (const std::string_view gpu : split(*gpus, ',')) {
+      const auto [other, is_free] = user.emplace(gpu, rank.rank);
+      if (is_free || order.gpus_per_rank == "auto") continue;
+      return make_error(ErrorCode::kUsage, "--gpus-per-rank " + order.gpus_per_rank + ": rank " +
+                                               std::to_string(other->second) + " and rank " +
+                                               std::to_string(rank.rank) + " would share GPU " +
+                                               std::string(gpu));
+    }
+    std::erase_if(rank.environment, [](const auto& each) { return each.first == kDevices; });
     placement.notes.push_back("rank " + std::to_string(rank.rank) + ": " + std::string(kDevices) +
-                              "=" + own);
+                              "=" + *gpus);
+    rank.environment.emplace_back(kDevices, *std::move(gpus));
   }
+  if (user.empty()) {
+    placement.notes.push_back("--gpus-per-rank: there are no GPUs here, nothing is set");
+  }
+  return Ok{};
 }
 
 }  // namespace
@@ -91,7 +137,9 @@ Result<RankPlacement> place_ranks(HostOrder& order, const char* const* machine_e
   if (!binding) return std::move(binding).error();
   placement.binding = std::move(*binding);
   limit_threads(order, machine_environment, cpus.size(), placement);
-  give_gpus(order, machine_environment, placement);
+  if (const Status given = give_gpus(order, machine_environment, placement); !given) {
+    return make_error(ErrorCode::kNotFound, given.error().message);
+  }
   for (const RankOrder& rank : order.ranks) {
     const auto local = static_cast<std::size_t>(rank.local_rank);
     if (local >= placement.binding.cpus.size() || placement.binding.cpus[local].empty()) continue;

@@ -18,6 +18,8 @@ HostOrder order_of_incarnation(const std::vector<HostOrder>& orders,
     return std::any_of(order.ranks.begin(), order.ranks.end(), is_its);
   });
   HostOrder order = *host;
+  // Ranks that come later need theirs, too.
+  if (order.gpus_per_rank == "auto") order.gpus_per_rank = "1";
   std::erase_if(order.ranks, [&](const RankOrder& rank) { return !is_its(rank); });
   for (RankOrder& rank : order.ranks) {
     rank.rank = seats[static_cast<std::size_t>(rank.rank)].worker;

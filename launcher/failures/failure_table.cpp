@@ -11,7 +11,7 @@ namespace {
 constexpr FailureClass kClasses[] = {
     {failure::kUsage, kExitUsage, "the command line is wrong",
      "horarun did not understand an option, a host specification or a file that the command line "
-     "names; or a host cannot have the processes, descriptors or memory for as many ranks.",
+     "names; or a host cannot have the processes, descriptors, memory or GPUs for as many ranks.",
      "Read the message: it names the place and says what was expected, or what the host lacks. "
      "horarun --help lists the options."},
     {failure::kMissingFeature, kExitUsage, "this build lacks a feature",

@@ -153,6 +153,18 @@ int fewest_cores(const std::vector<CpuPlace>& usable, const std::vector<std::vec
   return std::max(1, static_cast<int>(fewest));
 }
 
+constexpr std::string_view kMig = "MIG-";
+
+bool is_uuid(std::string_view device) {
+  return device.starts_with("GPU-") || device.starts_with(kMig);
+}
+
+// A UUID may be cut, as long as it is unambiguous.
+bool is_one_gpu(std::string_view a, std::string_view b) {
+  if (is_uuid(a) && is_uuid(b)) return a.starts_with(b) || b.starts_with(a);
+  return !is_uuid(a) && !is_uuid(b) && parse_int<int>(a) == parse_int<int>(b);
+}
+
 }  // namespace
 
 Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
@@ -190,18 +202,51 @@ Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
   return binding;
 }
 
-std::string plan_gpus(const std::vector<std::string>& visible, int ranks, int local_rank,
-                      const std::string& per_rank) {
-  if (visible.empty() || per_rank.empty() || ranks < 1) return "";
-  const std::size_t all = visible.size();
-  // With more ranks than GPUs, "auto" shares them round robin.
-  const std::size_t count = per_rank == "auto"
-                                ? std::max<std::size_t>(1, all / static_cast<std::size_t>(ranks))
-                                : parse_int<std::size_t>(per_rank).value_or(1);
-  std::vector<std::string> own;
-  for (std::size_t i = 0; i < count; ++i) {
-    own.push_back(visible[(static_cast<std::size_t>(local_rank) * count + i) % all]);
+int threads_within(double cpus, int ranks, int threads) {
+  const double share = cpus / std::max(1, ranks);
+  return share >= threads ? threads : std::max(1, static_cast<int>(share));
+}
+
+Result<std::vector<std::string>> visible_gpus(std::string_view list) {
+  std::vector<std::string> devices;
+  for (const std::string_view word : split(list, ',')) {
+    const std::string_view device = trim(word);
+    const auto number = parse_int<int>(device);
+    if (!is_uuid(device) && (!number || *number < 0)) break;
+    for (const std::string& known : devices) {
+      if (is_one_gpu(device, known)) {
+        return make_error(ErrorCode::kUsage, "CUDA_VISIBLE_DEVICES=" + visible_line(list) +
+                                                 " names GPU " + std::string(device) + " twice");
+      }
+    }
+    devices.emplace_back(device);
   }
+  return devices;
+}
+
+Result<std::string> plan_gpus(const std::vector<std::string>& visible, int ranks, int index,
+                              const std::string& per_rank) {
+  const bool shares = per_rank == "auto";
+  const std::size_t all = visible.size();
+  if (per_rank.empty() || ranks < 1 || (shares && all == 0)) return std::string();
+  // A process uses one MIG device, however many it is shown.
+  const bool is_mig = all > 0 && visible.front().starts_with(kMig);
+  const auto at_most = is_mig ? 1 : std::max<std::size_t>(1, all / static_cast<std::size_t>(ranks));
+  const std::size_t count = shares ? at_most : parse_int<std::size_t>(per_rank).value_or(1);
+  if (!shares && is_mig && count > 1) {
+    return make_error(ErrorCode::kUsage, "a process uses one MIG device, not " + per_rank);
+  }
+  const std::size_t first = static_cast<std::size_t>(index) * count;
+  const int sharing = std::max(ranks, index + 1);
+  const std::size_t wanted = static_cast<std::size_t>(sharing) * count;
+  if (!shares && wanted > all) {
+    return make_error(ErrorCode::kUsage, counted(sharing, "rank") + " of this host " +
+                                             (sharing == 1 ? "needs " : "need ") +
+                                             counted(wanted, "GPU") + ", and there " +
+                                             (all == 1 ? "is " : "are ") + std::to_string(all));
+  }
+  std::vector<std::string> own;
+  for (std::size_t i = 0; i < count; ++i) own.push_back(visible[(first + i) % all]);
   return join(own, ",");
 }
 

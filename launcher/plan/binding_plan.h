@@ -37,9 +37,19 @@ inline constexpr std::string_view kCoresMode = "cores:";
 Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
                              const std::string& mode);
 
-// The GPUs of a local rank, as CUDA_VISIBLE_DEVICES has them; empty: none are set. `visible` are
-// those that may be used, `per_rank` is auto or a number.
-std::string plan_gpus(const std::vector<std::string>& visible, int ranks, int local_rank,
-                      const std::string& per_rank);
+// OMP_NUM_THREADS where a quota allows the ranks of a host `cpus` CPUs together, whatever CPUs they
+// may run on: what is more than that, the kernel stops for a while in every period.
+int threads_within(double cpus, int ranks, int threads);
+
+// The devices of a list as CUDA_VISIBLE_DEVICES has it: numbers, UUIDs and those of MIG, up to the
+// first word that is neither ("-1", "NoDevFiles"), where CUDA stops reading, too. Errors (kUsage):
+// one device twice.
+Result<std::vector<std::string>> visible_gpus(std::string_view list);
+
+// The GPUs of the rank at place `index` of `ranks` that share `visible`, as CUDA_VISIBLE_DEVICES
+// has them; empty: none are set. `per_rank` is auto, which lets ranks share where there are fewer
+// GPUs, or a number; errors (kUsage): there are fewer.
+Result<std::string> plan_gpus(const std::vector<std::string>& visible, int ranks, int index,
+                              const std::string& per_rank);
 
 }  // namespace hora::launcher

@@ -116,3 +116,35 @@ def test_gpus_per_rank(horarun):
         env={"CUDA_VISIBLE_DEVICES": "4,5,6,7"},
     ).expect(0)
     assert done.ranks() == {0: ["4,5"], 1: ["6,7"]}
+
+
+@pytest.mark.parametrize(
+    "visible, options, why",
+    [
+        ("0", ("--gpus-per-rank", 1), "2 ranks of this host need 2 GPUs, and there is 1"),
+        ("", ("--gpus-per-rank", 1), "and there are 0"),
+        ("NoDevFiles", ("--gpus-per-rank", 1), "and there are 0"),
+        ("0,-1,1", ("--gpus-per-rank", 1), "and there is 1"),
+        ("0,1,2", ("--gpus-per-rank", 2), "2 ranks of this host need 4 GPUs, and there are 3"),
+        ("1,1", ("--gpus-per-rank", 1), "names GPU 1 twice"),
+        ("MIG-a,MIG-b", ("--gpus-per-rank", 2), "a process uses one MIG device"),
+    ],
+)
+def test_no_two_ranks_share_a_gpu(horarun, visible, options, why):
+    done = horarun.run("-np", 2, *options, "echo", "ran", env={"CUDA_VISIBLE_DEVICES": visible}).expect(2)
+    assert why in done.messages and "E_USAGE" in done.messages and not done.text, done
+
+
+def test_gpus_by_uuid_and_of_programs(horarun):
+    show = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    for visible in ("GPU-a,GPU-b", "MIG-a,MIG-b"):
+        done = horarun.run("-np", 2, "--gpus-per-rank", 1, *show, env={"CUDA_VISIBLE_DEVICES": visible}).expect(0)
+        assert done.ranks() == dict(enumerate([one] for one in visible.split(","))), done
+    own = (":", "-np", 2, "-x", "CUDA_VISIBLE_DEVICES=5,1", *show)
+    done = horarun.run("-np", 1, "--gpus-per-rank", 1, *show, *own, env={"CUDA_VISIBLE_DEVICES": "0"}).expect(0)
+    assert done.ranks() == {0: ["0"], 1: ["5"], 2: ["1"]}, done
+    done = horarun.run("-np", 1, "--gpus-per-rank", 1, *show, *own, env={"CUDA_VISIBLE_DEVICES": "1"}).expect(2)
+    assert "rank 0 and rank 2 would share GPU 1" in done.messages, done
+    # Sharing is asked for.
+    done = horarun.run("-np", 2, "--gpus-per-rank", "auto", *show, env={"CUDA_VISIBLE_DEVICES": "3"}).expect(0)
+    assert done.ranks() == {0: ["3"], 1: ["3"]}, done

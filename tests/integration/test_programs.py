@@ -123,8 +123,9 @@ def test_one_variable_for_each_program(horarun, tmp_path):
         *(":", "-np", 1, "-x", "CUDA_VISIBLE_DEVICES=5", "-x", "OMP_NUM_THREADS=3", "sh", "-c", threads),
         *(":", "-np", 1, "sh", "-c", 'echo "$SHARED"'),
         cwd=tmp_path,
+        env={"CUDA_VISIBLE_DEVICES": "2,4"},
     ).expect(0)
-    assert done.ranks() == {0: ["7  unset"], 1: ["3 5 unset"], 2: ["file"]}, done
+    assert done.ranks() == {0: ["7 2 unset"], 1: ["3 5 unset"], 2: ["file"]}, done
 
 
 def test_a_file_of_programs(horarun, hosts, tmp_path):

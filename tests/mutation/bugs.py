@@ -254,7 +254,10 @@ BUGS = [
     # --- what a stranger meets before a job runs
     ("nothing hears of Ctrl-C while files are read", "launcher/build/user_tree.cpp", "return check_interrupted();", "return Ok{};", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
     ("Ctrl-C while files are read is told as their failure", "launcher/supervisor/supervisor.cpp", "  signals_->take();\n  if (const Status& packed", "  if (const Status& packed", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
-    ("each signal of timeout(1) counts", "launcher/process/signals.cpp", "if (ends(info.ssi_signo) && requests_.is_repeat", "if (false && requests_.is_repeat", "process_test integration/test_life.py::test_one_request_that_comes_as_two_signals_is_one"),
+    ("two ranks get one GPU", "launcher/plan/binding_plan.cpp", "if (!shares && wanted > all) {", "if (false) {", "launcher_test"),
+    ("a host under two names is two hosts", "launcher/runs/fixed_hosts_run.cpp", "if (auto known = check_machines(); !known) return launch_failed(failure::kUsage, known.error());", "", "integration/test_launch.py::test_one_machine_under_two_names_is_refused"),
+    ("the first wrong host hides the others", STATE, "others_deadline_ = std::min(now + kOthersPatience, start_deadline_);", "others_deadline_ = now;", "launcher_test"),
+    ("each signal of timeout(1) counts", "launcher/process/signals.cpp", "if (ends_job(signal) && requests_.is_repeat", "if (false && requests_.is_repeat", "process_test integration/test_life.py::test_one_request_that_comes_as_two_signals_is_one"),
     ("the end of the starter counts after the signal that ended it", "launcher/supervisor/supervisor.cpp", "if (interrupted_by_ == 0) on_signal(SIGTERM);", "on_signal(SIGTERM);", "integration/test_life.py::test_one_request_that_ends_the_starter_too"),
     ("a job that was continued too early stops all the same", "launcher/supervisor/supervisor.cpp", "      return suspension_->call_off();", "      return;", "integration/test_life.py::test_continued_before_it_has_stopped"),
     ("a file that has gone ends the launch", "launcher/build/tree_listing.cpp", "return error.errnum == ENOENT;", "return error.errnum == -1;", "launcher_test"),

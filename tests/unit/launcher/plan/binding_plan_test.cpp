@@ -86,14 +86,49 @@ TEST_CASE("CPUs that the user lists") {
         "each rank");
 }
 
+TEST_CASE("a quota of CPUs limits the threads") {
+  CHECK(threads_within(1, 1, 8) == 1);
+  CHECK(threads_within(4, 2, 8) == 2);
+  CHECK(threads_within(2.5, 1, 8) == 2);
+  CHECK(threads_within(0.5, 4, 8) == 1);
+  CHECK(threads_within(64, 1, 8) == 8);
+}
+
 TEST_CASE("GPUs by local rank") {
   const std::vector<std::string> four{"0", "1", "2", "3"};
-  CHECK(plan_gpus(four, 4, 3, "auto") == "3");
-  CHECK(plan_gpus(four, 2, 1, "auto") == "2,3");
-  CHECK(plan_gpus(four, 8, 5, "auto") == "1");
-  CHECK(plan_gpus(four, 2, 1, "1") == "1");
-  CHECK(plan_gpus({"7", "9"}, 2, 1, "auto") == "9");
-  CHECK(plan_gpus({}, 2, 0, "auto").empty());
+  CHECK(*plan_gpus(four, 4, 3, "auto") == "3");
+  CHECK(*plan_gpus(four, 2, 1, "auto") == "2,3");
+  CHECK(*plan_gpus(four, 8, 5, "auto") == "1");
+  CHECK(*plan_gpus(four, 2, 1, "1") == "1");
+  CHECK(*plan_gpus(four, 2, 1, "2") == "2,3");
+  CHECK(*plan_gpus({"7", "9"}, 2, 1, "auto") == "9");
+  CHECK(plan_gpus({}, 2, 0, "auto")->empty());
+}
+
+TEST_CASE("ranks that ask for more GPUs than there are get none") {
+  const auto error = [](const std::vector<std::string>& visible, int ranks, int index,
+                        const std::string& per_rank) {
+    return plan_gpus(visible, ranks, index, per_rank).error().message;
+  };
+  CHECK(error({"0"}, 2, 0, "1") == "2 ranks of this host need 2 GPUs, and there is 1");
+  CHECK(error({"0", "1", "2"}, 2, 0, "2") == "2 ranks of this host need 4 GPUs, and there are 3");
+  CHECK(error({}, 1, 0, "1") == "1 rank of this host needs 1 GPU, and there are 0");
+  // The second of an elastic job, which comes alone.
+  CHECK(error({"0"}, 1, 1, "1") == "2 ranks of this host need 2 GPUs, and there is 1");
+  CHECK(error({"MIG-a", "MIG-b"}, 1, 0, "2") == "a process uses one MIG device, not 2");
+  CHECK(*plan_gpus({"MIG-a", "MIG-b"}, 1, 0, "auto") == "MIG-a");
+}
+
+TEST_CASE("CUDA_VISIBLE_DEVICES ends at the first word that is not a device") {
+  const auto devices = [](std::string_view list) { return join(*visible_gpus(list), " "); };
+  CHECK(devices("2,0") == "2 0");
+  CHECK(devices(" GPU-8932f937 , MIG-1") == "GPU-8932f937 MIG-1");
+  CHECK(devices("0,-1,1") == "0");
+  CHECK(devices("NoDevFiles").empty());
+  CHECK(devices("-1").empty());
+  CHECK(devices("").empty());
+  CHECK(visible_gpus("0,1,0").error().message == "CUDA_VISIBLE_DEVICES=0,1,0 names GPU 0 twice");
+  CHECK_FALSE(visible_gpus("GPU-8932f937,GPU-8932"));
 }
 
 }  // namespace
