@@ -111,7 +111,9 @@ std::string machine_id() {
   static const std::string known = [] {
     std::string id = read_line("/proc/sys/kernel/random/boot_id");
     struct stat info {};
-    if (::stat("/proc/self/ns/net", &info) == 0) id += ":" + std::to_string(info.st_ino);
+    if (!id.empty() && ::stat("/proc/self/ns/net", &info) == 0) {
+      id += ":" + std::to_string(info.st_ino);
+    }
     return id;
   }();
   return known;
@@ -143,11 +145,15 @@ int count_gpus() {
   return count;
 }
 
+std::int64_t pid_namespace() {
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::int64_t>(info.st_ino) : 0;
+}
+
 // The kernel gives the first PID namespace a fixed inode number.
 bool in_first_pid_namespace() {
-  constexpr ino_t kFirst = 0xEFFFFFFC;  // PROC_PID_INIT_INO of the kernel
-  struct stat info {};
-  return ::stat("/proc/self/ns/pid", &info) == 0 && info.st_ino == kFirst;
+  constexpr std::int64_t kFirst = 0xEFFFFFFC;  // PROC_PID_INIT_INO of the kernel
+  return pid_namespace() == kFirst;
 }
 
 std::optional<InterfaceInfo> loopback_interface() {
@@ -178,6 +184,7 @@ Hello describe_machine() {
   Hello hello;
   hello.hostname = host_name();
   hello.boot_id = machine_id();
+  hello.pid_namespace = pid_namespace();
   hello.home = home_directory();
   hello.user = user_name();
   hello.machine = own_machine();

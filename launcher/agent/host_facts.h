@@ -14,9 +14,10 @@
 namespace hora::launcher {
 
 std::string host_name();
-// Equal for two names of one machine, different for two machines and for two containers of one
-// machine: the boot id and the network namespace.
+// The boot id and the network namespace: equal for two names of one machine, different for two
+// machines and for containers with networks of their own. Empty: /proc does not say.
 std::string machine_id();
+std::int64_t pid_namespace();  // the number of its inode; 0: unknown
 std::string user_name();
 std::string home_directory();
 int usable_cpus();  // that this process may run on

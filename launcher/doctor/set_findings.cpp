@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "launcher/doctor/findings.h"
+#include "launcher/protocol/machine_identity.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {
@@ -101,15 +102,13 @@ void compare(const Examination& set, const std::string& name, Severity severity,
   out.push_back({severity, "D_DIFFERS", odd, what, std::string(why), "make the hosts alike", {}});
 }
 
-// Two names with one boot id are one machine.
+// Each of them has its slots, and a job refuses the list.
 void same_machine(const Examination& set, std::vector<Finding>& out) {
   for (std::size_t a = 0; a < set.hosts.size(); ++a) {
     for (std::size_t b = a + 1; b < set.hosts.size(); ++b) {
       const auto& left = set.hosts[a].hello;
       const auto& right = set.hosts[b].hello;
-      // The kernel makes the boot id, so containers of one machine have the same one. Where it
-      // cannot be read nothing is claimed.
-      if (!left || !right || left->boot_id.empty() || left->boot_id != right->boot_id) continue;
+      if (!left || !right || !are_one_machine(*left, *right)) continue;
       out.push_back({Severity::kWarning,
                      "D_SAME_HOST",
                      {set.hosts[a].name, set.hosts[b].name},

@@ -8,7 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <future>
+#include <map>
+#include <utility>
 
+#include "launcher/protocol/machine_identity.h"
+#include "launcher/text/few_names.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/resolve.h"
@@ -78,6 +82,29 @@ std::vector<bool> find_local_hosts(const std::vector<Host>& hosts) {
     for (auto& [i, lookup] : lookups) local[i] = lookup.get();
   }
   return local;
+}
+
+Status check_one_name_each(const std::vector<Host>& hosts,
+                           const std::vector<std::optional<Hello>>& hellos) {
+  // Only what may be one machine is compared: of ten thousand hosts, as a rule none.
+  std::map<std::pair<std::string, std::int64_t>, std::vector<std::size_t>> alike;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (hellos[i]) alike[{hellos[i]->boot_id, hellos[i]->pid_namespace}].push_back(i);
+  }
+  for (const auto& [identity, members] : alike) {
+    // The first one stands for the machine.
+    std::vector<std::string> names{hosts[members.front()].name};
+    for (std::size_t k = 1; k < members.size(); ++k) {
+      if (are_one_machine(*hellos[members.front()], *hellos[members[k]])) {
+        names.push_back(hosts[members[k]].name);
+      }
+    }
+    if (names.size() == 1) continue;
+    return make_error(ErrorCode::kUsage, "hosts " + few_names(names) +
+                                             " are one machine; list it once, with all of its "
+                                             "slots: its ranks would take the same GPUs and CPUs");
+  }
+  return Ok{};
 }
 
 }  // namespace hora::launcher

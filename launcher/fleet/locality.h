@@ -2,10 +2,13 @@
 // Is a host of the list this very machine? Blocks for as long as the system's resolver does.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/plan/host_list.h"
+#include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -16,5 +19,10 @@ std::vector<bool> find_local_hosts(const std::vector<Host>& hosts);
 
 // The same by the name alone, without a resolver: misses this machine under another name.
 bool is_named_as_this_machine(const Host& host);
+
+// The error of a list that has one machine under several names. `hellos` are those of `hosts`; one
+// that is missing is not compared.
+Status check_one_name_each(const std::vector<Host>& hosts,
+                           const std::vector<std::optional<Hello>>& hellos);
 
 }  // namespace hora::launcher

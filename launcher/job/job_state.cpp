@@ -17,6 +17,8 @@ namespace {
 
 // The time that a host gets beyond the grace period to kill, sweep and say goodbye.
 constexpr Milliseconds kSweepTime{3'000};
+// How long the start waits, once a host has failed, for what the others have to say.
+constexpr Milliseconds kOthersPatience{5'000};
 
 }  // namespace
 
@@ -51,20 +53,41 @@ bool JobState::all_hosts_at_least(HostPhase phase) const {
 void JobState::on(const HostGreeted& e, TimePoint now, std::vector<Action>& actions) {
   // max(): a greeting that comes late must not bring a host back that was dropped meanwhile.
   hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kGreeted);
-  prepare_if_all_answered(now, actions);
+  settle_start(now, actions);
 }
 
-void JobState::prepare_if_all_answered(TimePoint now, std::vector<Action>& actions) {
-  if (phase_ != Phase::kConnecting || !all_hosts_at_least(HostPhase::kGreeted)) return;
-  // The first failure is the cause. The others are told with it: a user who is told of one at a
-  // time waits for a connection each time.
-  if (!outcome_.unreached.empty()) {
-    Cause first = std::move(outcome_.unreached.front());
-    outcome_.unreached.erase(outcome_.unreached.begin());
+// No rank starts before all hosts are ready, so a failed start leaves no half job behind. The other
+// hosts may say what is wrong with them, too: a user who is told of one at a time waits for a
+// connection each time.
+void JobState::settle_start(TimePoint now, std::vector<Action>& actions) {
+  if (phase_ != Phase::kConnecting && phase_ != Phase::kPreparing) return;
+  const HostPhase wanted = phase_ == Phase::kConnecting ? HostPhase::kGreeted : HostPhase::kReady;
+  auto& failures = outcome_.unreached;
+  if (!all_hosts_at_least(wanted) && (!others_deadline_ || now < *others_deadline_)) return;
+  // Those that have not answered are named, too: they may be what is wrong.
+  if (!failures.empty()) {
+    for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+      if (hosts_[host] < wanted) outcome_.unanswered.push_back(host);
+    }
+    // In the order of the list, whichever was quickest.
+    std::ranges::stable_sort(failures, {}, &Cause::host);
+    Cause first = std::move(failures.front());
+    failures.erase(failures.begin());
     return end(std::move(first), now, options_.grace, actions);
   }
-  phase_ = Phase::kPreparing;
-  actions.push_back(PrepareAll{});
+  if (phase_ == Phase::kConnecting) {
+    phase_ = Phase::kPreparing;
+    actions.push_back(PrepareAll{});
+    return;
+  }
+  phase_ = Phase::kRunning;
+  was_started_ = true;
+  for (HostPhase& host : hosts_) {
+    if (host == HostPhase::kReady) host = HostPhase::kRunning;
+  }
+  // --timeout counts from here: a slow start has --start-timeout.
+  if (options_.timeout) job_deadline_ = now + *options_.timeout;
+  actions.push_back(StartAll{});
 }
 
 // The job needs no rank on this host after all.
@@ -73,19 +96,9 @@ void JobState::on(const HostUnneeded& e, TimePoint, std::vector<Action>& actions
   actions.push_back(DropHost{e.host});
 }
 
-// No rank starts before all hosts are ready, so a failed start leaves no half job behind.
 void JobState::on(const HostReady& e, TimePoint now, std::vector<Action>& actions) {
   hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kReady);
-  if (phase_ == Phase::kPreparing && all_hosts_at_least(HostPhase::kReady)) {
-    phase_ = Phase::kRunning;
-    was_started_ = true;
-    for (HostPhase& host : hosts_) {
-      if (host == HostPhase::kReady) host = HostPhase::kRunning;
-    }
-    // --timeout counts from here: a slow start has --start-timeout.
-    if (options_.timeout) job_deadline_ = now + *options_.timeout;
-    actions.push_back(StartAll{});
-  }
+  if (phase_ == Phase::kPreparing) settle_start(now, actions);
 }
 
 void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& actions) {
@@ -158,9 +171,13 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
     cause.failure = e.failure;
     // What was asked of the host cannot be had there, which it tells before any rank starts.
     cause.exit_code = e.failure.code == failure::kUsage ? kExitUsage : kExitLauncher;
-    if (options_.asks_every_host && phase_ == Phase::kConnecting) {
+    if (phase_ == Phase::kConnecting || phase_ == Phase::kPreparing) {
       outcome_.unreached.push_back(std::move(cause));
-      prepare_if_all_answered(now, actions);
+      const bool waits_for_all = options_.asks_every_host && phase_ == Phase::kConnecting;
+      if (!waits_for_all && !others_deadline_) {
+        others_deadline_ = std::min(now + kOthersPatience, start_deadline_);
+      }
+      settle_start(now, actions);
     } else {
       end(std::move(cause), now, options_.grace, actions);
     }
@@ -280,7 +297,9 @@ void JobState::on(const ClockTick& e, TimePoint now, std::vector<Action>& action
     cause.exit_code = kExitTimeout;
     end(std::move(cause), now, options_.grace, actions);
   };
-  if (phase_ < Phase::kRunning && now >= start_deadline_) {
+  if (phase_ < Phase::kRunning && others_deadline_) {
+    settle_start(now, actions);
+  } else if (phase_ < Phase::kRunning && now >= start_deadline_) {
     time_out(failure::kStartTimeout, "not every host was ready within " +
                                          std::to_string(options_.start_timeout.count() / 1000) +
                                          " s (--start-timeout)");
@@ -349,10 +368,20 @@ void JobState::settle_cause() {
     outcome_.cause.emplace().kind = Cause::Kind::kRank;
   }
   if (!outcome_.cause || outcome_.cause->kind != Cause::Kind::kRank || options_.elastic) return;
-  const auto earliest =
+  auto earliest =
       std::min_element(failures_.begin(), failures_.end(),
                        [](const auto& a, const auto& b) { return a.second.when < b.second.when; });
   if (earliest == failures_.end()) return;
+  // What cannot be started fails everywhere at the same moment: in the order of the ranks.
+  const RankExit& first = outcome_.exits.at(earliest->first);
+  if (first.stage != SpawnStage::kNone) {
+    for (auto rank = failures_.begin(); rank != earliest; ++rank) {
+      const RankExit& exit = outcome_.exits.at(rank->first);
+      if (exit.stage != first.stage || exit.code != first.code) continue;
+      earliest = rank;
+      break;
+    }
+  }
   outcome_.cause->exit = outcome_.exits.at(earliest->first);
   outcome_.cause->exit_code = exit_code_of(outcome_.cause->exit);
   outcome_.cause->host = earliest->second.host;
@@ -389,7 +418,7 @@ std::optional<TimePoint> JobState::next_deadline() const {
   switch (phase_) {
     case Phase::kConnecting:
     case Phase::kPreparing:
-      return start_deadline_;
+      return std::min(start_deadline_, others_deadline_.value_or(TimePoint::max()));
     case Phase::kRunning:
       return job_deadline_;
     case Phase::kEnding:

@@ -128,7 +128,8 @@ using Action = std::variant<PrepareAll, StartAll, TerminateHost, DropHost, Finis
 
 struct JobOutcome {
   std::optional<Cause> cause;          // none: every rank succeeded
-  std::vector<Cause> unreached;        // hosts beside the cause's (Options::asks_every_host)
+  std::vector<Cause> unreached;        // hosts that failed before the start, beside the cause's
+  std::vector<int> unanswered;         // hosts that were not waited for when these had failed
   std::map<int, RankExit> exits;       // by rank; all that are known
   std::vector<int> unconfirmed_hosts;  // did not confirm the end of their ranks
   std::map<int, Goodbye> goodbyes;     // by host
@@ -151,7 +152,8 @@ class JobState {
     bool elastic = false;
     // A rank that fails does not end the others; the first one that failed is the cause at the end.
     bool keep_going = false;
-    // A host that cannot be reached ends the job only when every other has answered or failed, too.
+    // A host that cannot be reached ends the job only when every other has answered or failed, too,
+    // however long that takes.
     bool asks_every_host = false;
   };
 
@@ -197,7 +199,7 @@ class JobState {
   void on(const StillShipping&, TimePoint, std::vector<Action>&);
   void on(const StillEnding&, TimePoint, std::vector<Action>&);
 
-  void prepare_if_all_answered(TimePoint now, std::vector<Action>& actions);
+  void settle_start(TimePoint now, std::vector<Action>& actions);
   void end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions);
   void give_up_hosts(bool output_waits, std::vector<Action>& actions);
   void end_host(int host, Milliseconds grace, std::vector<Action>& actions);
@@ -212,6 +214,7 @@ class JobState {
   bool agent_ended_ranks_ = false;  // some rank's end was its agent's work
   std::vector<HostPhase> hosts_;
   TimePoint start_deadline_;
+  std::optional<TimePoint> others_deadline_;  // a host has failed before the start
   std::optional<TimePoint> job_deadline_;
   std::optional<TimePoint> end_deadline_;
   int user_signals_ = 0;

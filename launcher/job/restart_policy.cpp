@@ -127,6 +127,7 @@ JobSpec restarted(JobSpec spec, const JobOutcome& outcome, const std::vector<Hos
   std::set<std::string> failed;
   if (outcome.cause && outcome.cause->kind == Cause::Kind::kHost) {
     failed.insert(planned_host_name(hosts, outcome.cause->host));
+    for (const Cause& each : outcome.unreached) failed.insert(planned_host_name(hosts, each.host));
   }
   for (const int host : outcome.unconfirmed_hosts) failed.insert(planned_host_name(hosts, host));
   std::vector<Host> left;

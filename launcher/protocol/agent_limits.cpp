@@ -215,6 +215,7 @@ LogLine clean(LogLine message) { return cleaned(std::move(message)); }
 Status check(const Hello& m) {
   Examination seen;
   seen.number("pid", m.pid, 0, kLargestPid)
+      .number("pid_namespace", m.pid_namespace, 0, UINT32_MAX)
       .number("cpus", m.cpus, 0, 1 << 20)
       .number("gpus", m.gpus, 0, kMostGpus)
       .number("probe_port", m.probe_port, 0, kLargestPort)

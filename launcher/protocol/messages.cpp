@@ -206,6 +206,7 @@ void fields(auto& archive, Either<Hello> auto& m) {
   archive("agent_sha256", m.agent_sha256);
   archive("hostname", m.hostname);
   archive("boot_id", m.boot_id);
+  archive("pid_namespace", m.pid_namespace);
   archive("home", m.home);
   archive("user", m.user);
   archive("machine", m.machine);

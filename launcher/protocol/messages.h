@@ -39,7 +39,8 @@ struct Hello {
   std::string version;       // of the agent
   std::string agent_sha256;  // of its own executable, lower-case hex
   std::string hostname;
-  std::string boot_id;  // tells two names of one machine apart from two machines
+  std::string boot_id;             // of the kernel and of the network, as machine_id() says
+  std::int64_t pid_namespace = 0;  // its inode; 0: unknown
   std::string home;
   std::string user;
   std::string machine;    // that the agent is built for, as `uname -m` names it

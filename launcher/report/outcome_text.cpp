@@ -159,7 +159,8 @@ std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
   if (is_chaos(cause.exit, context.chaos)) {
     text += "  --chaos sent it that signal\n";
   } else if (!cause.exit.hint.empty()) {
-    text += "  " + cause.exit.hint + " [" + cause.exit.code + "]\n";
+    const std::string code = cause.exit.code.empty() ? "" : " [" + cause.exit.code + "]";
+    text += "  " + cause.exit.hint + code + "\n";
   } else if (const char* limit = limit_of(cause.exit.signal)) {
     text += std::string("  ") + limit + "\n";
   } else if (cause.exit.signal == SIGKILL) {
@@ -261,24 +262,92 @@ std::string cause_text(const JobOutcome& outcome, const std::vector<HostPlan>& h
     case Cause::Kind::kTimeout:
       return failure_text(cause.failure) + context.start_table;
     case Cause::Kind::kSignal:
-      return "ended by " + signal_name(cause.signal) + " to the launcher\n";
+      return "ended by " + signal_name(cause.signal) + " to the launcher" +
+             (cause.signal == SIGXCPU ? ": a limit of CPU time (ulimit -t, or the batch system's)"
+                                      : "") +
+             "\n";
     case Cause::Kind::kOutputClosed:
       return "the reader of the launcher's output has gone; the job was ended\n";
   }
   return {};
 }
 
+std::string same_text(const std::vector<std::string>& hosts) {
+  return "  the same: " + std::string(hosts.size() == 1 ? "host " : "hosts ") + few_names(hosts) +
+         "\n";
+}
+
+bool is_same_start(const RankExit& exit, const RankExit& first) {
+  return exit.stage != SpawnStage::kNone && exit.code == first.code;
+}
+
+// Beside the host of the rank that is named.
+std::vector<std::string> hosts_that_start_as_badly(const JobOutcome& outcome,
+                                                   const std::vector<HostPlan>& hosts) {
+  std::vector<std::string> names;
+  for (const HostPlan& host : hosts) {
+    const bool is_alike = std::ranges::any_of(host.slots, [&outcome](const Slot& slot) {
+      const auto exit = outcome.exits.find(slot.rank);
+      return exit != outcome.exits.end() && is_same_start(exit->second, outcome.cause->exit);
+    });
+    if (is_alike && host.index != outcome.cause->host) names.push_back(host.host.name);
+  }
+  return names;
+}
+
+// Hosts that fail alike share a text, and a list of ten thousand stays readable.
+std::string unreached_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
+                           const OutcomeContext& context) {
+  constexpr std::size_t kShown = 10;
+  // The first host of each kind of failure, and the names of the others.
+  std::vector<std::pair<const Cause*, std::vector<std::string>>> alike;
+  if (outcome.cause->kind == Cause::Kind::kHost) alike.emplace_back(&*outcome.cause, 0);
+  for (const Cause& each : outcome.unreached) {
+    const auto known = std::ranges::find_if(alike, [&each](const auto& group) {
+      const Failure& first = group.first->failure;
+      return first.code == each.failure.code && first.message == each.failure.message;
+    });
+    if (known != alike.end()) {
+      known->second.push_back(planned_host_name(hosts, each.host));
+    } else {
+      alike.emplace_back(&each, 0);
+    }
+  }
+  std::string text;
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < alike.size(); ++i) {
+    const auto& [cause, others] = alike[i];
+    const std::string name = planned_host_name(hosts, cause->host);
+    if (i >= kShown) {
+      rest.push_back(name);
+      rest.insert(rest.end(), others.begin(), others.end());
+      continue;
+    }
+    // The cause of the job has been told.
+    if (cause != &*outcome.cause) {
+      text += host_failure_text(cause->failure, name) + proof_text(*cause, hosts, context);
+    }
+    if (!others.empty()) text += same_text(others);
+  }
+  if (!rest.empty()) text += "also failed: hosts " + few_names(rest) + "\n";
+  std::vector<std::string> unanswered;
+  for (const int host : outcome.unanswered) {
+    unanswered.push_back(planned_host_name(hosts, host));
+  }
+  if (!unanswered.empty()) text += "not waited for any longer: " + few_names(unanswered) + "\n";
+  return text;
+}
+
 // Other failures are mostly consequences: one line for all of them.
-std::string collateral_text(const JobOutcome& outcome) {
+std::string collateral_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts) {
   if (outcome.elastic) return {};  // told when it happened
   int also_failed = 0;
   int terminated = 0;
   const bool rank_cause = outcome.cause->kind == Cause::Kind::kRank;
   for (const auto& [rank, exit] : outcome.exits) {
     if (rank_cause && rank == outcome.cause->exit.rank) continue;
-    // What cannot be started cannot be started by any rank: the first one has said it.
-    const bool is_the_same =
-        rank_cause && exit.stage != SpawnStage::kNone && exit.code == outcome.cause->exit.code;
+    // What cannot be started cannot be started by any rank of its host: the first one has said it.
+    const bool is_the_same = rank_cause && is_same_start(exit, outcome.cause->exit);
     if (exit.terminated_by_us) {
       ++terminated;
     } else if (failed(exit) && !is_the_same) {
@@ -286,6 +355,9 @@ std::string collateral_text(const JobOutcome& outcome) {
     }
   }
   std::string text;
+  const auto others =
+      rank_cause ? hosts_that_start_as_badly(outcome, hosts) : std::vector<std::string>();
+  if (!others.empty()) text += same_text(others);
   if (also_failed > 0) {
     text += "  " + counted(also_failed, "other rank") + " failed after it\n";
   }
@@ -333,12 +405,9 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
   std::string text;
   if (outcome.cause) {
     text += cause_text(outcome, hosts, context);
-    for (const Cause& unreached : outcome.unreached) {
-      text += host_failure_text(unreached.failure, planned_host_name(hosts, unreached.host)) +
-              proof_text(unreached, hosts, context);
-    }
+    text += unreached_text(outcome, hosts, context);
     text += gpu_fault_report(context.gpu_faults);
-    text += collateral_text(outcome);
+    text += collateral_text(outcome, hosts);
     text += chaos_text(context.chaos);
   }
   text += unconfirmed_text(outcome, hosts);

@@ -16,6 +16,7 @@
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/fleet/locality.h"
+#include "launcher/protocol/machine_identity.h"
 #include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/contract/store_keys.h"
 
@@ -171,6 +172,9 @@ void ElasticRun::on_job_event(const Event& event) {
   // The engine may have taken it away.
   if (is_loss && context_.spec.elastic->follows_engine) discovery_->hurry();
   if (const auto* greeted = std::get_if<HostGreeted>(&event)) {
+    if (auto failure = second_name_of_machine(greeted->host)) {
+      return context_.feed(HostFailed{greeted->host, std::move(*failure)});
+    }
     feed(elastic::AgentGreeted{greeted->host});
   } else if (const auto* ready = std::get_if<HostReady>(&event)) {
     feed(elastic::AgentReady{ready->host});
@@ -186,6 +190,32 @@ void ElasticRun::on_job_event(const Event& event) {
     feed(elastic::AgentGone{lost->host, Failure{std::string(failure::kHostLost), lost->detail, ""},
                             wall_now()});
   }
+}
+
+// Several agents on one host are right, one for each time that it came. Two names are a way to try
+// an elastic job on one machine, where they take nothing from each other.
+std::optional<Failure> ElasticRun::second_name_of_machine(int host) {
+  const Fleet& fleet = context_.fleet;
+  const auto& hello = fleet.hello(host);
+  if (context_.spec.engine || !hello) return std::nullopt;
+  for (int other = 0; other < fleet.size(); ++other) {
+    const auto& known = fleet.hello(other);
+    if (other == host || !known || !fleet.is_open(other) || fleet.name(other) == fleet.name(host) ||
+        !are_one_machine(*hello, *known)) {
+      continue;
+    }
+    const std::string what = "the same machine as host " + fleet.name(other);
+    if (hello->gpus > 0 || !context_.spec.gpus_per_rank.empty()) {
+      return Failure{std::string(failure::kUsage),
+                     "it is " + what +
+                         ", whose ranks would take the same GPUs; list it once, with "
+                         "all of its slots",
+                     ""};
+    }
+    context_.narrator.elastic_message("host " + fleet.name(host) + " is " + what, true);
+    return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 // Not recursive: an action of one event may cause the next, which then waits for its turn.

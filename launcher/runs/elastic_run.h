@@ -37,6 +37,7 @@ class ElasticRun final : public Run {
                      elastic::HostDiscovery::Handlers& handlers);
   void on_discovered(std::vector<Host> hosts);
   void on_not_discovered(std::string why);
+  std::optional<Failure> second_name_of_machine(int host);
   void add_host(const Host& host);
 
   // --- an epoch ---

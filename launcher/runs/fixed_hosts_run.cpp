@@ -42,7 +42,8 @@ void FixedHostsRun::connect() {
       if (auto opened = open(); !opened) return launch_failed(failure::kUsage, opened.error());
     }
     if (auto failed = context_.fleet.connect(host, deadline)) {
-      return context_.feed(HostFailed{host, std::move(*failed)});
+      context_.feed(HostFailed{host, std::move(*failed)});
+      if (context_.is_over()) return;
     }
   }
   if (!files_limit_) {
@@ -58,6 +59,7 @@ void FixedHostsRun::connect() {
 
 void FixedHostsRun::prepare_all() {
   context_.narrator.mark("all agents answered");
+  if (auto known = check_machines(); !known) return launch_failed(failure::kUsage, known.error());
   tell_of_vendor_parts();
   if (auto settled = settle_slots(); !settled) {
     return launch_failed(failure::kUsage, settled.error());
@@ -87,6 +89,14 @@ void FixedHostsRun::prepare_all() {
                                             context_.spec.network_interfaces, std::move(handlers),
                                             way_back());
   survey_->begin();
+}
+
+// A batch system knows its nodes, and may have several on one machine.
+Status FixedHostsRun::check_machines() const {
+  if (context_.spec.engine || context_.spec.manages_cache || plan_.hosts.size() < 2) return Ok{};
+  std::vector<Host> hosts;
+  for (const HostPlan& host : plan_.hosts) hosts.push_back(host.host);
+  return check_one_name_each(hosts, hellos_of(context_.fleet));
 }
 
 // An agent that is our child has looked at this machine's interfaces.

@@ -37,6 +37,8 @@ class FixedHostsRun : public Run {
 
  private:
   HostNetwork network_here() const;
+  // Users name hosts: an error is one machine under two names.
+  Status check_machines() const;
 
   std::optional<OpenFilesLimit> files_limit_;
   std::unique_ptr<NetworkSurvey> survey_;

@@ -15,18 +15,19 @@ def state_of(pid):
         return file.read().rpartition(")")[2].split()[0]
 
 
-def test_a_rank_is_killed(horarun, tmp_path):
+def test_a_rank_is_killed(horarun, hosts, tmp_path):
+    hosts(1)
     path = tmp_path / "report.json"
     done = horarun.run(
-        "-H", "localhost:1,127.0.0.1:1", "--chaos", "kill:127.0.0.1@0,term:1@1h", "--report", path, "sleep", 60
+        "-H", "localhost:1,node1:1", "--chaos", "kill:node1@0,term:1@1h", "--report", path, "sleep", 60
     ).expect(137)
-    assert re.search(r"^horarun: chaos: rank 1 on 127\.0\.0\.1: SIGKILL \(\d+\.\d s\)$", done.messages, re.M), done
-    assert "rank 1 on 127.0.0.1 was killed by SIGKILL\n  --chaos sent it that signal\n" in done.messages, done
+    assert re.search(r"^horarun: chaos: rank 1 on node1: SIGKILL \(\d+\.\d s\)$", done.messages, re.M), done
+    assert "rank 1 on node1 was killed by SIGKILL\n  --chaos sent it that signal\n" in done.messages, done
     assert "out-of-memory" not in done.messages, done
     report = json.loads(path.read_text())
     assert report["cause"]["rank"] == 1 and "--chaos sent it" in report["text"]
     (act,) = report["chaos"]
-    assert (act["rank"], act["host"], act["signal"], act["sent"]) == (1, "127.0.0.1", 9, True)
+    assert (act["rank"], act["host"], act["signal"], act["sent"]) == (1, "node1", 9, True)
     assert [event["at_ms"] for event in report["events"] if event["event"] == "chaos"] == [act["at_ms"]]
 
 

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 
 import pytest
@@ -342,6 +343,41 @@ def test_version_and_build(horarun):
 def test_unknown_host(horarun):
     done = horarun.run("-H", "no-such-host.invalid:1", "true").expect(125)
     assert "no-such-host.invalid" in done.messages and "E_RESOLVE" in done.messages, done
+
+
+def test_all_wrong_hosts_are_named(horarun, hosts):
+    """In the order of the list, in one run."""
+    four = hosts(4)
+    four.act("kill", 2)
+    done = horarun.run("-H", "node1:1,node2:1,no-such-host.invalid:1,no-such-user@node4:1", "true").expect(125)
+    places = [done.messages.find(text) for text in ("host node2", "host no-such-host.invalid", "host node4")]
+    assert -1 not in places and places == sorted(places), done
+    for options, code in ((("--wdir", "/no/such/folder", "true"), "E_CWD"), (("no-such-program",), "E_PROGRAM_NOT_FOUND")):
+        done = horarun.run("-H", "node1:1,node3:2,node4:1", *options)
+        assert done.code in (125, 127) and code in done.messages, done
+        assert "on node1" in done.messages or "host node1" in done.messages, done
+        assert "the same: hosts node3, node4" in done.messages, done
+
+
+def test_one_machine_under_two_names_is_refused(horarun, hosts):
+    """Its ranks would take the same GPUs."""
+    name = socket.gethostname()
+    for others in ([name], ["127.0.0.1"], ["[::1]"], [name, "127.0.0.1"]):
+        done = horarun.run("-H", ",".join(f"{host}:1" for host in ["localhost", *others]), "echo", "ran").expect(2)
+        assert "are one machine" in done.messages and not done.text, done
+        assert all(host.strip("[]") in done.messages for host in others), done
+    # An elastic job may be tried on one machine, as long as its ranks take no GPUs from each other.
+    elastic = ("-np", 2, "--min-np", 1, "-H", f"localhost:1,{name}:1", "--elastic-timeout", "3s")
+    done = horarun.run(*elastic, "echo", "ran").expect(0)
+    assert re.search("host .* is the same machine as host ", done.messages), done
+    done = horarun.run(*elastic, "--gpus-per-rank", 1, "echo", "ran", env={"CUDA_VISIBLE_DEVICES": "0"})
+    assert "would take the same GPUs" in done.messages, done
+    hosts(2)
+    address = socket.gethostbyname("node1")
+    done = horarun.run("-H", f"node1:1,node2:1,{address}:1", "echo", "ran").expect(2)
+    assert f"hosts node1, {address} are one machine" in done.messages and not done.text, done
+    # Hosts of their own, on one machine.
+    assert horarun.run("-H", "localhost:1,node1:1,node2:1", "echo", "ran").expect(0).text.count("ran") == 3
 
 
 def test_host_that_is_down(horarun, hosts):

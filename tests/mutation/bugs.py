@@ -56,7 +56,7 @@ BUGS = [
     ("a second signal gives more time", STATE, "std::min(end_deadline_.value_or(TimePoint::max()), now + grace + kSweepTime)", "now + grace + kSweepTime", "launcher_test"),
     ("a goodbye without exits is a success", STATE, "(agent_ended_ranks_ || e.missing_exits > 0)", "agent_ended_ranks_", "launcher_test"),
     ("a lost host is no failure", STATE, "if (phase_ != Phase::kEnding) {\n    end(std::move(cause), now, options_.grace, actions);\n  } else if", "if (false) {\n  } else if", "launcher_test"),
-    ("ranks start when one host is ready", STATE, "if (phase_ == Phase::kPreparing && all_hosts_at_least(HostPhase::kReady)) {", "if (phase_ == Phase::kPreparing) {", "launcher_test"),
+    ("ranks start when one host is ready", STATE, "phase_ == Phase::kConnecting ? HostPhase::kGreeted : HostPhase::kReady;", "HostPhase::kGreeted;", "launcher_test"),
     ("the start never times out", STATE, "if (phase_ < Phase::kRunning && now >= start_deadline_) {", "if (false && now >= start_deadline_) {", "launcher_test"),
     ("the third signal waits", STATE, "to their lease.\n    end_deadline_ = now;\n", "to their lease.\n", "launcher_test"),
     ("a rank that dies of a silent host is blamed", STATE, "e.silent_since < cause_time_", "false", "launcher_test"),
@@ -73,7 +73,7 @@ BUGS = [
     ("an unsigned answer is believed", "launcher/elastic/horovod_wire.cpp", "if (apart != 0) return", "if (false) return", "elastic_test"),
     ("a dynamic section without an entry is one", "launcher/libraries/elf_dynamic.cpp", "if (entries.empty() ||", "if (", "libraries_test"),
     # --- the agent
-    ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage);\n", "", "agent_ranks_test"),
+    ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage, cpu_seconds);\n", "", "agent_ranks_test"),
     ("the last words are not drained", RANKS, "if (!output_.drain(rank.exit.rank) && !before_output) continue;", "", "agent_output_test agent_ranks_test"),
     ("a process that exists is lost", SILENCE, "    case Standing::kAtWork:\n", "    case Standing::kAtWork:\n      is_lost = true;\n", "protocol_test"),
     ("a process that has just been stopped is lost", SILENCE, "is_lost = evidence.standing_for > lease;", "is_lost = true;", "protocol_test"),
@@ -261,7 +261,7 @@ BUGS = [
     ("the end of the starter counts after the signal that ended it", "launcher/supervisor/supervisor.cpp", "if (interrupted_by_ == 0) on_signal(SIGTERM);", "on_signal(SIGTERM);", "integration/test_life.py::test_one_request_that_ends_the_starter_too"),
     ("a job that was continued too early stops all the same", "launcher/supervisor/supervisor.cpp", "      return suspension_->call_off();", "      return;", "integration/test_life.py::test_continued_before_it_has_stopped"),
     ("a file that has gone ends the launch", "launcher/build/tree_listing.cpp", "return error.errnum == ENOENT;", "return error.errnum == -1;", "launcher_test"),
-    ("a HUP that nohup ignores takes the restarts", "launcher/process/signals.cpp", "if (!is_ignored(signal)) sigaddset(&set, signal);", "sigaddset(&set, signal);", "integration/test_restart.py::test_a_signal_that_is_ignored_takes_no_restart"),
+    ("a HUP that nohup ignores takes the restarts", "launcher/process/signals.cpp", "if (signal == SIGTERM || has_default(signal)) sigaddset(&set, signal);", "sigaddset(&set, signal);", "integration/test_restart.py::test_a_signal_that_is_ignored_takes_no_restart"),
     ("an input that cannot be read is empty", "launcher/output/input_pump.cpp", "if (got < 0) tell_of_error(fd_, errno);", "", "integration/test_stdin.py::test_an_input_that_cannot_be_read_is_told"),
 ]
 

@@ -168,10 +168,14 @@ TEST_CASE("a host that cannot be reached ends the job before anything runs") {
   Job job(3);
   job.host_count = 3;
   job(HostGreeted{0});
-  const auto actions =
-      job(HostFailed{1, {std::string(failure::kSshAuth), "no key was accepted", ""}});
+  job(HostFailed{1, {std::string(failure::kSshAuth), "no key was accepted", ""}});
+  REQUIRE_FALSE(job.state.ending());  // the third may have something to say, too
+  REQUIRE(count<Finish>(job(ClockTick{}, 4'999ms)) == 0);
+  REQUIRE(job.state.next_deadline() == job.now + 1ms);
+  const auto actions = job(ClockTick{}, 1ms);
   REQUIRE(count<TerminateHost>(actions) == 1);  // the one with an agent
-  REQUIRE(count<DropHost>(actions) == 2);       // the failed one, and the one still connecting
+  REQUIRE(count<DropHost>(actions) == 1);       // the one still connecting
+  REQUIRE(job.state.outcome().unanswered == std::vector{2});
   REQUIRE(count<Finish>(job(HostFinished{0, {}})) == 1);
   REQUIRE_FALSE(job.state.started());
   REQUIRE(job.state.outcome().exit_code() == 125);
@@ -190,10 +194,42 @@ TEST_CASE("a job that asks every host ends when all have answered, and knows who
   REQUIRE(count<PrepareAll>(last) == 0);
   REQUIRE(count<TerminateHost>(last) == 2);
   const JobOutcome& outcome = job.state.outcome();
-  REQUIRE(outcome.cause->host == 2);
+  REQUIRE(outcome.cause->host == 1);
   REQUIRE(outcome.exit_code() == 125);
   REQUIRE(outcome.unreached.size() == 1);
-  REQUIRE(outcome.unreached[0].host == 1);
+  REQUIRE(outcome.unreached[0].host == 2);
+}
+
+TEST_CASE("all hosts that fail are named, in the order of the list") {
+  Job job(4);
+  job.host_count = 4;
+  job(HostFailed{3, {"E_SSH_AUTH", "no key", ""}});
+  job(HostGreeted{1});
+  job(HostFailed{0, {"E_RESOLVE", "nowhere", ""}});
+  REQUIRE_FALSE(job.state.ending());
+  const auto last = job(HostFailed{2, {"E_SSH_AUTH", "no key", ""}});
+  REQUIRE(count<PrepareAll>(last) == 0);
+  REQUIRE(count<TerminateHost>(last) == 1);
+  const JobOutcome& outcome = job.state.outcome();
+  REQUIRE(outcome.cause->host == 0);
+  REQUIRE(outcome.unreached.size() == 2);
+  CHECK(outcome.unreached[0].host == 2);
+  CHECK(outcome.unreached[1].host == 3);
+  CHECK(outcome.unanswered.empty());
+}
+
+TEST_CASE("so are those that cannot prepare the job") {
+  Job job(3);
+  job.host_count = 3;
+  for (int host = 0; host < 3; ++host) job(HostGreeted{host});
+  job(HostFailed{2, {std::string(failure::kCwd), "no such directory", ""}});
+  job(HostFailed{1, {std::string(failure::kCwd), "no such directory", ""}});
+  REQUIRE_FALSE(job.state.ending());
+  const auto last = job(HostReady{0});
+  REQUIRE(count<StartAll>(last) == 0);
+  REQUIRE(count<TerminateHost>(last) == 1);
+  CHECK(job.state.outcome().cause->host == 1);
+  CHECK(job.state.outcome().unreached.size() == 1);
 }
 
 TEST_CASE("start-up has a deadline that names who is missing") {
