@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 
 #include "hora/event_schema.h"
 #include "launcher/agent/host_facts.h"
@@ -159,13 +158,9 @@ Result<int> examine(const JobSpec& spec, const Installation& installation,
   return doctor::exit_code_of(findings);
 }
 
-// Holds signals until a thread takes them, if any does.
-void hold_signals(std::initializer_list<int> signals) {
-  sigset_t held;
-  sigemptyset(&held);
-  for (const int signal : signals) sigaddset(&held, signal);
-  ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
-}
+// Holds signals until a thread takes them, if any does. A second Ctrl-C that arrives when the job
+// is over comes too late to end it differently.
+void hold_signals(const sigset_t& held) { ::pthread_sigmask(SIG_BLOCK, &held, nullptr); }
 
 // One that has come already takes effect now.
 void release_signal(int signal) {
@@ -193,7 +188,7 @@ int supervise(JobSpec spec, const Installation& installation, const EnvironmentL
   const auto early = muster.wait(spec);
   if (!early) return complain(early.error());
   if (early->has_value()) return **early;
-  hold_signals(kJobSignals);
+  hold_signals(ending_signals());
   Supervisor supervisor(std::move(spec), installation, environment);
   supervisor.reach_hosts_by(
       [&muster](StageObserver observer) { return muster.transport(std::move(observer)); });
@@ -209,7 +204,7 @@ int run_in_pods(JobSpec spec, const Installation& installation,
   const auto early = (*pods)->wait(spec);
   if (!early) return complain(early.error());
   if (early->has_value()) return **early;
-  hold_signals(kJobSignals);
+  hold_signals(ending_signals());
   // A program that was told to end by SIGTERM may end with any code.
   HostOwner owner;
   owner.explain = [&pods = **pods](const Cause& cause,
@@ -297,7 +292,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     (*muster)->say_goodbye(exit_code);
     return exit_code;
   }
-  hold_signals(kJobSignals);
+  hold_signals(ending_signals());
   const auto exit_code = run_attempts(std::move(spec), *installation, environment);
   return exit_code ? *exit_code : complain(exit_code.error());
 }
@@ -528,7 +523,10 @@ std::vector<std::string> variable_names() {
 int main(int argc, char** argv) {
   // The first two are for the ranks; outside a job they have no effect. SIGQUIT asks where a job
   // stands, and ends none: the job answers when there is one.
-  hold_signals({SIGUSR1, SIGUSR2, SIGQUIT});
+  sigset_t early;
+  sigemptyset(&early);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGQUIT}) sigaddset(&early, signal);
+  hold_signals(early);
   hold_standard_streams();
   // At the limit of a file's size (ulimit -f), write() fails like on a full disk instead of ending
   // the program.

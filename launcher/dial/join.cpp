@@ -219,7 +219,7 @@ void Joiner::on_lost(const std::string& why) {
 
 // The command has a process group of its own: a Ctrl-C at this terminal reaches us alone.
 void Joiner::on_signal(int signal) {
-  if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) return;
+  if (!ends_job(signal)) return;
   const bool again = std::exchange(signal_, signal) != 0;
   if (!running_ || again) return leave(exit_code_of_signal(signal));
   // The agent tells the launcher, and ends its ranks.

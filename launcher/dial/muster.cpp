@@ -97,7 +97,7 @@ Result<std::optional<int>> Muster::wait(JobSpec& spec) {
   bool late = false;
   {
     auto signals = Signals::watch(*loop_, [&](int received) {
-      if (received != SIGINT && received != SIGTERM && received != SIGHUP) return;
+      if (!ends_job(received)) return;
       signal = received;
       loop_->stop();
     });

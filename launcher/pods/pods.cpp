@@ -13,6 +13,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/pods/pod_manifest.h"
 #include "launcher/pods/pod_starter.h"
+#include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/step/step_transport.h"
 #include "launcher/text/duration.h"
@@ -37,9 +38,7 @@ constexpr Milliseconds kLastWords{5'000};
 // They stay pending while kubectl runs, so none gets lost between two looks, and the descriptor
 // wakes whoever waits.
 Result<os::Fd> hold_signals() {
-  sigset_t held;
-  sigemptyset(&held);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+  const sigset_t held = ending_signals();
   ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
   os::Fd fd(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd.valid()) return errno_error(errno, "watching for signals");

@@ -20,7 +20,7 @@ namespace hora::launcher {
 
 class Pods {
  public:
-  // Makes the Job. `spec.pods` is set. From here on SIGINT, SIGTERM and SIGHUP wait to be taken, by
+  // Makes the Job. `spec.pods` is set. From here on ending_signals() wait to be taken, by
   // wait() or by the supervisor. Errors: kubectl's, and a manifest that cannot be read.
   static Result<std::unique_ptr<Pods>> make(const JobSpec& spec);
   // Deletes it, and with it the pods; says so if that fails.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 namespace hora::launcher {
 
@@ -17,13 +18,19 @@ namespace {
 // may lose the processor between them.
 constexpr std::chrono::milliseconds kSameRequest{500};
 
-bool ends(std::uint32_t signal) {
-  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+bool has_default(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_DFL;
 }
 
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+// By default these do not end a process, or they have another purpose here. The first real-time
+// signal wakes the writers of the output.
+bool is_for_something_else(int signal) {
+  for (const int other : {SIGKILL, SIGSTOP, SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG,
+                          SIGWINCH, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ, SIGRTMIN}) {
+    if (signal == other) return true;
+  }
+  return signal >= __SIGRTMIN && signal < SIGRTMIN;  // the C library's own
 }
 
 }  // namespace
@@ -31,18 +38,23 @@ bool is_ignored(int signal) {
 sigset_t ending_signals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  for (const int signal : {SIGINT, SIGHUP}) {
-    if (!is_ignored(signal)) sigaddset(&set, signal);
+  for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+    if (is_for_something_else(signal)) continue;
+    if (signal == SIGTERM || has_default(signal)) sigaddset(&set, signal);
   }
   return set;
+}
+
+bool ends_job(int signal) {
+  const sigset_t ending = ending_signals();
+  return sigismember(&ending, signal) == 1;
 }
 
 Status check_interrupted() {
   sigset_t waiting;
   if (::sigpending(&waiting) != 0) return errno_error(errno, "looking for signals");
   const sigset_t ending = ending_signals();
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     if (sigismember(&waiting, signal) == 1 && sigismember(&ending, signal) == 1) {
       return make_error(ErrorCode::kInterrupted, "a signal asks for the end");
     }
@@ -53,7 +65,7 @@ Status check_interrupted() {
 Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler) {
   sigset_t set = ending_signals();
-  if (!is_ignored(SIGQUIT)) sigaddset(&set, SIGQUIT);
+  if (has_default(SIGQUIT)) sigaddset(&set, SIGQUIT);
   for (const int signal : {SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   struct sigaction ignored {};
   struct sigaction old_pipe {};
@@ -84,8 +96,11 @@ void Signals::take() {
   signalfd_siginfo info;
   while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     const bool from_terminal = info.ssi_code == SI_KERNEL;
-    if (ends(info.ssi_signo) && requests_.is_repeat(from_terminal, Clock::now())) continue;
-    handler_(static_cast<int>(info.ssi_signo));
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (ends_job(signal) && requests_.is_repeat(from_terminal, Clock::now())) continue;
+    // Above its limit, the kernel sends it every second: that does not ask for more haste.
+    if (signal == SIGXCPU && std::exchange(over_cpu_limit_, true)) continue;
+    handler_(signal);
   }
 }
 

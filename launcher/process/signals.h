@@ -16,9 +16,12 @@
 
 namespace hora::launcher {
 
-// INT, TERM and HUP, which end a job. Without those that this process was told to ignore, as by
-// nohup: while they are blocked, the kernel keeps even these, and whoever waits for them gets them.
+// All that would end this process, and so end a job: INT, TERM and HUP, a limit of CPU time (XCPU),
+// an alarm, ... Not those that are passed on or have another purpose here (QUIT, USR1, USR2, PIPE),
+// nor those that this process ignores, as by nohup: while they are blocked, the kernel keeps even
+// these. A fault of our own ends the process all the same.
 sigset_t ending_signals();
+bool ends_job(int signal);
 
 // kInterrupted: one of them waits to be taken. For what takes long before a loop runs, where they
 // are blocked already.
@@ -29,7 +32,7 @@ Status check_interrupted();
 // wrapper the Ctrl-C that the terminal sent to both.
 class EndRequests {
  public:
-  // Whether the request of an INT, TERM or HUP that arrives now has been made already. A key that
+  // Whether the request of an ending signal that arrives now has been made already. A key that
   // is pressed once more (both are from_terminal) is a request of its own, however soon it comes.
   bool is_repeat(bool from_terminal, Clock::time_point now);
 
@@ -43,9 +46,9 @@ class EndRequests {
 
 class Signals {
  public:
-  // INT TERM HUP end the job, once for each of EndRequests; QUIT asks where it stands; TSTP CONT
-  // stop and resume it; USR1 USR2 are passed on. PIPE is ignored: a closed reader is seen where it
-  // is written to.
+  // ending_signals() end the job, once for each of EndRequests; QUIT asks where it stands; TSTP
+  // CONT stop and resume it; USR1 USR2 are passed on. PIPE is ignored: a closed reader is seen
+  // where it is written to.
   static Result<std::unique_ptr<Signals>> watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler);
   ~Signals();
@@ -67,6 +70,7 @@ class Signals {
   std::function<void(int signal)> handler_;
   os::Fd fd_;
   EndRequests requests_;
+  bool over_cpu_limit_ = false;
   sigset_t old_mask_;
   struct sigaction old_pipe_;  // what SIGPIPE did: a program that is executed inherits SIG_IGN
 };

@@ -21,7 +21,7 @@ struct HostOwner {
   std::function<std::unique_ptr<Transport>(const JobSpec& spec, StageObserver observer)> transport;
 };
 
-// Blocks until the job is over. SIGINT, SIGTERM and SIGHUP must be blocked: between two attempts
+// Blocks until the job is over. ending_signals() must be blocked: between two attempts
 // they are taken here. Returns the exit code; the Error is as of Supervisor::run(). Where the
 // caches of hosts are looked at, which need nothing of each other, one that cannot be reached is
 // told and left out, and the exit code is that of the first failure.

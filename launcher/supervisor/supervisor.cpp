@@ -306,15 +306,6 @@ void Supervisor::on(int host, const LogLine& line) {
 
 void Supervisor::on_signal(int signal) {
   switch (signal) {
-    case SIGINT:
-    case SIGTERM:
-    case SIGHUP:
-      interrupted_by_ = signal;
-      suspension_->call_off();
-      if (leaving_.flushing) return stop_waiting_for_readers(signal);
-      feed(UserSignal{signal});
-      if (std::exchange(leaving_.watches_reader, true) || run_->streams() == nullptr) return;
-      return watch_reader(run_->streams()->written(), Milliseconds(0));
     case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
       if (state_->ending()) return feed(UserSignal{signal});
       if (!state_->started()) return narrator_.show_start();
@@ -324,8 +315,15 @@ void Supervisor::on_signal(int signal) {
       return fleet_->send_all(FrameType::kSignal, u32_payload(static_cast<std::uint32_t>(signal)));
     case SIGTSTP:
       return suspension_->begin();
-    default:  // CONT: handled where we stopped, unless it came before that
+    case SIGCONT:  // handled where we stopped, unless it came before that
       return suspension_->call_off();
+    default:
+      interrupted_by_ = signal;
+      suspension_->call_off();
+      if (leaving_.flushing) return stop_waiting_for_readers(signal);
+      feed(UserSignal{signal});
+      if (std::exchange(leaving_.watches_reader, true) || run_->streams() == nullptr) return;
+      return watch_reader(run_->streams()->written(), Milliseconds(0));
   }
 }
 

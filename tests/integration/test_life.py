@@ -393,6 +393,35 @@ def test_one_request_that_comes_as_two_signals_is_one(horarun):
     assert done.text.count("saved") == 2, done
 
 
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGXCPU, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGPWR, signal.SIGABRT, signal.SIGSEGV,
+     signal.SIGRTMAX],
+    ids=lambda number: signal.Signals(number).name,
+)  # fmt: skip
+def test_every_signal_that_ends_a_process_ends_the_job(horarun, number):
+    """As a batch system sends them at a limit, or alarm(2) in what has started horarun."""
+    script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    job = horarun.start("-np", 2, "--grace", "60s", "bash", "-c", script)
+    job.read_until("ready", times=2)
+    job.send_signal(number)
+    done = job.finish(timeout=30).expect(128 + number)
+    assert done.text.count("saved") == 2 and "ended by" in done.messages, done
+    expect_clean(job)
+
+
+def test_a_limit_of_cpu_time_asks_once(horarun):
+    """The kernel sends SIGXCPU every second from then on."""
+    script = "trap 'sleep 3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    job = horarun.start("-np", 1, "--grace", "60s", "bash", "-c", script)
+    job.read_until("ready")
+    for _ in range(3):
+        job.send_signal(signal.SIGXCPU)
+        time.sleep(0.6)  # further apart than what counts as one request
+    done = job.finish(timeout=30).expect(152)
+    assert "saved" in done.text and "a limit of CPU time" in done.messages, done
+
+
 def test_one_request_that_ends_the_starter_too(horarun):
     """As a batch system signals a script that says --end-with $$, and what it has started."""
     starter = subprocess.Popen(["sleep", "1000"])
