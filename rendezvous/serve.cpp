@@ -3,6 +3,7 @@
 // SIGTERM or the end of a given process.
 #include "rendezvous/serve.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
@@ -10,13 +11,14 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/file_limit.h"
 #include "rendezvous/os/process_end.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::rendezvous {
 
@@ -100,18 +102,20 @@ Status serve_rendezvous(ServeOptions options) {
 }
 
 Result<std::string> read_token_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return errno_error(errno, "reading the token file " + quote(path));
-  std::string line;
-  std::getline(file, line);
-  const std::string token(trim(line));
+  constexpr std::size_t kLongestToken = 4096;
+  const std::string name = "the token file " + quote(path);
+  const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return errno_error(errno, "reading " + name);
+  HORA_TRY(os::check_secret_file(file.get(), name));
+  const auto line = os::read_line(file.get(), name, kLongestToken);
+  if (!line) return line.error();
+  const std::string token(trim(*line));
   if (token.empty()) {
-    return make_error(ErrorCode::kUsage, "the token file " + quote(path) + " is empty");
+    return make_error(ErrorCode::kUsage, name + " is empty");
   }
   // It travels in a header, where a blank would end it.
   if (token.find_first_of(" \t") != std::string::npos) {
-    return make_error(ErrorCode::kUsage,
-                      "the token file " + quote(path) + " holds a blank inside the token");
+    return make_error(ErrorCode::kUsage, name + " holds a blank inside the token");
   }
   return token;
 }

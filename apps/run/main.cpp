@@ -44,6 +44,7 @@
 #include "rendezvous/os/atomic_file.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/out_of_resources.h"
+#include "rendezvous/os/read_file.h"
 #include "rendezvous/os/thread_stacks.h"
 #include "rendezvous/serve.h"
 
@@ -438,21 +439,10 @@ Result<std::string> read_join_source(const std::string& source) {
       const Error why = errno_error(errno, "--join: opening " + source);
       return make_error(ErrorCode::kUsage, why.message);
     }
-    struct stat info {};
-    if (::fstat(opened.get(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) != 0) {
-      return make_error(ErrorCode::kUsage,
-                        "--join: " + source + " is a secret that others can read; chmod 600 it");
-    }
+    HORA_TRY(os::check_secret_file(opened.get(), "--join: " + source));
   }
-  // One line, byte by byte: a script may have more to read there, and what we had taken beyond the
-  // line would be lost to it.
-  std::string line;
-  char c = 0;
-  while (line.size() < kLongestJoinLine &&
-         ::read(opened.valid() ? opened.get() : STDIN_FILENO, &c, 1) == 1 && c != '\n') {
-    line.push_back(c);
-  }
-  return line;
+  // A script may have more to read behind the line.
+  return os::read_line(opened.valid() ? opened.get() : STDIN_FILENO, "--join", kLongestJoinLine);
 }
 
 // Slots are counted here and not by an agent, which comes only when the launcher has its hosts:

@@ -108,17 +108,25 @@ void HostJob::start() {
 void HostJob::on_child_ended() {
   bool reaped = false;
   while (true) {
+    siginfo_t ended{};
+    const int looked = ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT);
+    if (looked != 0 && errno == EINTR) continue;
+    if (looked != 0 || ended.si_pid == 0) break;
+    // Its limits go with it.
+    rlimit cpu_time{RLIM_INFINITY, RLIM_INFINITY};
+    if (ended.si_code == CLD_KILLED && ended.si_status == SIGKILL) {
+      ::prlimit(ended.si_pid, RLIMIT_CPU, nullptr, &cpu_time);
+    }
     int status = 0;
     rusage usage{};
-    const pid_t pid = ::wait4(-1, &status, WNOHANG, &usage);
-    if (pid < 0 && errno == EINTR) continue;
+    const pid_t pid = ::wait4(ended.si_pid, &status, 0, &usage);
     if (pid <= 0) break;
     if (pmi_ && pid == pmi_->pid()) {
       pmi_->reaped(status);
       continue;
     }
     // Others are orphans that came to us as the subreaper.
-    if (ranks_.reap(pid, status, usage)) reaped = true;
+    if (ranks_.reap(pid, status, usage, cpu_time.rlim_max)) reaped = true;
   }
   if (reaped) (void)report_gpu_faults();  // before the exits that they explain
   ranks_.report_exits();

@@ -19,6 +19,7 @@
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/worker_env.h"
+#include "rendezvous/os/paths.h"
 
 namespace hora::launcher {
 
@@ -101,7 +102,9 @@ std::variant<os::Fd, Failure> open_directory(const std::string& path) {
   os::Fd directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!directory.valid()) return refused(errno);
   // Opening with O_PATH needs no permission on the directory itself.
-  if (::faccessat(directory.get(), ".", X_OK, AT_EACCESS) != 0) return refused(errno);
+  if (const int errnum = os::check_executable(directory.get(), "."); errnum != 0) {
+    return refused(errnum);
+  }
   return directory;
 }
 

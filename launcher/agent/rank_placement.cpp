@@ -90,6 +90,7 @@ Status give_gpus(HostOrder& order, const char* const* machine, RankPlacement& pl
   sharing[of_host] += static_cast<int>(
       std::count_if(order.ranks.begin(), order.ranks.end(),
                     [](const RankOrder& rank) { return own_devices(rank) == nullptr; }));
+  // By list, too: how many of its ranks have their GPUs.
   std::map<std::string, int> placed;
   std::map<std::string, int> user;  // the rank that has a GPU
   for (RankOrder& rank : order.ranks) {

@@ -17,8 +17,8 @@ struct RankPlacement {
 };
 
 // Also adds OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES to the order where the user has not set them.
-// Errors: the CPUs that the user lists are not to be had here (kUsage), or as many GPUs as each rank
-// is to have (kNotFound).
+// Errors: the CPUs that the user lists are not to be had here (kUsage), or as many GPUs as each
+// rank is to have (kNotFound).
 Result<RankPlacement> place_ranks(HostOrder& order, const char* const* machine_environment);
 
 }  // namespace hora::launcher

@@ -101,15 +101,15 @@ void RankSet::finish_start(Starting& starting, Started& started) {
 
 // --- end -----------------------------------------------------------------------------------------
 
-bool RankSet::reap(pid_t pid, int status, const rusage& usage) {
+bool RankSet::reap(pid_t pid, int status, const rusage& usage, rlim_t cpu_seconds) {
   const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
                                  [pid](const Rank& r) { return r.alive && r.pid == pid; });
   if (rank == ranks_.end()) return false;
-  take_exit(*rank, status, usage);
+  take_exit(*rank, status, usage, cpu_seconds);
   return true;
 }
 
-void RankSet::take_exit(Rank& rank, int status, const rusage& usage) {
+void RankSet::take_exit(Rank& rank, int status, const rusage& usage, rlim_t cpu_seconds) {
   rank.alive = false;
   rank.ends = {};  // now its streams end, unless another process holds them
   rank.exit.clock_ns = wall_clock_ns();
@@ -124,12 +124,10 @@ void RankSet::take_exit(Rank& rank, int status, const rusage& usage) {
     rank.exit.exit_code = *rank.aborted_with;
   }
   rank.exit.terminated_by_us = rank.ended_by_us;
-  // A KILL that nobody here has sent is the kernel's, as a rule; its counters tell.
-  if (rank.exit.signal == SIGKILL && !rank.ended_by_us) rank.exit.hint = oom_.verdict();
-  if (!rank.exit.hint.empty()) rank.exit.code = failure::kOutOfMemory;
   rank.exit.max_rss_bytes = std::int64_t{usage.ru_maxrss} * 1024;
   rank.exit.user_time_us = microseconds(usage.ru_utime);
   rank.exit.system_time_us = microseconds(usage.ru_stime);
+  if (rank.exit.signal == SIGKILL && !rank.ended_by_us) explain_kill(rank, cpu_seconds);
   if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0) {
     rank.exit.last_operation = prepared_.flight_records().last_of(rank.exit.rank);
     // It failed when it left. The others fail because of that, and many a process ends faster.
@@ -137,6 +135,20 @@ void RankSet::take_exit(Rank& rank, int status, const rusage& usage) {
   }
   rank.exit.lost_record = prepared_.flight_records().lost_of(rank.exit.rank);
   input_.close(rank.exit.rank);
+}
+
+// A KILL that nobody here has sent is the kernel's, as a rule: for a limit, or for memory.
+void RankSet::explain_kill(Rank& rank, rlim_t cpu_seconds) const {
+  // The kernel counts by its clock's ticks here, and by the time that was used in the other figure.
+  constexpr double kInexact = 0.25;
+  const double used = static_cast<double>(rank.exit.user_time_us + rank.exit.system_time_us) / 1e6;
+  if (cpu_seconds != RLIM_INFINITY && used + kInexact >= static_cast<double>(cpu_seconds)) {
+    rank.exit.hint = "it had used up the " + std::to_string(cpu_seconds) +
+                     " s of CPU time that its limit allows (ulimit -t)";
+    return;
+  }
+  rank.exit.hint = oom_.verdict();
+  if (!rank.exit.hint.empty()) rank.exit.code = failure::kOutOfMemory;
 }
 
 // For how long a rank has been about to end: since it left the others, unless it does something

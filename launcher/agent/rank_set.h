@@ -46,8 +46,9 @@ class RankSet {
   // From now on the ends of ranks that the kernel kills for lack of memory are explained.
   void watch_memory() { oom_.begin(); }
 
-  // A child of this process has ended. False: it is no rank.
-  bool reap(pid_t pid, int status, const ::rusage& usage);
+  // A child of this process has ended, to which the kernel gave so many seconds of CPU time
+  // (RLIM_INFINITY: any). False: it is not a rank.
+  bool reap(pid_t pid, int status, const ::rusage& usage, ::rlim_t cpu_seconds);
   // Sends the exits that are due: of ranks whose output has been sent, or of all that have ended.
   void report_exits(bool before_output = false);
 
@@ -92,7 +93,8 @@ class RankSet {
 
   Rank& begin_rank(const RankOrder& order);
   void finish_start(Starting& starting, Started& started);
-  void take_exit(Rank& rank, int status, const ::rusage& usage);
+  void take_exit(Rank& rank, int status, const ::rusage& usage, ::rlim_t cpu_seconds);
+  void explain_kill(Rank& rank, ::rlim_t cpu_seconds) const;
   std::optional<std::chrono::nanoseconds> ending_for(int rank) const;
   void send_term(Rank& rank);
   void output_is_lost(Rank& rank, const std::string& what);

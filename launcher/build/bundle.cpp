@@ -10,9 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <functional>
 #include <iterator>
 
@@ -30,6 +28,7 @@
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/paths.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -46,15 +45,6 @@ constexpr std::size_t kPiece = 1u << 20;  // between two looks for a signal
 // A shipped file is held in memory as a whole.
 constexpr off_t kLargestShipped = off_t{1} << 30;
 constexpr const char* kTls = "tls";
-
-// The program's real path, so that a symbolic link to it works.
-Result<std::string> own_directory() {
-  std::array<char, PATH_MAX> path;
-  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
-  if (length <= 0) return errno_error(errno, "finding the running program");
-  const std::string program(path.data(), static_cast<std::size_t>(length));
-  return program.substr(0, program.rfind('/'));
-}
 
 Result<std::string> read_part(const std::string& path) {
   auto bytes = os::read_file(path);
@@ -216,7 +206,7 @@ std::string Installation::machines_text() const {
 }
 
 Result<Installation> find_installation() {
-  auto directory = own_directory();
+  auto directory = os::program_folder();
   if (!directory) return std::move(directory).error();
   // bin/horarun and share/hora have the same parent.
   const std::string share = directory->substr(0, directory->rfind('/')) + "/share/hora";

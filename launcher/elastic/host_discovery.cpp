@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "launcher/process/program_search.h"
 #include "launcher/text/duration.h"
+#include "launcher/text/shell_words.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::elastic {
@@ -128,6 +130,10 @@ void HostDiscovery::conclude(std::string problem) {
     if (!said.empty()) {
       const std::size_t shown = std::min(said.size(), kShownComplaint);
       problem += "; it said: " + std::string(said.substr(said.size() - shown));
+    }
+    // The shell says that there is no such program.
+    if (const auto words = split_shell_words(options_.script)) {
+      problem += carriage_return_note(*words);
     }
     handlers_.on_failure(std::move(problem));
   }

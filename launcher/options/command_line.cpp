@@ -534,6 +534,7 @@ bool asks_for_events(int argc, const char* const* argv, const ProcessInputs& inp
   for (std::size_t at = 0; at < words.size() && words[at] != "--"; ++at) {
     const std::string& word = words[at];
     if (word == "--json") return true;
+    // Of the program, or the value of an option that is not known.
     if (!word.starts_with("-") && !may_be_value) break;
     const OptionRow* const row = find_option(word, verb);
     if (row != nullptr && row->takes_value()) ++at;

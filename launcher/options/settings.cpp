@@ -62,6 +62,8 @@ Result<Layer> environment_layer(const ProcessInputs& inputs, const std::vector<s
     // As a rule, neither is there, and no row has to be looked at closely.
     if (!has_ours && !knob) continue;
     if ((row.verbs & (kVerbLaunch | kVerbKubernetes)) == 0 || !is_configurable(row)) continue;
+    // An option may have several names, and so several variables, which must not contradict each
+    // other.
     bool is_set = false;
     for (const std::string& name : has_ours ? variables_of(row) : std::vector<std::string>{}) {
       auto value = inputs.variable(name);

@@ -451,6 +451,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view
 
 Status add_hosts(std::vector<Host>& known, std::vector<Host> more, std::string_view origin) {
   HostCollector hosts;
+  // Known hosts go in again: their slots add up with those of the same name in `more`.
   known.insert(known.end(), std::make_move_iterator(more.begin()),
                std::make_move_iterator(more.end()));
   for (Host& host : known) {

@@ -111,6 +111,7 @@ CgroupLimits cgroup_limits(const std::string& root) {
     // "ID PARENT DEVICE ROOT MOUNT-POINT OPTIONS ... - TYPE SOURCE OPTIONS"
     const std::size_t dash = line.find(" - ");
     if (dash == std::string_view::npos) continue;
+    // Between the options and the dash there are any number of fields.
     const auto place = split(line.substr(0, dash), ' ');
     const auto kind = split(line.substr(dash + 3), ' ');
     if (place.size() < 5 || kind.size() < 3 || !kind[0].starts_with("cgroup")) continue;

@@ -145,8 +145,10 @@ Result<PipedChild> PipedChild::start_by(const Starter& starter,
   request.want_pidfd = true;
   Guarded outcome = starter(request, {out.ours.get(), err->ours.get()});
   if (outcome.failed_stage != SpawnStage::kNone) {
-    return errno_error(outcome.errnum,
-                       std::string(spawn_stage_name(outcome.failed_stage)) + " " + *program);
+    Error error = errno_error(outcome.errnum,
+                              std::string(spawn_stage_name(outcome.failed_stage)) + " " + *program);
+    error.message += carriage_return_note(command.argv);
+    return error;
   }
   PipedChild child;
   child.pid_ = outcome.pid;

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/paths.h"
 
 namespace hora::launcher {
 
@@ -22,8 +24,7 @@ int check_executable(const std::string& path, int directory_fd) {
   if (::fstatat(directory_fd, path.c_str(), &info, 0) != 0) return errno;
   if (S_ISDIR(info.st_mode)) return EISDIR;
   if (!S_ISREG(info.st_mode)) return EACCES;
-  if (::faccessat(directory_fd, path.c_str(), X_OK, AT_EACCESS) != 0) return errno;
-  return 0;
+  return os::check_executable(directory_fd, path.c_str());
 }
 
 // The number of bytes that the kernel reads to recognise a file (BINPRM_BUF_SIZE).
@@ -93,6 +94,23 @@ std::optional<std::string> named_interpreter(const std::string& path, int direct
   // The name may be cut off if it has no end within these bytes, unless the file itself ends.
   if (end == std::string::npos && head->size() >= kKernelReads) return "";
   return head->substr(begin, end == std::string::npos ? end : end - begin);
+}
+
+std::string carriage_return_note(const std::vector<std::string>& command) {
+  const char* const path = ::getenv("PATH");
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    // `sh SCRIPT` and `env SCRIPT` name theirs behind the program.
+    std::string file = command[i];
+    if (i == 0) file = search_program(file, path != nullptr ? path : "", AT_FDCWD).path;
+    const auto head = file.empty() ? std::nullopt : beginning_of(file, AT_FDCWD);
+    // Text alone: a binary may hold any bytes.
+    if (!head || head->find('\0') != std::string::npos || head->find("\r\n") == std::string::npos) {
+      continue;
+    }
+    return "; the lines of " + file +
+           " end in a carriage return, as those of Windows files: sed -i " + "'s/\\r$//' " + file;
+  }
+  return {};
 }
 
 }  // namespace hora::launcher

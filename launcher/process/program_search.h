@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/base/result.h"
 
@@ -34,5 +35,9 @@ bool is_plain_script(const std::string& path, int directory_fd);
 // What a script names behind "#!", as far as the kernel reads that line; nothing when the file at
 // `path` does not begin with "#!", empty when that line names nothing or has no end there.
 std::optional<std::string> named_interpreter(const std::string& path, int directory_fd);
+
+// Why a script may not run: lines that end in a carriage return, as those of Windows files, in the
+// program or in a file among its arguments. Begins with "; "; empty: there are none.
+std::string carriage_return_note(const std::vector<std::string>& command);
 
 }  // namespace hora::launcher

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/process/program_search.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/transports/rsh_argv.h"
 #include "rendezvous/base/text.h"
@@ -252,12 +253,13 @@ void CommandHost::report_end() {
   const auto status = child_.try_wait();
   if (!status) {
     end.link_error = "'" + rsh_program(command_) + "' closed its output but keeps running";
-  } else if (*status == kExitClientFailed) {
+  } else if (const auto note = *status == 0 ? "" : carriage_return_note(command_);
+             *status == kExitClientFailed || !note.empty()) {
     end.link_error =
-        "'" + rsh_program(command_) + "' exited with status " + std::to_string(*status);
+        "'" + rsh_program(command_) + "' exited with status " + std::to_string(*status) + note;
     // ssh's reason is what the user needs.
     const bool quiet = std::find(command_.begin(), command_.end(), "-q") != command_.end();
-    if (quiet && trim(errors_).empty())
+    if (quiet && note.empty() && trim(errors_).empty())
       end.link_error += " without a word; leave -q out to see why";
   } else {
     end.exit_status = status;

@@ -2,16 +2,13 @@
 #include "launcher/transports/libssh.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
-#include <array>
 #include <atomic>
-#include <cerrno>
-#include <climits>
 #include <mutex>
 #include <string>
 
 #include "rendezvous/base/machine.h"
+#include "rendezvous/os/paths.h"
 
 // Where the module is linked into the program: tests that are libssh's server, too.
 extern "C" __attribute__((weak)) const hora::launcher::LibsshModule* hora_libssh_module_entry();
@@ -24,12 +21,9 @@ std::atomic<const LibsshModule*> loaded{nullptr};
 
 // Beside what horarun ships: ../share/hora, from the program's real path.
 Result<std::string> module_path() {
-  std::array<char, PATH_MAX> path;
-  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
-  if (length <= 0) return errno_error(errno, "finding the running program");
-  const std::string program(path.data(), static_cast<std::size_t>(length));
-  return program.substr(0, program.rfind('/')) + "/../share/hora/" + std::string(own_machine()) +
-         "/launcher/libhora_ssh.so";
+  const auto folder = os::program_folder();
+  if (!folder) return folder.error();
+  return *folder + "/../share/hora/" + std::string(own_machine()) + "/launcher/libhora_ssh.so";
 }
 
 // The version of the header that both were compiled with tells a module of another build apart.

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -33,7 +34,13 @@ void say(const char* text) {
   if (const auto problem = std::current_exception()) {
     try {
       std::rethrow_exception(problem);
-    } catch (const std::system_error&) {
+    } catch (const std::system_error& error) {
+      // The C library tries clone() only where the kernel does not know clone3().
+      if (error.code().value() == EPERM) {
+        exit_without_resources(
+            "a sandbox forbids threads: its seccomp filter answers clone3() with EPERM, and should "
+            "with ENOSYS (a newer Docker, Podman or libseccomp does)");
+      }
       if (!has_room_for_stack()) exit_without_resources(kNoRoomForStack);
       exit_without_resources(
           "no thread can be started (the machine's limit, or that of ulimit -u)");

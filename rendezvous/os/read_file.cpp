@@ -44,4 +44,39 @@ Result<std::string> read_file(const std::string& path) {
   return read_to_end(file.get(), path);
 }
 
+Result<std::string> read_line(int fd, const std::string& name, std::size_t limit) {
+  std::string line;
+  // More than one byte at a time might take what another reader of the same input is to get.
+  for (char c = 0;;) {
+    const ssize_t got = ::read(fd, &c, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error(errno, "reading " + name);
+    if (got == 0 || c == '\n') return line;
+    if (line.size() == limit) {
+      return make_error(ErrorCode::kUsage, name + ": its first line is longer than " +
+                                               std::to_string(limit) + " bytes");
+    }
+    line.push_back(c);
+  }
+}
+
+Status check_secret_file(int fd, const std::string& name) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return errno_error(errno, "reading " + name);
+  if (S_ISDIR(info.st_mode)) return make_error(ErrorCode::kUsage, name + ": it is a directory");
+  if (!S_ISREG(info.st_mode)) return Ok{};
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    return make_error(ErrorCode::kUsage,
+                      name + " belongs to user " + std::to_string(info.st_uid) +
+                          ", who knows the secret and can change it; use a file of your own");
+  }
+  // A file of root's may be meant for a group, as Kubernetes has it for its secrets.
+  const mode_t refused = info.st_uid == ::geteuid() ? 077 : 027;
+  if ((info.st_mode & refused) != 0) {
+    return make_error(ErrorCode::kUsage,
+                      name + " is a secret that others can read or write; chmod 600 it");
+  }
+  return Ok{};
+}
+
 }  // namespace hora::os

@@ -11,13 +11,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <cstdint>
 #include <memory>
 
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/paths.h"
 #include "rendezvous/tls/module.h"
 
 // The module's entry point, where the module is linked into the program (apps/dial).
@@ -50,9 +50,7 @@ std::string own_folder() {
       ::dladdr(&anchor, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
   // Linked into a program, dladdr() says what argv[0] said, often just a name.
   if (path.find(".so") == std::string::npos) {  // a program may have been found by PATH
-    std::array<char, PATH_MAX> program;
-    const ssize_t length = ::readlink("/proc/self/exe", program.data(), program.size());
-    if (length > 0) path.assign(program.data(), static_cast<std::size_t>(length));
+    if (auto folder = os::program_folder()) return *std::move(folder);
   }
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash);

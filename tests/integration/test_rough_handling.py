@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unusual streams, files and accounts."""
 
+import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -8,9 +10,12 @@ import pathlib
 import re
 import shutil
 import stat
+import struct
 import subprocess
 
 import pytest
+
+import jobs
 
 
 def run(horarun, redirections, *arguments):
@@ -68,6 +73,140 @@ def test_limits_of_file_size_and_time(horarun, tmp_path):
     assert done.returncode == 125 and b"File too large" in done.stderr and b"[E_OUTPUT]" in done.stderr, done
     done = horarun.run("-np", "1", "sh", "-c", "ulimit -S -t 1; while :; do :; done").expect(152)
     assert "(ulimit -t)" in done.messages, done
+    # At the hard limit the kernel kills at once.
+    done = horarun.run("-np", "1", "bash", "-c", "ulimit -t 1; while :; do :; done").expect(137)
+    assert "the 1 s of CPU time that its limit allows (ulimit -t)" in done.messages, done
+    assert "out-of-memory" not in done.messages, done
+
+
+def test_without_proc(horarun, own_world):
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" "$@"', horarun.path, "-np", "1", "id"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 125 and "is /proc mounted here?" in done.stderr, done
+
+
+# Newer than many a sandbox; all machines number those above 423 alike.
+NEW_CALLS = {
+    "clone3": 435,
+    "faccessat2": 439,
+    "openat2": 437,
+    "statx": {"x86_64": 332, "aarch64": 291}.get(os.uname().machine, -1),
+    "close_range": 436,
+    "pidfd_open": 434,
+}
+
+
+def sandbox(*names):
+    """A seccomp filter, as a container's, that answers these system calls with EPERM."""
+
+    def enter():
+        load, jump, answer = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
+        code = [(load, 0, 0, 0)]
+        for name in names:
+            code += [(jump, 0, 1, NEW_CALLS[name]), (answer, 0, 0, 0x00050000 | errno.EPERM)]
+        code.append((answer, 0, 0, 0x7FFF0000))
+        instructions = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
+        program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(instructions))
+        libc = ctypes.CDLL(None, use_errno=True)
+        for arguments in ((38, 1, 0, 0, 0), (22, 2, program)):  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
+            if libc.prctl(*arguments) != 0:
+                raise OSError(ctypes.get_errno(), "prctl")
+
+    return enter
+
+
+def test_a_sandbox_that_refuses_new_system_calls(horarun, tmp_path):
+    calls = [name for name in NEW_CALLS if name != "clone3" and NEW_CALLS[name] > 0]
+    (tmp_path / "hosts.sh").write_text("#!/bin/sh\necho localhost:2\n")
+    (tmp_path / "hosts.sh").chmod(0o755)
+    for options in (("-np", 2), ("-H", "localhost:2"), ("-np", 2, "--host-discovery-script", tmp_path / "hosts.sh")):
+        done = horarun.run(*options, "/bin/sh", "-c", "echo ran", cwd=tmp_path, preexec_fn=sandbox(*calls))
+        assert done.expect(0).text.count("ran") == 2, done
+    denied = tmp_path / "denied"
+    denied.write_text("#!/bin/sh\n")
+    done = horarun.run("-np", 1, denied, preexec_fn=sandbox(*calls)).expect(126)
+    assert "E_NOT_EXECUTABLE" in done.messages, done
+
+
+def test_a_sandbox_that_forbids_threads_is_named(horarun):
+    """The C library makes threads by clone3, and by clone only where the kernel does not know clone3."""
+    done = horarun.run("-np", 1, "true", preexec_fn=sandbox("clone3"))
+    assert done.code == 0 or (done.code == 125 and "seccomp filter answers clone3() with EPERM" in done.messages), done
+
+
+def test_scripts_with_lines_of_windows(horarun, tmp_path):
+    for shebang in ("#!/bin/sh", "#!/usr/bin/env sh"):
+        script = tmp_path / "script"
+        script.write_bytes(f"{shebang}\r\necho localhost:1\r\n".encode())
+        script.chmod(0o755)
+        for options in (("--host-discovery-script", script, "-np", 1), ("--rsh", script, "-H", "a:1")):
+            done = horarun.run(*options, "true").expect(125)
+            assert f"the lines of {script} end in a carriage return" in done.messages, done
+        done = horarun.run("-np", 1, script).expect(127)
+        assert re.search(r"lines? .*ends? in a carriage return", done.messages), done
+    # As text they are read like others.
+    files = {
+        "hosts": "localhost slots=2\r\n",
+        "ranks": "rank 0=localhost slot=0\r\nrank 1=localhost slot=0\r\n",
+        "env": "A=1\r\nB=2\r\n",
+        "programs": "-np 1 sh -c 'echo $A$B.'\r\n-np 1 sh -c 'echo $A$B.'\r\n",
+        "hora.yaml": "horarun:\r\n  env-file: env\r\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode())
+    for options in (("--hostfile", "hosts"), ("--rankfile", "ranks")):
+        done = horarun.run(*options, "sh", "-c", "echo $A$B.", cwd=tmp_path).expect(0)
+        assert done.ranks() == {0: ["12."], 1: ["12."]}, done
+    done = horarun.run("--programs", "programs", cwd=tmp_path).expect(0)
+    assert done.ranks() == {0: ["12."], 1: ["12."]}, done
+
+
+def cpu_groups(quotas):
+    """A group in a group ..., of the kind that this machine has, with these quotas of CPUs; None: without one."""
+    period = 100_000
+    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu"):
+        made = []
+        try:
+            for quota in quotas:
+                made.append(f"{made[-1] if made else root}/hora-test-cpu-{os.getpid()}")
+                os.mkdir(made[-1])
+                if quota and os.path.exists(f"{made[-1]}/cpu.max"):
+                    pathlib.Path(made[-1], "cpu.max").write_text(f"{int(quota * period)} {period}")
+                elif quota:
+                    with open(f"{made[-1]}/cpu.cfs_quota_us", "r+", encoding="utf-8") as file:
+                        file.write(str(int(quota * period)))
+            return made
+        except OSError:
+            for folder in reversed(made):
+                if os.path.isdir(folder):
+                    os.rmdir(folder)
+    return pytest.skip("no CPU cgroup can be made here")
+
+
+@pytest.mark.skipif(os.cpu_count() < 2, reason="one CPU")
+@pytest.mark.parametrize("quotas, threads", [([1], 1), ([1.5], 1), ([1, None], 1), ([2, 1], 1), ([2], 2)])
+def test_a_quota_of_cpus_limits_threads(horarun, quotas, threads):
+    folders = cpu_groups(quotas)
+
+    def join():
+        pathlib.Path(folders[-1], "cgroup.procs").write_text(str(os.getpid()))
+
+    try:
+        show = ("sh", "-c", "echo $OMP_NUM_THREADS")
+        done = horarun.run("-np", 1, "--verbose", *show, preexec_fn=join).expect(0)
+        cores = int(horarun.run("-np", 1, *show).expect(0).ranks()[0][0])
+        assert done.ranks() == {0: [str(min(threads, cores))]}, done
+        # What is typed wins.
+        done = horarun.run("-np", 1, "-x", "OMP_NUM_THREADS=7", *show, preexec_fn=join).expect(0)
+        assert done.ranks() == {0: ["7"]}, done
+    finally:
+        for folder in reversed(folders):
+            jobs.wait_until(lambda folder=folder: not pathlib.Path(folder, "cgroup.procs").read_text(), "it to be empty")
+            os.rmdir(folder)
 
 
 @pytest.mark.parametrize("kilobytes", [20_000, 30_000])

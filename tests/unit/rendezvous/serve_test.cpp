@@ -3,6 +3,7 @@
 #include "rendezvous/serve.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -106,6 +107,18 @@ TEST_CASE("token files") {
   CHECK(read_token_file(TokenFile("\nabc\n").path).error().code == ErrorCode::kUsage);
   CHECK(read_token_file(TokenFile("").path).error().code == ErrorCode::kUsage);
   CHECK(read_token_file(TokenFile("two words").path).error().code == ErrorCode::kUsage);
+  const TokenFile open_to_all("abc");
+  REQUIRE(::chmod(open_to_all.path.c_str(), 0644) == 0);
+  CHECK(read_token_file(open_to_all.path).error().message.find("chmod 600") != std::string::npos);
+  CHECK(read_token_file("/dev/zero").error().message.find("longer than 4096 bytes") !=
+        std::string::npos);
+  CHECK(read_token_file("/tmp").error().code == ErrorCode::kUsage);
+  if (::geteuid() == 0) {
+    const TokenFile of_another("abc");
+    REQUIRE(::chown(of_another.path.c_str(), 54321, 0) == 0);
+    CHECK(read_token_file(of_another.path).error().message.find("belongs to user 54321") !=
+          std::string::npos);
+  }
   const auto missing = read_token_file("/no/such/file");
   REQUIRE_FALSE(missing);
   CHECK(missing.error().code == ErrorCode::kNotFound);

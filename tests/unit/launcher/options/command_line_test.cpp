@@ -20,13 +20,23 @@ TEST_CASE("The program begins with the first word that is no option") {
 }
 
 TEST_CASE("Options that take lists add up, others contradict each other") {
-  const JobSpec job = job_of({"-H", "a:2", "--hosts", "b", "-H=a", "--report", "r.json", "--report",
-                              "r.html", "--engine-args", "--mem=0", "--engine-args", "'-C x'",
-                              "--show-ranks", "0", "--show-ranks", "1-2", "-x", "A=1", "-x", "B=1",
-                              "--timeout", "5s", "--timeout", "5s", "x"});
+  const JobSpec job = job_of({"-H",      "a:2",
+                              "--hosts", "b",
+                              "-H=a",    "--report",
+                              "r.json",  "--report",
+                              "r.html",  "--engine-args",
+                              "--mem=0", "--engine-args",
+                              "'-C x'",  "--show-ranks",
+                              "0",       "--show-ranks",
+                              "1-2",     "-x",
+                              "A=1",     "-x",
+                              "B=1",     "--timeout",
+                              "5s",      "--timeout",
+                              "5s",      "x"});
   CHECK(format_host_list(job.hosts) == "a:3,b");
   CHECK(job.report_files == Words{"r.json", "r.html"});
-  CHECK(job_of({"--hostfile", "hosts", "--hostfile", "text:z slots=9", "x"}).hosts.back().slots == 9);
+  CHECK(job_of({"--hostfile", "hosts", "--hostfile", "text:z slots=9", "x"}).hosts.back().slots ==
+        9);
   CHECK(job_of({"-H", "a:4,b:4", "--include", "a:0", "--include", "b:2", "x"}).hosts[1].gpus ==
         std::vector{2});
   CHECK(job_of({"--mpi", "-np", "1", "--mpi-args", "-a b", "--mpi-args", "-c", "x"}).mpi_args ==
