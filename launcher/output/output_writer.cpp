@@ -181,12 +181,13 @@ void OutputWriter::write_item(const Item& item) {
     return;
   }
   std::size_t at = 0;
-  std::optional<Clock::time_point> give_up_at;  // while memory is short
+  constexpr auto kNever = Clock::time_point::max();
+  auto give_up_at = kNever;  // while memory is short
   while (at < item.text.size()) {
     const ssize_t wrote = ::write(item.fd, item.text.data() + at, item.text.size() - at);
     if (wrote >= 0) {
       at += static_cast<std::size_t>(wrote);
-      give_up_at.reset();
+      give_up_at = kNever;
       continue;
     }
     const int error = errno;
@@ -197,8 +198,8 @@ void OutputWriter::write_item(const Item& item) {
     }
     // EAGAIN: somebody else's O_NONBLOCK on a shared description.
     const bool is_short_of_memory = error == ENOMEM || error == ENOBUFS;
-    if (is_short_of_memory && !give_up_at) give_up_at = Clock::now() + kMemoryPatience;
-    if (error != EAGAIN && !(is_short_of_memory && Clock::now() < *give_up_at)) {
+    if (is_short_of_memory && give_up_at == kNever) give_up_at = Clock::now() + kMemoryPatience;
+    if (error != EAGAIN && !(is_short_of_memory && Clock::now() < give_up_at)) {
       return tell_broken(item.fd, error);
     }
     pollfd poller{is_short_of_memory ? -1 : item.fd, POLLOUT, 0};

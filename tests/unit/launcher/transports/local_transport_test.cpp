@@ -42,7 +42,7 @@ pid_t read_pid(int fd) {
 
 bool comes_to(pid_t pid, Standing standing) {
   for (int look = 0; look < 20'000; ++look) {
-    if (standing_of(pid) == standing) return true;
+    if (pulse_of(pid).standing == standing) return true;
     ::usleep(1'000);
   }
   return false;
