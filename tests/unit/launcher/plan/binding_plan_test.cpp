@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/binding_plan.h"
 
+#include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {
