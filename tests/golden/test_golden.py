@@ -11,6 +11,7 @@ HORARUN names the program. HORA_ACCEPT=1 writes what was printed as what is expe
 sets it); the diff is then read like code.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -63,12 +64,16 @@ def test_there_are_cases():
     assert len(CASES) > 40
 
 
-# One message of one shape for every usage error: nothing on stdout, exit code 2.
+# One message of one shape for every usage error, with --json one event: nothing on stdout, exit code 2.
 @pytest.mark.parametrize("name", [case for case in CASES if case.startswith("error_")])
 def test_usage_errors_have_one_shape(name):
     case = HERE / name
     assert (case / "exit").read_text() == "2\n"
     assert (case / "stdout").read_text() == ""
     stderr = (case / "stderr").read_text()
+    if "--json" in read_lines(case / "args"):
+        assert stderr.count("\n") == 1
+        assert json.loads(stderr)["code"] == "E_USAGE"
+        return
     assert stderr.startswith("horarun: error: ")
     assert stderr.count("horarun: ") == 1

@@ -50,7 +50,7 @@ TEST_CASE("Options that take lists add up, others contradict each other") {
   CHECK(error_of({"-np", "1", "x", ":", "-np", "1", "-np", "2", "y"}).find("contradict") !=
         std::string::npos);
   CHECK(error_of({"x"}, {{"HORARUN_NP", "2"}, {"HORARUN_NUM_PROC", "4"}}) ==
-        "$HORARUN_NP 2 and $HORARUN_NUM_PROC 4 contradict each other; give one of them");
+        "$HORARUN_NUM_PROC 4 and $HORARUN_NP 2 contradict each other; give one of them");
   // Of two sources the higher one counts.
   CHECK(job_of({"-np", "2", "x"}, {{"HORARUN_NP", "4"}}).num_proc == 2);
 }
