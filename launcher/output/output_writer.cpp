@@ -62,9 +62,9 @@ void OutputWriter::start() {
     thread_ = std::move(*thread);
     return;
   }
-  // The machine may have memory for a thread again soon. Without one, nothing can be said: the
-  // program ends (out_of_resources.h).
-  if (++failed_starts_ > kMemoryPatience / kTryAgain) {
+  // EAGAIN: the machine may have memory for a thread again soon; the limit of the address space
+  // (ENOMEM) stays. Without a thread nothing can be printed: the program ends (out_of_resources.h).
+  if (thread.error().errnum != EAGAIN || ++failed_starts_ > kMemoryPatience / kTryAgain) {
     throw std::system_error(EAGAIN, std::generic_category(), thread.error().message);
   }
   loop_.post([this, alive = std::weak_ptr(alive_)] {

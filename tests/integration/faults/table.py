@@ -45,10 +45,15 @@ row(G, "hanging-sshd", "The connection opens, then nothing happens", [["freeze"]
 row(G, "not-ssh", "Something else listens on the SSH port", [["ssh_config", "ProxyCommand printf 'HTTP/1.1 400 Bad\\r\\n'"]],
     JOB, 125, ["E_SSH_PROTOCOL", "node3", "HTTP/1.1"], ["port"], "The port belongs to another service.", "Check `-p`.")
 row(G, "busy", "sshd drops connections (MaxStartups)",
-    [["speaker", "Not allowed at this time"]],
+    [["speaker", "Exceeded MaxStartups"]],
     ["-H", "SPEC", "--start-timeout", "3s", "true"], 125, ["E_SSH_BUSY", "node3"], ["MaxStartups", "--fan-out"],
     "Too many connections are waiting to log in; horarun retried until the start timeout.",
     "Raise `MaxStartups` in its `sshd_config`, or lower `--fan-out`.")
+row(G, "penalty", "sshd refuses this address (PerSourcePenalties)",
+    [["speaker", "Not allowed at this time"]],
+    ["-H", "SPEC", "true"], 125, ["E_SSH_BUSY", "node3"], ["PerSourcePenaltyExemptList"],
+    "Earlier logins from this address failed, and OpenSSH 9.8 or later refuses it for a while.",
+    "Wait 15 s or longer, or exempt the address in its `sshd_config`; see that the login itself works.")
 row(G, "proxy", "The connection through a jump host fails", [["ssh_config", "ProxyCommand sh -c 'echo no way >&2; exit 1'"]],
     JOB, 125, ["E_CONNECT", "node3", "no way"], ["ssh"], "The `ProxyCommand` or `ProxyJump` of `~/.ssh/config` failed.",
     "Run it by hand; the message has its last output.")
@@ -59,8 +64,8 @@ row(G, "unknown-key", "The host's key is not known", [["ssh_config", "UserKnownH
     "No `known_hosts` file lists the host, so its identity cannot be verified.",
     "Connect once with `ssh NAME` and compare the fingerprint, or use `--accept-new-host-keys`.")
 row(G, "changed-key", "The host's key has changed", [["other_host_key"]], JOB, 125, ["E_HOST_KEY_CHANGED", "node3"],
-    ["ssh-keygen -R"], "The host was reinstalled, its address now belongs to another host, or somebody intercepts the connection.",
-    "If you know why: `ssh-keygen -R NAME`, then connect once with `ssh`.")
+    ["ssh -F"], "The host was reinstalled, its address now belongs to another host, or somebody intercepts the connection.",
+    "If you know why: remove the line that the message names (`ssh-keygen -R NAME`, if it is for this host alone), then connect once with `ssh`.")
 row(G, "wrong-key", "No key is accepted", [["other_key"]], JOB, 125, ["E_SSH_AUTH", "node3"], ["-i", "authorized_keys"],
     "None of the keys offered (agent, `~/.ssh/config`, `-i`, default keys) is accepted for this user.",
     "`ssh-copy-id NAME`, `-i FILE`, or `-H user@host`.")
