@@ -29,9 +29,11 @@ constexpr StderrHint kHints[] = {
     {"carriage-return", "\\r': No such file or directory",
      "the lines of a script end in a carriage return, as those of Windows files",
      "sed -i 's/\\r$//' SCRIPT"},
-    {"carriage-return", "\\r\u2019: No such file or directory",
-     "the lines of a script end in a carriage return, as those of Windows files",
-     "sed -i 's/\\r$//' SCRIPT"},
+    // Of GNU env, whose first line quotes the name by the user's locale.
+    {"carriage-return", "use -[v]S to pass options in shebang lines",
+     "the #! line of the script has options for env's program, or ends in a carriage return, as "
+     "those of Windows files",
+     "begin it with #!/usr/bin/env -S, or sed -i 's/\\r$//' SCRIPT"},
     {"carriage-return", "$'\\r': command not found",
      "the lines of a script end in a carriage return, as those of Windows files",
      "sed -i 's/\\r$//' SCRIPT"},

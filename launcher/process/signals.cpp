@@ -18,9 +18,17 @@ namespace {
 // may lose the processor between them.
 constexpr std::chrono::milliseconds kSameRequest{500};
 
-bool has_default(int signal) {
+bool is_handled_by(void (*handler)(int), int signal) {
   struct sigaction action {};
-  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_DFL;
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == handler;
+}
+
+// A profiler or a sanitizer in this process has handlers of its own; those for a user's request
+// give way.
+bool asks_for_end(int signal) {
+  if (signal == SIGTERM) return true;
+  if (signal == SIGINT || signal == SIGHUP) return !is_handled_by(SIG_IGN, signal);
+  return is_handled_by(SIG_DFL, signal);
 }
 
 // By default these do not end a process, or they have another purpose here. The first real-time
@@ -40,7 +48,7 @@ sigset_t ending_signals() {
   sigemptyset(&set);
   for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     if (is_for_something_else(signal)) continue;
-    if (signal == SIGTERM || has_default(signal)) sigaddset(&set, signal);
+    if (asks_for_end(signal)) sigaddset(&set, signal);
   }
   return set;
 }
@@ -65,7 +73,7 @@ Status check_interrupted() {
 Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler) {
   sigset_t set = ending_signals();
-  if (has_default(SIGQUIT)) sigaddset(&set, SIGQUIT);
+  if (!is_handled_by(SIG_IGN, SIGQUIT)) sigaddset(&set, SIGQUIT);
   for (const int signal : {SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   struct sigaction ignored {};
   struct sigaction old_pipe {};
