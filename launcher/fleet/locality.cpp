@@ -84,6 +84,13 @@ std::vector<bool> find_local_hosts(const std::vector<Host>& hosts) {
   return local;
 }
 
+bool hosts_are_machines(const JobSpec& spec) {
+  if (spec.engine) return false;
+  if (spec.rsh_command.empty()) return true;
+  const std::string& program = spec.rsh_command.front();
+  return program.substr(program.rfind('/') + 1) == "ssh";
+}
+
 Status check_one_name_each(const std::vector<Host>& hosts,
                            const std::vector<std::optional<Hello>>& hellos) {
   // Only what may be one machine is compared: of ten thousand hosts, as a rule none.

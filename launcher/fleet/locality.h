@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/plan/host_list.h"
+#include "launcher/plan/job_spec.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
 
@@ -19,6 +20,10 @@ std::vector<bool> find_local_hosts(const std::vector<Host>& hosts);
 
 // The same by the name alone, without a resolver: misses this machine under another name.
 bool is_named_as_this_machine(const Host& host);
+
+// Whether each name stands for a machine. A batch system may have several nodes on one, and a
+// command of the user's own (--rsh) decides what a host is: a container, another root, an account.
+bool hosts_are_machines(const JobSpec& spec);
 
 // The error of a list that has one machine under several names. `hellos` are those of `hosts`; one
 // that is missing is not compared.

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
@@ -272,11 +273,6 @@ std::string cause_text(const JobOutcome& outcome, const std::vector<HostPlan>& h
   return {};
 }
 
-std::string same_text(const std::vector<std::string>& hosts) {
-  return "  the same: " + std::string(hosts.size() == 1 ? "host " : "hosts ") + few_names(hosts) +
-         "\n";
-}
-
 bool is_same_start(const RankExit& exit, const RankExit& first) {
   return exit.stage != SpawnStage::kNone && exit.code == first.code;
 }
@@ -295,41 +291,27 @@ std::vector<std::string> hosts_that_start_as_badly(const JobOutcome& outcome,
   return names;
 }
 
-// Hosts that fail alike share a text, and a list of ten thousand stays readable.
+// The advice for a class of failures is given once, and a list of ten thousand stays readable.
 std::string unreached_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
                            const OutcomeContext& context) {
-  constexpr std::size_t kShown = 10;
-  // The first host of each kind of failure, and the names of the others.
-  std::vector<std::pair<const Cause*, std::vector<std::string>>> alike;
-  if (outcome.cause->kind == Cause::Kind::kHost) alike.emplace_back(&*outcome.cause, 0);
-  for (const Cause& each : outcome.unreached) {
-    const auto known = std::ranges::find_if(alike, [&each](const auto& group) {
-      const Failure& first = group.first->failure;
-      return first.code == each.failure.code && first.message == each.failure.message;
-    });
-    if (known != alike.end()) {
-      known->second.push_back(planned_host_name(hosts, each.host));
-    } else {
-      alike.emplace_back(&each, 0);
-    }
-  }
+  constexpr int kShown = 10;
+  int shown = 0;
+  std::set<std::string> advised{outcome.cause->failure.code};
   std::string text;
   std::vector<std::string> rest;
-  for (std::size_t i = 0; i < alike.size(); ++i) {
-    const auto& [cause, others] = alike[i];
-    const std::string name = planned_host_name(hosts, cause->host);
-    if (i >= kShown) {
+  for (const Cause& each : outcome.unreached) {
+    const std::string name = planned_host_name(hosts, each.host);
+    if (++shown > kShown) {
       rest.push_back(name);
-      rest.insert(rest.end(), others.begin(), others.end());
       continue;
     }
-    // The cause of the job has been told.
-    if (cause != &*outcome.cause) {
-      text += host_failure_text(cause->failure, name) + proof_text(*cause, hosts, context);
-    }
-    if (!others.empty()) text += same_text(others);
+    Failure failure = each.failure;
+    const bool is_new = advised.insert(failure.code).second;
+    if (!is_new) failure.advice.clear();
+    text += host_failure_text(failure, name);
+    if (is_new) text += proof_text(each, hosts, context);
   }
-  if (!rest.empty()) text += "also failed: hosts " + few_names(rest) + "\n";
+  if (!rest.empty()) text += "also failed: " + few_names(rest) + "\n";
   std::vector<std::string> unanswered;
   for (const int host : outcome.unanswered) {
     unanswered.push_back(planned_host_name(hosts, host));
@@ -357,7 +339,10 @@ std::string collateral_text(const JobOutcome& outcome, const std::vector<HostPla
   std::string text;
   const auto others =
       rank_cause ? hosts_that_start_as_badly(outcome, hosts) : std::vector<std::string>();
-  if (!others.empty()) text += same_text(others);
+  if (!others.empty()) {
+    text += std::string("  the same: ") + (others.size() == 1 ? "host " : "hosts ") +
+            few_names(others) + "\n";
+  }
   if (also_failed > 0) {
     text += "  " + counted(also_failed, "other rank") + " failed after it\n";
   }

@@ -197,7 +197,7 @@ void ElasticRun::on_job_event(const Event& event) {
 std::optional<Failure> ElasticRun::second_name_of_machine(int host) {
   const Fleet& fleet = context_.fleet;
   const auto& hello = fleet.hello(host);
-  if (context_.spec.engine || !hello) return std::nullopt;
+  if (!hosts_are_machines(context_.spec) || !hello) return std::nullopt;
   for (int other = 0; other < fleet.size(); ++other) {
     const auto& known = fleet.hello(other);
     if (other == host || !known || !fleet.is_open(other) || fleet.name(other) == fleet.name(host) ||

@@ -91,9 +91,9 @@ void FixedHostsRun::prepare_all() {
   survey_->begin();
 }
 
-// A batch system knows its nodes, and may have several on one machine.
 Status FixedHostsRun::check_machines() const {
-  if (context_.spec.engine || context_.spec.manages_cache || plan_.hosts.size() < 2) return Ok{};
+  const JobSpec& spec = context_.spec;
+  if (!hosts_are_machines(spec) || spec.manages_cache || plan_.hosts.size() < 2) return Ok{};
   std::vector<Host> hosts;
   for (const HostPlan& host : plan_.hosts) hosts.push_back(host.host);
   return check_one_name_each(hosts, hellos_of(context_.fleet));
