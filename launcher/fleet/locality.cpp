@@ -86,7 +86,7 @@ std::vector<bool> find_local_hosts(const std::vector<Host>& hosts) {
 
 bool hosts_are_machines(const JobSpec& spec) {
   if (spec.engine) return false;
-  if (spec.rsh_command.empty()) return spec.transport == "ssh";
+  if (spec.rsh_command.empty()) return spec.transport == "ssh" || spec.transport == "dial";
   const std::string& program = spec.rsh_command.front();
   return program.substr(program.rfind('/') + 1) == "ssh";
 }
