@@ -137,7 +137,7 @@ void RankSet::take_exit(Rank& rank, int status, const rusage& usage, rlim_t cpu_
   input_.close(rank.exit.rank);
 }
 
-// A KILL that nobody here has sent is the kernel's, as a rule: for a limit, or for memory.
+// A KILL that was not sent from here is the kernel's, as a rule: for a limit, or for memory.
 void RankSet::explain_kill(Rank& rank, rlim_t cpu_seconds) const {
   // The kernel counts by its clock's ticks here, and by the time that was used in the other figure.
   constexpr double kInexact = 0.25;

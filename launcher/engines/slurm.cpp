@@ -143,7 +143,7 @@ int number_in(const EngineInputs& inputs, std::string_view name) {
   return gpus_of(inputs.variable(name).value_or(""));
 }
 
-// GPUs that were asked for as a sum may be spread in any way, which only Slurm itself can tell.
+// GPUs that were asked for as a sum may be spread in any way, which only Slurm itself knows.
 // Other jobs do not have to wait for its answer. Empty: the sum was not asked for, or nobody knows.
 std::vector<int> gpus_of_a_sum(const EngineInputs& inputs, const std::vector<Host>& hosts) {
   const int total = number_in(inputs, "SLURM_GPUS");

@@ -8,7 +8,7 @@
 
 namespace hora::launcher {
 
-// The texts that may tell why the program ended, the likeliest first: the message of the last
+// The texts that may say why the program ended, the likeliest first: the message of the last
 // Python exception and of those that it names as its cause, or a later line that announces an
 // error, or else single lines from the end on. Warnings, and errors that the program survived, are
 // not among them.

@@ -57,7 +57,7 @@ void JobState::on(const HostGreeted& e, TimePoint now, std::vector<Action>& acti
 }
 
 // No rank starts before all hosts are ready, so a failed start leaves no half job behind. The other
-// hosts may say what is wrong with them, too: a user who is told of one at a time waits for a
+// hosts may say what is wrong with them, too: a user who sees one at a time waits for a
 // connection each time.
 void JobState::settle_start(TimePoint now, std::vector<Action>& actions) {
   if (phase_ != Phase::kConnecting && phase_ != Phase::kPreparing) return;

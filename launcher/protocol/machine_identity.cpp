@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boot id and the namespaces of network and PIDs tell machines and containers apart. Virtual
+// The boot id and the namespaces of network and PIDs distinguish machines and containers. Virtual
 // machines that were resumed from one image have the same ones, and addresses of their own.
 #include "launcher/protocol/machine_identity.h"
 

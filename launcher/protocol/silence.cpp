@@ -2,7 +2,7 @@
 // Two lengths of time are kept: since the other end was heard, and for how long its process has
 // been seen in one state. Both leave out the time in which this process did not run, for the same
 // reason: what pauses one process of a machine (a hypervisor, a freezer, a scheduler) pauses the
-// others as well, and nobody knows which of them goes on first.
+// others as well, and it is unknown which of them goes on first.
 #include "launcher/protocol/silence.h"
 
 #include <algorithm>

@@ -164,7 +164,7 @@ const KnownKey* KnownHost::line_about(std::string_view key) const {
   for (const KnownKey& each : keys) {
     if (each.marker != Marker::kNone) continue;
     if (each.key == key) return &each;
-    // One of its type tells the user more than one of another.
+    // One of its type is more useful than one of another.
     if (other == nullptr || each.type == type_of_key(key)) other = &each;
   }
   if (other != nullptr) return other;

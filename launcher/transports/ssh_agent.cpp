@@ -173,7 +173,7 @@ Result<std::unique_ptr<SshAgentRelay>> SshAgentRelay::connect(const std::string&
   auto agent = connect_to(socket_path);
   if (!agent) return std::move(agent).error();
   pipes->agent = *std::move(agent);
-  // libssh cannot tell its end of a pair from the socket of an agent.
+  // libssh cannot distinguish its end of a pair from the socket of an agent.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return errno_error(errno, "making a socket pair");

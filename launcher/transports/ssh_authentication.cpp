@@ -51,7 +51,7 @@ SshStep SshAuthentication::proceed() {
   return SshStep::kFailed;
 }
 
-// libssh lists the keys of the agent anew for each call that is not a continuation.
+// libssh lists the keys of the agent again for each call that is not a continuation.
 SshAuthentication::Attempt SshAuthentication::try_agent(const SshIdentity& identity) {
   if (!relay_) {
     auto relay = SshAgentRelay::connect(agent_socket_);

@@ -388,7 +388,7 @@ void Resolution::set_route(const SshOptions& options) {
   route.compression = is_on("compression");
 }
 
-// A list that nobody has changed is brought into our order; what it lacks is not used.
+// A list that is not configured is brought into our order; what it lacks is not used.
 std::string Resolution::preferred(std::string_view key, std::string_view ours) const {
   const std::string list = first(key);
   if (!is_default(key) || list.empty()) return list;

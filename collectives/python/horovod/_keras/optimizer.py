@@ -171,7 +171,7 @@ def _apply_when_due(optimizer, plain, gradients, variables, args, kwargs):
 
 
 def _wrapped_class(base, methods, distribute_it, arguments):
-    # By the module, integrations tell it from the optimizer that it wraps.
+    # Integrations recognise it by the module.
     members = {"__module__": __name__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
     for cls in reversed(methods.__mro__[:-1]):
         members.update(

@@ -56,7 +56,7 @@ class _Wrapped:
         self.__dict__["_step_supports_amp_scaling"] = value
 
     def __reduce_ex__(self, protocol):
-        """For pickle and copy: the class is made at run time, so a copy is wrapped anew. It has copies of the
+        """For pickle and copy: the class is made at run time, so a copy is wrapped again. It has copies of the
         parameters, with hooks of their own."""
         reduction = self._reduction
         if reduction.in_flight:
