@@ -81,7 +81,17 @@ def test_limits_of_file_size_and_time(horarun, tmp_path):
 
 def test_without_proc(horarun, own_world):
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" "$@"', horarun.path, "-np", "1", "id"],
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount -t tmpfs x /proc; exec "$0" "$@"',
+            horarun.path,
+            "-np",
+            "1",
+            "id",
+        ],
         capture_output=True,
         text=True,
         timeout=60,
@@ -205,7 +215,9 @@ def test_a_quota_of_cpus_limits_threads(horarun, quotas, threads):
         assert done.ranks() == {0: ["7"]}, done
     finally:
         for folder in reversed(folders):
-            jobs.wait_until(lambda folder=folder: not pathlib.Path(folder, "cgroup.procs").read_text(), "it to be empty")
+            jobs.wait_until(
+                lambda folder=folder: not pathlib.Path(folder, "cgroup.procs").read_text(), "it to be empty"
+            )
             os.rmdir(folder)
 
 
