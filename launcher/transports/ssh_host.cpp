@@ -105,7 +105,7 @@ void SshHost::give_place_back() {
 void SshHost::connect() {
   state_ = State::kConnecting;
   back_off_.count_attempt();
-  // Anew for each attempt: a key may have been added or loaded meanwhile. What libssh cannot do is
+  // Again for each attempt: a key may have been added or loaded meanwhile. What libssh cannot do is
   // found out here, before a connection is made: sshd counts those that end without a login.
   keys_ = {look_up_known_host(target_.host_keys, target_.port),
            plan_identities(target_.keys, target_.algorithms.public_keys)};
