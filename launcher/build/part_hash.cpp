@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same lines as scripts/bundle hashes for the parts of the build (docs/reference/bundle.md), so
-// that a part is known by its content, whoever made it: two launchers whose machines have the same
-// package send it to a host once.
+// The same lines as scripts/cmake/bundle hashes for the parts of the build
+// (docs/reference/bundle.md), so that a part is known by its content, whoever made it: two
+// launchers whose machines have the same package send it to a host once.
 #include "launcher/build/part_hash.h"
 
 #include <algorithm>

@@ -18,8 +18,8 @@ namespace hora::launcher {
 namespace {
 
 // Level 9 makes the agent 9 % smaller than level 1 and takes eight times as long (0.4 s), and the
-// first host waits for it: the build has done that (scripts/bundle), and this is for an agent that
-// is not the build's.
+// first host waits for it: the build has done that (scripts/cmake/bundle), and this is for an agent
+// that is not the build's.
 constexpr int kLevel = 1;
 constexpr int kGzipWindow = 15 + 16;  // zlib's way to ask for gzip's header and trailer
 constexpr std::size_t kGzipTrailer = 8;

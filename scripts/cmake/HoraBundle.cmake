@@ -32,7 +32,7 @@ function(hora_make_bundle)
   get_property(targets GLOBAL PROPERTY HORA_BUNDLE_TARGETS)
   get_property(modules GLOBAL PROPERTY HORA_BUNDLE_MODULES)
   set(arguments --output ${HORA_SHARE} --version ${PROJECT_VERSION} ${modules})
-  set(inputs ${PROJECT_SOURCE_DIR}/scripts/bundle ${targets})
+  set(inputs ${PROJECT_SOURCE_DIR}/scripts/cmake/bundle ${targets})
   if(TARGET hora-agent)
     list(APPEND arguments --agent $<TARGET_FILE:hora-agent>)
     list(APPEND inputs hora-agent)
@@ -76,7 +76,7 @@ function(hora_make_bundle)
   set(stamp ${CMAKE_BINARY_DIR}/bundle.stamp)
   add_custom_command(
     OUTPUT ${stamp} BYPRODUCTS ${HORA_SHARE}/manifest.json ${HORA_SHARE}/files.json
-    COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/bundle ${arguments}
+    COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/cmake/bundle ${arguments}
     COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
     DEPENDS ${inputs} COMMENT "Filling share/hora/${CMAKE_SYSTEM_PROCESSOR}" VERBATIM)
   add_custom_target(bundle ALL DEPENDS ${stamp})

@@ -35,8 +35,8 @@ foreach(pair SSH=libssh TLS=OpenSSL GLOO=Gloo)
 endforeach()
 list(JOIN hora_absent "," hora_absent)
 add_custom_command(OUTPUT ${hora_notices}
-  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/third-party-notices ${hora_notice_arguments} --without "${hora_absent}"
-  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/third-party-notices COMMENT "Writing THIRD-PARTY-NOTICES.txt" VERBATIM)
+  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/cmake/third-party-notices ${hora_notice_arguments} --without "${hora_absent}"
+  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/cmake/third-party-notices COMMENT "Writing THIRD-PARTY-NOTICES.txt" VERBATIM)
 add_custom_target(notices ALL DEPENDS ${hora_notices})
 add_dependencies(product notices)
 install(FILES ${hora_notices} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/hora COMPONENT hora)

@@ -52,7 +52,7 @@ set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
-# Hora's own, and those of what is linked into its programs (scripts/third-party-notices).
+# Hora's own, and those of what is linked into its programs (scripts/cmake/third-party-notices).
 set(CPACK_RPM_PACKAGE_LICENSE "Apache-2.0 AND LGPL-2.1-or-later AND BSD-3-Clause AND BSD-2-Clause AND MIT AND ISC AND \
 Zlib AND BSL-1.0 AND GPL-3.0-or-later WITH GCC-exception-3.1")
 set(CPACK_RPM_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")

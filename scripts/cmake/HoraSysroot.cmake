@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# Building for hosts with an older C library. HORA_SYSROOT names a folder that scripts/sysroot has filled; the
+# Building for hosts with an older C library. HORA_SYSROOT names a folder that scripts/cmake/sysroot has filled; the
 # release preset sets it. Then everything that is shipped runs on every Linux of the architecture from glibc
 # HORA_GLIBC_FLOOR on: it is compiled with the sysroot's headers, linked with its libraries and with
 # rendezvous/old_glibc, and has the C++ runtime inside. Tests compile the same way, but link this machine's C library.
 # docs/decisions/0022-glibc-floor.md tells why.
-set(HORA_SYSROOT "" CACHE PATH "The folder that scripts/sysroot filled; empty: hosts need the glibc of this machine")
+set(HORA_SYSROOT "" CACHE PATH "The folder that scripts/cmake/sysroot filled; empty: hosts need the glibc of this machine")
 set(HORA_GLIBC_FLOOR 2.28)
 set(HORA_PORTABLE OFF)
 set(HORA_WHY_NOT_PORTABLE "HORA_SYSROOT is not set")
 if(HORA_SYSROOT)
   set(hora_root ${HORA_SYSROOT}/${CMAKE_SYSTEM_PROCESSOR})
-  set(HORA_WHY_NOT_PORTABLE "${hora_root} is not complete (scripts/sysroot fills it)")
+  set(HORA_WHY_NOT_PORTABLE "${hora_root} is not complete (scripts/cmake/sysroot fills it)")
   if(HORA_SANITIZE)
     set(HORA_WHY_NOT_PORTABLE "a build with sanitizers is for the machine that made it")
   elseif(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

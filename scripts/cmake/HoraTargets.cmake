@@ -32,7 +32,7 @@ target_compile_definitions(hora_settings INTERFACE
 
 # hora_add_component([OBJECT] SOURCES a.cpp ... DEPENDS folder ... [LINK target ...]): the folder of this CMakeLists.txt as a
 # static library, or an object library; its target is hora_<folder>, with _ for /. DEPENDS names the folders whose
-# headers it includes, each once and no other: scripts/check-layers reads these calls. LINK: libraries that are not
+# headers it includes, each once and no other: scripts/check.d/layers reads these calls. LINK: libraries that are not
 # ours.
 function(hora_add_component)
   cmake_parse_arguments(ARG "OBJECT" "" "SOURCES;DEPENDS;LINK" ${ARGN})
@@ -79,7 +79,7 @@ function(hora_add_unit_test name)
   endif()
   set(cases ${CMAKE_CURRENT_BINARY_DIR}/${name}_cases.cmake)
   add_custom_command(TARGET ${name} POST_BUILD VERBATIM BYPRODUCTS ${cases}
-    COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/list-cases $<TARGET_FILE:${name}> ${name} ${properties}
+    COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/cmake/list-cases $<TARGET_FILE:${name}> ${name} ${properties}
             ${CMAKE_CROSSCOMPILING_EMULATOR} > ${cases})
   # ctest reads this when it starts; a program that was not built is a failure and not a gap.
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds for ARM64 on another machine: g++-aarch64-linux-gnu, and what `scripts/sysroot --arch aarch64` has fetched. The
+# Builds for ARM64 on another machine: g++-aarch64-linux-gnu, and what `scripts/cmake/sysroot --arch aarch64` has fetched. The
 # preset release-aarch64 names this file.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-bundle --floor finds what a C library of the floor lacks, in libraries that are linked here with a C
+"""scripts/cmake/check-bundle --floor finds what a C library of the floor lacks, in libraries that are linked with a C
 library of made-up versions. CXX names the compiler."""
 
 import json
@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-CHECK = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "check-bundle"
+CHECK = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "cmake" / "check-bundle"
 VERSIONS = """
 GLIBC_2.4 { old_function; };
 GLIBC_2.28 { function_of_the_floor; };

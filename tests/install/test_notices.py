@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/third-party-notices with a root of another distribution."""
+"""scripts/cmake/third-party-notices with a root of another distribution."""
 
 import pathlib
 import subprocess
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "third-party-notices"
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "cmake" / "third-party-notices"
 
 
 def test_a_package_whose_licence_is_a_link_to_a_renamed_one(tmp_path):

@@ -19,7 +19,7 @@ class Machine:
         self.programs = folder / "bin"
         self.programs.mkdir()
         self.checkout = folder / "a checkout"
-        (self.checkout / "scripts").mkdir(parents=True)
+        (self.checkout / "scripts/cmake").mkdir(parents=True)
         shutil.copy(SETUP, self.checkout / "scripts")
         self.calls = folder / "calls"
         for name in REAL:
@@ -34,7 +34,7 @@ class Machine:
         self.has("cmake", "echo cmake version 3.31.6")
         self.has("python3", f'mkdir -p "$3/bin"\n[ -z "$4" -a -e "$3/bin/pip" ] || cp "{self.programs}/pip" "$3/bin"')
         (self.programs / "cp").symlink_to(shutil.which("cp"))
-        self.write(self.checkout / "scripts/sysroot", "exit 0")
+        self.write(self.checkout / "scripts/cmake/sysroot", "exit 0")
         (self.checkout / "build/cloudpickle").mkdir(parents=True)
 
     @staticmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/sysroot says in a few lines why it fetched nothing."""
+"""scripts/cmake/sysroot says in a few lines why it fetched nothing."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "cmake"
 # As apt-get: an archive out of reach is a warning, unless it is told otherwise.
 APT_GET = """#!/bin/sh
 . /etc/os-release
@@ -23,15 +23,15 @@ esac
 
 @pytest.mark.skipif(not os.path.exists("/usr/lib/apt/apt-helper"), reason="no apt")
 def test_without_a_network(tmp_path):
-    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/cmake").mkdir(parents=True)
     for name in ("sysroot", "own-apt.sh"):
-        shutil.copy(SCRIPTS / name, tmp_path / "scripts")
+        shutil.copy(SCRIPTS / name, tmp_path / "scripts/cmake")
     apt_get = tmp_path / "apt-get"
     apt_get.write_text(APT_GET)
     apt_get.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment.pop("HORA_SYSROOT_MIRROR", None)
-    command = [tmp_path / "scripts/sysroot"]
+    command = [tmp_path / "scripts/cmake/sysroot"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 1
     said = done.stderr.splitlines()[1:]

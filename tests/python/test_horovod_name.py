@@ -13,7 +13,7 @@ import pytest
 
 from support import job
 
-MODULE = pathlib.Path(job.ROOT, "scripts", "horovod_name", "horovod_name.py")
+MODULE = pathlib.Path(job.ROOT, "scripts", "packages", "horovod_name", "horovod_name.py")
 
 
 def load():

@@ -147,7 +147,7 @@ def test_what_a_shell_command_started_ends_with_it(tmp_path, monkeypatch, ended_
 
 
 def test_those_of_ray():
-    ray = pytest.importorskip("ray", reason="Ray is not installed: scripts/test-frameworks ray")
+    ray = pytest.importorskip("ray", reason="Ray is not installed: scripts/ci.d/test-frameworks ray")
     from horovod.ray import RayExecutor, utils
     from horovod.ray.runner import Coordinator
 

@@ -104,7 +104,7 @@ def test_objects_of_the_main_script_travel(release, tmp_path):
 
 
 def test_the_wheel_says_so_too():
-    sys.path.insert(0, str(job.ROOT / "scripts" / "wheel"))
+    sys.path.insert(0, str(job.ROOT / "scripts" / "packages" / "wheel"))
     try:
         import hora_wheel
     finally:

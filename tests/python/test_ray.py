@@ -12,7 +12,7 @@ import pytest
 from support import engines, job
 from support.processes import PATIENCE_S, is_alive, wait_until
 
-pytest.importorskip("ray", reason="Ray is not installed: scripts/test-frameworks ray")
+pytest.importorskip("ray", reason="Ray is not installed: scripts/ci.d/test-frameworks ray")
 pytest.importorskip("numpy")
 sys.path.insert(0, str(job.PACKAGES))
 
@@ -64,7 +64,7 @@ def train_loop(config):
 
 
 def test_trainer_of_ray_train(cluster, tmp_path, monkeypatch):
-    pytest.importorskip("pyarrow", reason="ray[train] is not installed: scripts/test-frameworks ray")
+    pytest.importorskip("pyarrow", reason="ray[train] is not installed: scripts/ci.d/test-frameworks ray")
     monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")  # the newer Ray Train has no trainer for Horovod
     from ray.train import RunConfig, ScalingConfig
     from ray.train.horovod import HorovodTrainer

@@ -12,7 +12,7 @@ from support import engines, job
 from support.elastic_training import fail, kill_rank_1, once, place, place_on_machine, train
 from support.processes import PATIENCE_S, is_alive, marked, wait_until
 
-pytest.importorskip("ray", reason="Ray is not installed: scripts/test-frameworks ray")
+pytest.importorskip("ray", reason="Ray is not installed: scripts/ci.d/test-frameworks ray")
 sys.path.insert(0, str(job.PACKAGES))
 
 import ray

@@ -16,7 +16,7 @@ import pytest
 from support import engines, job
 from support.processes import PATIENCE_S, is_alive, marked, processes_with, wait_until
 
-pytest.importorskip("pyspark", reason="Spark is not installed: scripts/test-frameworks spark")
+pytest.importorskip("pyspark", reason="Spark is not installed: scripts/ci.d/test-frameworks spark")
 pytest.importorskip("numpy")
 if shutil.which("java") is None:
     pytest.skip("Spark needs Java: apt-get install default-jre-headless", allow_module_level=True)

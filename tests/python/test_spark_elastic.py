@@ -15,7 +15,7 @@ from support import engines, job
 from support.elastic_training import fail, kill_rank_1, once, place, place_on_machine, train
 from support.processes import marked, wait_until
 
-pytest.importorskip("pyspark", reason="Spark is not installed: scripts/test-frameworks spark")
+pytest.importorskip("pyspark", reason="Spark is not installed: scripts/ci.d/test-frameworks spark")
 if shutil.which("java") is None:
     pytest.skip("Spark needs Java: apt-get install default-jre-headless", allow_module_level=True)
 sys.path.insert(0, str(job.PACKAGES))

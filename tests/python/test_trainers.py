@@ -15,7 +15,7 @@ PROGRAMS = pathlib.Path(__file__).parent / "programs"
 def python_with(module, framework="torch"):
     python = needed_python(framework)
     if not has_module(python, module):
-        pytest.skip(f"{module} is not installed; scripts/test-frameworks {module}")
+        pytest.skip(f"{module} is not installed; scripts/ci.d/test-frameworks {module}")
     return python
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong, as data: one row per fault. test_faults.py puts each into one of eight hosts (node3) and
-expects horarun to name it; docs/troubleshooting.md is made from the same rows (scripts/troubleshooting).
+expects horarun to name it; docs/troubleshooting.md is made from the same rows (scripts/check.d/troubleshooting).
 
     group, id    where it stands on the page
     symptom      what a user sees or says; the heading

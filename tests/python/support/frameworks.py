@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python interpreters that have the frameworks whose checks are run.
 
-HORA_TEST_VENV_TF, _TORCH and _MXNET name virtual environments (scripts/test-frameworks makes them);
+HORA_TEST_VENV_TF, _TORCH and _MXNET name virtual environments (scripts/ci.d/test-frameworks makes them);
 without one, the interpreter that runs the tests is asked. Where no interpreter has the
 framework, the tests are skipped and say so.
 """
@@ -63,7 +63,7 @@ def needed_python(framework):
     python = python_with(framework)
     if python is None:
         pytest.skip(
-            f"{framework} is not installed here; scripts/test-frameworks installs it and sets {_VENV_OF[framework]}"
+            f"{framework} is not installed; scripts/ci.d/test-frameworks installs it and sets {_VENV_OF[framework]}"
         )
     return python
 

@@ -47,7 +47,7 @@ def hora_version():
     """In the archive, what it was made for; in the repository, the project's."""
     for path, pattern in (
         ("PKG-INFO", r"^Requires-Dist: hora==(.*)$"),
-        ("../../CMakeLists.txt", r"hora VERSION ([\d.]+)"),
+        ("../../../CMakeLists.txt", r"hora VERSION ([\d.]+)"),
     ):
         path = os.path.join(FOLDER, path)
         if os.path.exists(path):

@@ -10,8 +10,8 @@ Python, so one wheel serves every Python 3.
     <environment>/share/              also the manual page and the completions of three shells
     site-packages/hora.pth            names <environment>/share/hora/MACHINE/bundle/python
 
-The wheel's tag is manylinux_2_28 where scripts/check-bundle says that all of it runs there, which takes the files of
-scripts/sysroot; elsewhere it is linux, and pip takes the wheel on the machine that made it.
+The wheel's tag is manylinux_2_28 where scripts/cmake/check-bundle says that all of it runs there, which takes the
+files of scripts/cmake/sysroot; elsewhere it is linux, and pip takes the wheel on the machine that made it.
 
 HORA_WHEEL_BUILD_DIR names the build folder (default: build/wheel), HORA_WHEEL_CMAKE_ARGS adds arguments for CMake,
 HORA_WHEEL_MACHINE makes a wheel for another processor (aarch64). The same input gives the same bytes.
@@ -31,7 +31,7 @@ import sys
 import tempfile
 import zipfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Where pip puts packages is three folders below the environment: lib/python3.X/site-packages.
 PACKAGES_FOLDER = "../../../share/hora/{machine}/bundle/python"
 # A wheel has no links. pip puts the environment's python into the first line.
@@ -41,7 +41,7 @@ import sys
 
 os.execv(os.path.join(os.path.dirname(os.path.abspath(__file__)), "horarun"), sys.argv)
 """
-# Hora's own, and those of what is linked into its programs (scripts/third-party-notices).
+# Hora's own, and those of what is linked into its programs (scripts/cmake/third-party-notices).
 LICENCES = (
     "Apache-2.0 AND LGPL-2.1-or-later AND BSD-3-Clause AND BSD-2-Clause AND MIT AND ISC AND Zlib AND BSL-1.0"
     " AND GPL-3.0-or-later WITH GCC-exception-3.1"
@@ -93,7 +93,7 @@ def _platform_tag(prefix):
     if machine != _machine():
         raise RuntimeError(f"horarun is for {machine}, the wheel is to be for {_machine()}")
     share = prefix / "share" / "hora" / machine
-    check = [sys.executable, ROOT / "scripts" / "check-bundle", "--floor", GLIBC_FLOOR, share]
+    check = [sys.executable, ROOT / "scripts" / "cmake" / "check-bundle", "--floor", GLIBC_FLOOR, share]
     if subprocess.run(check).returncode == 0:
         return f"manylinux_{GLIBC_FLOOR.replace('.', '_')}_{machine}"
     print(f"wheel: not for every Linux with glibc {GLIBC_FLOOR}, see above: tagged linux", file=sys.stderr)
@@ -137,7 +137,7 @@ def build_product():
     # pip hides the installed packages from what it runs; the build looks for some of them.
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
     # Without the files that it fetches the build works, too, and says so.
-    subprocess.run([ROOT / "scripts" / "sysroot"], check=False, env=env)
+    subprocess.run([ROOT / "scripts" / "cmake" / "sysroot"], check=False, env=env)
 
     def build(folder, preset, target, *arguments):
         # The same code as any release build, so that a compiler cache has most of it.
@@ -153,7 +153,7 @@ def build_product():
     else:
         # The manual page comes from a program of the build, which must run here.
         build(folder, "release", "print_manual", *arguments)
-        subprocess.run([ROOT / "scripts" / "sysroot", "--arch", _machine()], check=True, env=env)
+        subprocess.run([ROOT / "scripts" / "cmake" / "sysroot", "--arch", _machine()], check=True, env=env)
         native, folder = folder, folder.with_name(f"{folder.name}-{_machine()}")
         manual = f"-DHORA_PRINT_MANUAL={native}/bin/print_manual"
         build(folder, f"release-{_machine()}", "product", manual, *arguments)
