@@ -418,6 +418,25 @@ def check_what_no_rank_has_used_is_left_alone():
             agree(hvd.allgather_object, weights(model).tolist())
 
 
+def check_what_no_rank_has_used_when_added_or_unfrozen():
+    """When backward() submits its last gradient, the rank has all gradients but those that have no hook yet."""
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in ("body", "frozen", "added")})
+    model["frozen"].requires_grad_(False)
+    optimizer = torch.optim.AdamW([*model["body"].parameters(), *model["frozen"].parameters()], weight_decay=0.5)
+    optimizer = hvd.DistributedOptimizer(optimizer)
+    for change in (
+        lambda: None,
+        lambda: model["frozen"].requires_grad_(True),
+        lambda: optimizer.add_param_group({"params": list(model["added"].parameters())}),
+    ):
+        change()
+        optimizer.zero_grad(set_to_none=True)
+        model["body"](torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        assert all(p.grad is None for name in ("frozen", "added") for p in model[name].parameters())
+        assert all(p.grad is not None for p in model["body"].parameters())
+
+
 def check_schedulers_made_before_the_wrap():
     for op in (hvd.Average, hvd.Adasum) if hvd.size() in (1, 2, 4) else (hvd.Average,):
         model = model_of()

@@ -353,6 +353,7 @@ def DistributedOptimizer(
     # A scheduler may have put its own `step` on the instance, which would hide ours.
     wrapped.__dict__.update((name, value) for name, value in optimizer.__dict__.items() if name != "step")
     wrapped._reduction = reduction
+    reduction.optimizer = weakref.ref(wrapped)
     reduction.scheduled = optimizer if "step" in optimizer.__dict__ else None
     weakref.finalize(wrapped, reduction.detach).atexit = False
     return wrapped

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from hora.process_sets import ProcessSet
 
 
+# By its name since PyTorch 2.0. There storage() is another one, which takes longer.
+_storage = torch.Tensor.untyped_storage if hasattr(torch.Tensor, "untyped_storage") else torch.Tensor._storage
+
 # Those that have hooks. A parameter has one of them; see Reduction.attach().
 _attached: weakref.WeakSet[Reduction] = weakref.WeakSet()
+# The reduction that has a gradient of that name in flight.
+_reducing: dict[Any, weakref.ref[Reduction]] = {}
 
 
 def default_name(group: int, index: int) -> str:
@@ -43,18 +48,18 @@ class _Submitted:
     """A gradient in flight, and what shows whether something else writes to it. Tensors that share memory mostly
     share their version, too: an accumulation into one looks like a change of the others."""
 
+    __slots__ = ("gradient", "is_part", "version")
+
     def __init__(self, gradient):
         self.gradient = gradient
-        self.is_part = False
-        if not gradient.is_sparse:
-            storage = gradient.untyped_storage() if hasattr(gradient, "untyped_storage") else gradient.storage()
-            self.is_part = storage.nbytes() > gradient.numel() * gradient.element_size()
-        self.version = None
+        self.is_part = (
+            not gradient.is_sparse and _storage(gradient).nbytes() > gradient.numel() * gradient.element_size()
+        )
         self.note_version()
 
     def note_version(self):
-        if not self.gradient.is_inference():  # those have none
-            self.version = self.gradient._version
+        gradient = self.gradient
+        self.version = None if gradient.is_inference() else gradient._version  # those have none
 
     def is_changed(self, parameter):
         now = parameter.grad
@@ -80,6 +85,7 @@ class Reduction:
         active: bool,
         sparse_dims: dict[torch.Tensor, int],
     ) -> None:
+        self.reference = weakref.ref(self)
         self.names = names  # parameter -> name
         self.compression = compression
         self.passes = passes  # backward passes that are added up before a reduction
@@ -97,18 +103,24 @@ class Reduction:
         self.in_flight: dict[Any, Callable[[], Any]] = {}  # parameter or group index -> function that waits
         self.submitted: dict[torch.Tensor, _Submitted] = {}  # parameter -> its gradient that is in flight
         self.parts: list[_Submitted] = []  # those of them that share memory with other tensors, in backward()
+        self.complete: Any = None  # handle of the sum over the ranks: 1 of each that has all gradients
         self.hooks: list[Any] = []
         self.hooked: dict[int, torch.Tensor] = {}  # id -> parameter that has a hook, in order
+        self.by_name: list[torch.Tensor] = []  # the same parameters in the order of their names, as on all ranks
         self.taken_over: list[str] = []  # names of parameters that a later optimizer reduces
         self.synchronized = False
         self.synchronize_in_step = True
+        self.optimizer: Any = lambda: None  # a weak reference to the distributed optimizer
         self.scheduled: Any = None  # the optimizer before it was wrapped, if a scheduler watches its step()
         self.used = False  # whether any step has waited for gradients
 
     def reset(self) -> None:
+        for key in self.in_flight:
+            self._free_name(self._name(key))
         self.in_flight.clear()
         self.submitted.clear()
         self.parts.clear()
+        self.complete = None
         self.synchronized = False
         for ready in self.ready_in_group:
             ready.clear()
@@ -125,26 +137,32 @@ class Reduction:
             return
         others = [other for other in _attached if other is not self]
         _attached.add(self)
+        for i, j, parameter in self._without_hook(param_groups):
+            for other in others:
+                other._give_up(parameter)
+            self.names.setdefault(parameter, default_name(i, j))
+            self.passes_left[parameter] = self.passes
+            self.hooked[id(parameter)] = parameter
+            self.hooks.append(_on_gradient(parameter, self._on_gradient))
+        self.by_name = sorted(self.hooked.values(), key=lambda p: str(self.names.get(p)))
+
+    def _without_hook(self, param_groups):
         for i, group in enumerate(param_groups):
             for j, parameter in enumerate(group["params"]):
-                if not parameter.requires_grad or id(parameter) in self.hooked:
-                    continue
-                for other in others:
-                    other._give_up(parameter)
-                self.names.setdefault(parameter, default_name(i, j))
-                self.passes_left[parameter] = self.passes
-                self.hooked[id(parameter)] = parameter
-                self.hooks.append(_on_gradient(parameter, self._on_gradient))
+                if parameter.requires_grad and id(parameter) not in self.hooked:
+                    yield i, j, parameter
 
     def _give_up(self, parameter):
         if self.hooked.pop(id(parameter), None) is not None:
             self.taken_over.append(str(self.names.get(parameter)))
+            self._free_name(self.names.get(parameter))
 
     def detach(self) -> None:
         """For an optimizer that is gone: its hooks would keep the parameters until a garbage collection.
         Those of one that has done no step stay, since a script that forgot to use what DistributedOptimizer
         returned has to learn of it."""
         if self.used:
+            self.reset()
             for hook in self.hooks:
                 hook.remove()
             self.hooks.clear()
@@ -169,6 +187,10 @@ class Reduction:
                 self.parts.append(submitted)
                 if len(self.parts) == 1:
                     torch.autograd.Variable._execution_engine.queue_callback(self._note_versions_of_parts)
+            if len(self.submitted) == len(self.hooked) and not self.taken_over:
+                optimizer = self.optimizer()
+                if optimizer is not None and next(self._without_hook(optimizer.param_groups), None) is None:
+                    self._start_completeness(True)  # in one step with the last gradient
 
     def _note_versions_of_parts(self):
         """backward() is done: nothing accumulates into gradients any more."""
@@ -189,23 +211,23 @@ class Reduction:
 
     def _start(self, key):
         """Submits the gradient of a parameter, or those of a group, of which `key` is the index."""
-        try:
-            self.in_flight[key] = self._submit_group(key) if isinstance(key, int) else self._submit(key)
-        except ValueError:
-            self._check_name(self._name(key))
-            raise
-
-    def _name(self, key):
-        return self.names.get(self.groups[key][0] if isinstance(key, int) else key)
-
-    def _check_name(self, name):
-        """Raises if a gradient cannot be submitted because another optimizer's has its name."""
-        if any(other._name(key) == name for other in _attached if other is not self for key in other.in_flight):
+        name = self._name(key)
+        other = _reducing.get(name, self.reference)
+        if other is not self.reference and other() is not None:
             raise ValueError(
                 f"another DistributedOptimizer is reducing a gradient named {name!r}: give the parameters of each "
                 "optimizer names of their own, for example "
                 "named_parameters=[('generator.' + name, p) for name, p in generator.named_parameters()]"
-            ) from None
+            )
+        self.in_flight[key] = self._submit_group(key) if isinstance(key, int) else self._submit(key)
+        _reducing[name] = self.reference
+
+    def _name(self, key):
+        return self.names.get(self.groups[key][0] if isinstance(key, int) else key)
+
+    def _free_name(self, name):
+        if _reducing.get(name) is self.reference:
+            del _reducing[name]
 
     def _gradient_to_submit(self, parameter):
         """The gradient; zeros where backward() made none, which other ranks may have: sparse ones
@@ -317,36 +339,42 @@ class Reduction:
         for parameter in self.hooked.values():
             if parameter.requires_grad and parameter not in self.group_of and parameter not in self.in_flight:
                 self._start(parameter)
-        waits = [*self.in_flight.values(), self._start_counting(lacking)]
+        if self.complete is None:
+            self._start_completeness(not any(parameter.requires_grad for parameter in lacking))
         try:
-            finish_all([self.check_unchanged, *waits])
+            finish_all([self.check_unchanged, *self.in_flight.values(), lambda: self._leave_out(lacking)])
         finally:
             self.reset()
         self.synchronized = True
 
-    def _start_counting(self, lacking):
-        """Counts the ranks that have each gradient; this one lacks some. Returns a function that waits for that, and
-        takes the zeros that stood in for a gradient that no rank has: an optimizer with weight decay or momentum
-        would move the parameter. The counts share a step with gradients of float32."""
-        counted = sorted((p for p in self.hooked.values() if p.requires_grad), key=lambda p: str(self.names.get(p)))
-        if not counted:
-            return lambda: None
-        present = torch.tensor([float(p not in lacking) for p in counted], dtype=torch.float32, device="cpu")
-        handle = allreduce_async_(
-            present,
-            name=f"present.{self.names.get(counted[0])}",
+    # An optimizer with weight decay or momentum would move a parameter whose gradient is the zeros that stand in for
+    # one that no rank has. As long as one rank has all gradients there is none, so one number is enough in most steps.
+
+    def _start_completeness(self, has_all):
+        if any(parameter.requires_grad for parameter in self.by_name):
+            self.complete = self._start_counting("complete", [float(has_all)])
+
+    def _leave_out(self, lacking):
+        """Removes the gradients that this rank and all others lack."""
+        if self.complete is None or synchronize(self.complete).item() > 0:
+            return
+        trained = [parameter for parameter in self.by_name if parameter.requires_grad]
+        counts = synchronize(self._start_counting("present", [float(p not in lacking) for p in trained])).tolist()
+        for parameter, count in zip(trained, counts):
+            if count == 0 and parameter in lacking:
+                parameter.grad = None
+
+    def _start_counting(self, what, ones):
+        """Starts the sums of these over the ranks, which share a step with gradients of float32."""
+        first = next(parameter for parameter in self.by_name if parameter.requires_grad)
+        return allreduce_async_(
+            torch.tensor(ones, dtype=torch.float32, device="cpu"),
+            name=f"{what}.{self.names.get(first)}",
             op=self.op if self.op == Average else Sum,
             prescale_factor=self.prescale,
             postscale_factor=self.postscale,
             process_set=self.process_set,
         )
-
-        def finish():
-            for parameter, count in zip(counted, synchronize(handle).tolist()):
-                if count == 0 and parameter in lacking:
-                    parameter.grad = None
-
-        return finish
 
 
 def finish_all(waits: Iterable[Callable[[], Any]]) -> None:
