@@ -5,7 +5,7 @@
 #            a handler of SIGXCPU does not run. `ulimit -S -t 1` sends SIGXCPU
 # guess:     SIGXCPU first, with some time to save the work, as setrlimit(2) and batch systems describe it
 # seen:      2026-11-28: "-t 1: 137" and "-S -t 1: 7" with both shells
-# relies:    launcher/agent/rank_set.cpp (explain_kill), which tells this SIGKILL from the out-of-memory killer's
+# relies:    launcher/agent/rank_set.cpp (explain_kill), which distinguishes this SIGKILL from the out-of-memory killer's
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -34,7 +34,7 @@ JobAcctGatherType=jobacct_gather/none
 NodeName=localhost CPUs=1 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES State=UP
 .
-# The addresses beside those of loopback; the log.
+# The addresses in addition to those of loopback; the log.
 run() {
   LD_LIBRARY_PATH=$plugins timeout 15 unshare --net sh -c '
     ip link set lo up

@@ -4,7 +4,7 @@
 # behaviour: SLURM_OVERLAP=0 and SLURM_OVERLAP=no in the environment of srun turn --overlap on, as SLURM_OVERLAP=1 does.
 #            SLURM_LABELIO=0 leaves --label off.
 # guess:     they leave it off: srun(1) says that a flag is set by an empty value, "yes" or a number but zero, and by no other
-# seen:      2026-11-28, beside a step that has all processors: without the variable "Requested nodes are busy", with
+# seen:      2026-11-28, alongside a step that has all processors: without the variable "Requested nodes are busy", with
 #            each of the three values the step runs
 # relies:    step() in launcher/engines/slurm_step.cpp, which leaves the variable out where steps must not overlap
 set -euo pipefail

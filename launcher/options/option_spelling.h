@@ -3,7 +3,7 @@
 //
 // Beside "--name value" and "--name=value" this reads what horovodrun takes and usual parsers do
 // not: long names with one dash (-np, -hostfile), unambiguous abbreviations (--disable), and a
-// program that begins with the first word that is no option.
+// program that begins with the first word that is not an option.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct SpelledOption {
 
 struct Spelled {
   std::vector<SpelledOption> options;  // in order
-  std::vector<std::string> command;    // from the first word that is no option
+  std::vector<std::string> command;    // from the first word that is not an option
   bool after_dashes = false;           // the command stood behind "--"
 };
 

@@ -35,13 +35,13 @@ constexpr Example kExamples[] = {
     {"horarun -np 4 python3 train.py", "Four ranks on this machine."},
     {"horarun -np 8 -H a:4,b:4 python3 train.py", "Four ranks on each of the hosts a and b."},
     {"horarun --hostfile hosts --ship train.py --output-filename logs python3 train.py",
-     "Copy the script to all hosts of a file, and keep the output of each rank in a file of its "
-     "own."},
+     "Copy the script to all hosts of a file, and write each rank's output to its "
+     "own file."},
     {"horarun -np 4 -H a:2,b:2 --smoke", "Check every collective on these hosts."},
-    {"horarun doctor -H a:2,b:2", "Find out what would hold a job up there."},
+    {"horarun doctor -H a:2,b:2", "Find out what would keep a job from running there."},
 };
 
-// What horarun itself reads, or leaves behind.
+// What horarun itself reads and writes.
 struct ManualEntry {
   std::string_view name;
   std::string_view meaning;
@@ -57,33 +57,32 @@ constexpr ManualEntry kVariables[] = {
 };
 constexpr ManualEntry kFiles[] = {
     {"hora.yaml, ~/.config/hora/config.yaml, /etc/hora/config.yaml",
-     "Options of the project, the user and the system; the first counts most. --show-config shows "
-     "where a value is from."},
-    {"~/.ssh/config, ~/.ssh/known_hosts", "How hosts are reached, and their keys, as for ssh."},
-    {"~/.cache/hora", "On hosts: what later jobs need. See horarun cache."},
+     "Options of the project, the user and the system, in order of precedence. --show-config "
+     "shows where a value comes from."},
+    {"~/.ssh/config, ~/.ssh/known_hosts", "How to reach hosts, and their keys, as for ssh."},
+    {"~/.cache/hora", "On hosts: parts that later jobs need. See horarun cache."},
     {"~/.cache/hora-launcher", "On this machine: hashes of what was sent. May be removed."},
 };
 
 constexpr std::string_view kUsageCache =
-    "usage: horarun cache ls [options]      the runtimes kept on the hosts, size and last use\n"
+    "usage: horarun cache ls [options]      list the runtimes kept on the hosts, with size and "
+    "last use\n"
     "       horarun cache clean [options]   remove those that no job uses, or only the oldest\n"
     "Without -H and --hostfile: on this machine.\n";
 
 constexpr std::string_view kUsageDoctor =
     "usage: horarun doctor [options]\n"
-    "Examines the hosts of -H or --hostfile, else this machine: can jobs run there, and what "
-    "would\n"
-    "hold them up? Ends with 1 when it finds an error, with 0 when at most warnings.\n";
+    "Checks whether jobs can run on the hosts of -H or --hostfile, or else on this machine, and\n"
+    "reports what would stop them. Exits with 1 if it finds an error, and with 0 otherwise.\n";
 
 constexpr std::string_view kUsageRendezvous =
     "usage: horarun rendezvous [options]\n"
-    "Runs the key-value server by which ranks meet, without a job, until it is interrupted.\n";
+    "Runs a standalone rendezvous (key-value) server until it is interrupted.\n";
 
 constexpr std::string_view kUsageKubernetes =
     "usage: horarun k8s --image IMAGE --workers N [options] program [arguments]\n"
-    "Makes pods by kubectl, runs the job in them and deletes them. The image needs a shell, "
-    "nothing "
-    "else.\n";
+    "Creates pods with kubectl, runs the job in them and deletes them. The image needs only a\n"
+    "shell.\n";
 
 std::string_view usage_of(Verb verb) {
   if (verb == kVerbCache) return kUsageCache;
@@ -279,7 +278,7 @@ std::string verb_reference() {
       {"horarun [options] program [arguments]", "start the ranks of a job"},
       {"horarun [options] --smoke", "check every collective on the given hosts"},
       {"horarun [options] --dry-run program ...", "print what would run"},
-      {"horarun --join FILE|-", "lend this machine to a job of --listen"},
+      {"horarun --join FILE|-", "add this machine to a job of --listen"},
       {"horarun --check-build [--verbose]", "print what this build can do"}};
   auto lines = jobs;
   for (const VerbRow& verb : verbs()) {

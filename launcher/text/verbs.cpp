@@ -12,15 +12,15 @@ namespace {
 
 constexpr VerbRow kVerbs[] = {
     {"bundle-report", "RECORD.json -o OUT.json [options]",
-     "collect all that is known of a job in one file"},
+     "collect all that is known about a job in one file"},
     {"cache", "ls|clean [options]", "list or remove the runtimes cached on hosts", "ls clean"},
     {"completion", "bash|zsh|fish", "print a completion script for that shell", "bash zsh fish"},
-    {"doctor", "[options]", "examine hosts: can they run jobs?"},
+    {"doctor", "[options]", "check whether hosts can run jobs"},
     {"explain", "[code]", "explain a failure, a finding of doctor, an exit code or a signal",
      "events"},
     {"help", "[verb]", "the same as --help"},
-    {"k8s", "[options] program [arguments]", "run a job in pods of Kubernetes"},
-    {"rendezvous", "[options]", "run a rendezvous server alone"},
+    {"k8s", "[options] program [arguments]", "run a job in Kubernetes pods"},
+    {"rendezvous", "[options]", "run a standalone rendezvous server"},
     {"timeline", "merge FILE... -o OUT", "merge the traces of several ranks", "merge"},
     {"version", "", "the same as --version"},
 };

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What horarun ships to hosts with this build's processor:
 # <build>/share/hora/<machine>/{agent/hora-agent, bundle/, manifest.json, files.json}. The layout is the
-# same in an installed prefix, so horarun finds all of it beside its own executable.
+# same in an installed prefix, so horarun finds all of it next to its own executable.
 set(HORA_SHARE ${CMAKE_BINARY_DIR}/share/hora/${CMAKE_SYSTEM_PROCESSOR})
 
 # hora_bundle(target folder PART part [STATIC]): ships the target's file in the bundle's `folder` (lib or bin), with the

@@ -52,7 +52,7 @@ install(CODE "
   endforeach()" COMPONENT hosts)
 
 # For programs that link libhora: find_package(hora) gives hora::hora. The modules that it loads
-# lie beside it, as in the bundle. Where the bundle is installed, too, lib/ has links to it.
+# lie next to it, as in the bundle. Where the bundle is installed, too, lib/ has links to it.
 if(TARGET hora)
   set(package ${CMAKE_INSTALL_LIBDIR}/cmake/hora)
   set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)

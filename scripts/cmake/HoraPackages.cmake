@@ -31,7 +31,7 @@ set(hora_debian_aarch64 arm64)
 set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE ${hora_debian_${CMAKE_SYSTEM_PROCESSOR}})
 set(CPACK_RPM_PACKAGE_ARCHITECTURE ${CMAKE_SYSTEM_PROCESSOR})
 
-# What Python leaves beside the packages when root runs jobs is in no list of files.
+# Files that Python writes next to the packages when root runs jobs are in no list of files.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/package/prerm @ONLY CONTENT
 "#!/bin/sh
 set -e

@@ -3,7 +3,7 @@
 # release preset sets it. Then everything that is shipped runs on every Linux of the architecture from glibc
 # HORA_GLIBC_FLOOR on: it is compiled with the sysroot's headers, linked with its libraries and with
 # rendezvous/old_glibc, and has the C++ runtime inside. Tests compile the same way, but link this machine's C library.
-# docs/decisions/0022-glibc-floor.md tells why.
+# docs/decisions/0022-glibc-floor.md says why.
 set(HORA_SYSROOT "" CACHE PATH "The folder that scripts/cmake/sysroot filled; empty: hosts need the glibc of this machine")
 set(HORA_GLIBC_FLOOR 2.28)
 set(HORA_PORTABLE OFF)

@@ -75,7 +75,7 @@ function(hora_add_unit_test name)
   endif()
   set(properties "LABELS [==[${ARG_LABELS}]==] TIMEOUT ${hora_test_timeout} ENVIRONMENT [==[${ARG_ENVIRONMENT}]==]")
   if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
-    return()  # nobody here can run it
+    return()  # it cannot run here
   endif()
   set(cases ${CMAKE_CURRENT_BINARY_DIR}/${name}_cases.cmake)
   add_custom_command(TARGET ${name} POST_BUILD VERBATIM BYPRODUCTS ${cases}

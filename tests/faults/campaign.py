@@ -5,7 +5,7 @@ Each seed is a job on real test hosts and one fault at one moment of the job (sc
 run it checks that the launcher returned within its deadline and named the right first cause, that no process of the job
 is alive on any host (found by a mark in the environment and by the agents' programs), and that no file, socket, shared
 memory or cgroup is left. It prints a run that fails a check with its seed and continues. HORA_FAULT="shim kill at 0"
-selects the seeds whose text (schedule.py) contains that; it also matches a program, "shared" and "strangers".
+selects the seeds whose text (schedule.py) contains that; it also matches a program, "shared" and "outsiders".
 HORA_AT_ONCE=8 divides the runs among eight worlds of test hosts, because a run mostly waits.
 """
 
@@ -124,7 +124,7 @@ class JobsCgroup:
                 time.sleep(0.05)
 
 
-class Strangers:
+class Outsiders:
     """Who may ask the rendezvous for little, asks for it without end, from the moment it listens."""
 
     CONNECTIONS, SECONDS = 32, 90
@@ -227,7 +227,7 @@ class Run:
             size = [64, 600, 2000, 6000][schedule.seed % 4]
             hosts.execute(schedule.victim, f"mkdir -p /root/.cache; mount -t tmpfs -o size={size}k tmpfs /root/.cache")
         self.job = Job(horarun, folder, self.arguments())
-        self.strangers = Strangers(self.job.pid) if schedule.strangers else None
+        self.outsiders = Outsiders(self.job.pid) if schedule.outsiders else None
         self.striker = strike.Striker(hosts, self.job, schedule)
 
     def name(self, k):
@@ -279,8 +279,8 @@ class Run:
 
     # --- the moment
     def ended(self):
-        if self.strangers:
-            self.strangers.look()
+        if self.outsiders:
+            self.outsiders.look()
         return self.job.ended()
 
     def wait_for(self, reached, seconds):
@@ -485,8 +485,8 @@ class Run:
     def clean_up(self):
         s = self.schedule
         self.job.close_reader()
-        if self.strangers:
-            self.strangers.stop()
+        if self.outsiders:
+            self.outsiders.stop()
         for path in self.hosts.cgroup.jobs():
             with contextlib.suppress(OSError):
                 os.rmdir(path)

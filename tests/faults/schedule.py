@@ -69,7 +69,7 @@ class Schedule:
     cold: bool  # nothing is cached
     ship: bool  # a file travels
     shared: bool  # the test hosts have one home folder, and so one cache
-    strangers: bool  # others ask the rendezvous for what they may have, all the time
+    outsiders: bool  # others ask the rendezvous for what they may have, all the time
     point: tuple  # ("time", ms), ("stage", name), ("rank_start",), ("said", times), ("ending", ms)
     delay_ms: int  # from the point to the fault
     fault: str
@@ -80,7 +80,7 @@ class Schedule:
         return (
             f"seed {self.seed}: {self.program} on {self.hosts} x {self.slots}{' cold' if self.cold else ''}"
             f"{' ship' if self.ship else ''}{' shared' if self.shared else ''}"
-            f"{' strangers' if self.strangers else ''}; {self.fault} at {self.victim}, "
+            f"{' outsiders' if self.outsiders else ''}; {self.fault} at {self.victim}, "
             f"{self.delay_ms} ms behind {self.point}"
         )
 

@@ -174,20 +174,20 @@ def test_the_wrong_secret_is_refused_at_once(listening):
     right.finish().expect(0)
 
 
-def test_strangers_do_not_matter(listening):
+def test_outsiders_do_not_matter(listening):
     wait = listening("-np", 1, "true")
     port = int(wait.url.rpartition(":")[2])
-    strangers = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(80)]
-    for stranger in strangers[:20]:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    for stranger in strangers[:20]:
+    outsiders = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(80)]
+    for outsider in outsiders[:20]:
+        outsider.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    for outsider in outsiders[:20]:
         with contextlib.suppress(ConnectionResetError):  # it had to make room before it was heard
-            assert stranger.recv(100)[:1] in (b"", b"\x15")  # the end, or an alert
+            assert outsider.recv(100)[:1] in (b"", b"\x15")  # the end, or an alert
     machine = wait.join(1)
     wait.job.finish().expect(0)
     machine.finish().expect(0)
-    for stranger in strangers:
-        stranger.close()
+    for outsider in outsiders:
+        outsider.close()
 
 
 def test_who_is_missing_is_named(listening):

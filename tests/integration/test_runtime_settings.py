@@ -103,7 +103,7 @@ def test_every_variable_of_horovod_is_read_and_documented():
         assert not (quoted and denied), f"docs/reference/environment.md says that {name} is not read"
 
 
-def test_what_has_no_effect_is_told_once_by_rank_0(horarun):
+def test_settings_without_effect_are_reported_once_by_rank_0(horarun):
     unused = {
         "HOROVOD_ADASUM_MPI_CHUNK_SIZE": "65536",
         "HOROVOD_BATCH_D2D_MEMCOPIES": "0",
@@ -169,7 +169,7 @@ def test_an_affinity_that_cannot_be_had_is_told_and_ignored(horarun):
     assert "HOROVOD_THREAD_AFFINITY: core 60000: " in done.messages, done
 
 
-def test_an_affinity_that_is_no_list_of_cores_is_an_error(horarun):
+def test_an_affinity_that_is_not_a_list_of_cores_is_an_error(horarun):
     done = horarun.run("-np", 1, "-x", "HOROVOD_THREAD_AFFINITY=0-3", PYTHON, "-c", PLACE)
     assert done.code != 0, done
     assert "HOROVOD_THREAD_AFFINITY=0-3: expected whole numbers" in done.messages, done

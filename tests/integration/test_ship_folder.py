@@ -116,8 +116,8 @@ def test_what_hosts_keep_is_private_and_is_cleaned(horarun, hosts, tmp_path):
     launch(horarun, nodes, project, command=["true"]).expect(0)
     found = nodes.execute(1, "sh", "-c", "grep -rl 'swordfish-4711' /root/.cache/hora /tmp /dev/shm || true").split()
     assert len(found) == 1 and found[0].startswith("/root/.cache/hora/"), found
-    stranger = "setpriv --reuid 65534 --regid 65534 --clear-groups"
-    assert "refused" in nodes.execute(1, "sh", "-c", f"{stranger} cat {found[0]} 2>/dev/null || echo refused")
+    outsider = "setpriv --reuid 65534 --regid 65534 --clear-groups"
+    assert "refused" in nodes.execute(1, "sh", "-c", f"{outsider} cat {found[0]} 2>/dev/null || echo refused")
     listed = horarun.run("cache", "ls", "-H", nodes.spec(1)).expect(0)
     assert found[0].split("/")[4] in str(listed), listed
     horarun.run("cache", "clean", "-H", nodes.spec(1)).expect(0)

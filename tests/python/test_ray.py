@@ -116,7 +116,7 @@ def fail(rank, exception):
 
 
 @pytest.mark.parametrize("exception", [ValueError("bad luck"), KeyError("k"), SystemExit(3)])
-def test_a_rank_that_fails_is_told_with_its_traceback_and_the_next_run_works(executor, caplog, exception):
+def test_a_rank_that_fails_is_reported_with_its_traceback_and_the_next_run_works(executor, caplog, exception):
     executor.run(place)
     expected = RuntimeError if isinstance(exception, SystemExit) else type(exception)
     with pytest.raises(expected) as failure:

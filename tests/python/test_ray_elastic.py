@@ -96,7 +96,7 @@ def test_nodes_that_come_and_go(cluster, tmp_path):
     assert found == [(rank, [6, 4]) for rank in range(4)]
 
 
-def test_a_rank_that_raises_is_told_with_its_traceback(cluster):
+def test_a_rank_that_raises_is_reported_with_its_traceback(cluster):
     with pytest.raises(RuntimeError, match=r"(?s)rank 1 failed:.*in fail.*ValueError: bad luck"):
         executor(2, 2).run(lambda: fail(1))
     assert len(executor(2, 2).run(place)) == 2

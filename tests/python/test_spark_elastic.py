@@ -82,7 +82,7 @@ def test_a_killed_executor_is_replaced(spark, tmp_path):
     assert found == [(rank, [4, 2, 4]) for rank in range(4)]
 
 
-def test_a_rank_that_raises_is_told_with_its_traceback(spark):
+def test_a_rank_that_raises_is_reported_with_its_traceback(spark):
     with pytest.raises(RuntimeError, match=r"(?s)rank 1 failed:.*in fail.*ValueError: bad luck"):
         horovod.spark.run_elastic(fail, (1,), num_proc=2, max_num_proc=2)
     assert len(horovod.spark.run_elastic(place, num_proc=2, max_num_proc=2)) == 2

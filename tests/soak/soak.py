@@ -8,7 +8,7 @@ pair RUNS             two jobs of one user start at the same time on the same tw
                       keys, and ship files of the same name: neither receives anything of the other
 beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow;
                       beats 8640 sends as many as a day of the usual ones
-strangers SECONDS [LEASE_MS [NICE]]
+outsiders SECONDS [LEASE_MS [NICE]]
                       the same, while two programs of another user keep 16,384 hostile connections to its rendezvous
                       (tests/integration/security/flood.py) and its ranks go on meeting there: it lives to the end, and
                       they cost the launcher 64 MiB at most. A machine that is busy besides takes a longer lease than
@@ -263,7 +263,7 @@ while True:
 """
 
 
-def strangers(horarun, seconds, lease_ms=LEASE_MS, nice=0):
+def outsiders(horarun, seconds, lease_ms=LEASE_MS, nice=0):
     messages = tempfile.TemporaryFile()
     job = horarun.start(
         "-np",
@@ -300,7 +300,7 @@ def strangers(horarun, seconds, lease_ms=LEASE_MS, nice=0):
     peak = status_of(job.pid, "VmHWM") if alive else 0
     for one in attackers:
         one.kill() if not alive else None
-        print("strangers:", one.communicate()[0].decode().strip(), flush=True)
+        print("outsiders:", one.communicate()[0].decode().strip(), flush=True)
     if alive:  # their connections end with them
         jobs.wait_until(lambda: figures_of(job)[0][1] <= first[0][1] + 8, "the launcher's descriptors", 60)
     last = figures_of(job) if alive else []
@@ -311,7 +311,7 @@ def strangers(horarun, seconds, lease_ms=LEASE_MS, nice=0):
         print(messages.read().decode(errors="replace"), flush=True)
     met = sorted(float(time_s) for time_s in re.findall(rb"met in ([\d.]+)", text))
     print(
-        f"strangers: {beats_in(passed, lease_ms)} in {passed:.0f} s: {'alive' if alive else 'ENDED'}; "
+        f"outsiders: {beats_in(passed, lease_ms)} in {passed:.0f} s: {'alive' if alive else 'ENDED'}; "
         f"{len(met)} meetings, median {met[len(met) // 2]:.3f} s, "
         f"longest {met[-1]:.2f} s, {text.count(b'again')} cut off; launcher at most {peak - first[0][0]} KiB more; "
         f"KiB and descriptors of launcher, shim, agent {first} -> {last}",
@@ -321,7 +321,7 @@ def strangers(horarun, seconds, lease_ms=LEASE_MS, nice=0):
 
 
 def main():
-    parts = {"loops": loops, "output": output, "reader": reader, "pair": pair, "beats": beats, "strangers": strangers}
+    parts = {"loops": loops, "output": output, "reader": reader, "pair": pair, "beats": beats, "outsiders": outsiders}
     if len(sys.argv) < 2 or sys.argv[1] not in parts:
         sys.exit(__doc__)
     if not conftest.hosts_tool.in_world():

@@ -76,7 +76,7 @@ def real_horovod():
     return None
 
 
-def refuse_beside_a_real_one():
+def refuse_next_to_real_horovod():
     found = real_horovod()
     if found is not None:
         raise SystemExit(
@@ -86,12 +86,12 @@ def refuse_beside_a_real_one():
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    refuse_beside_a_real_one()
+    refuse_next_to_real_horovod()
     return []
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    refuse_beside_a_real_one()
+    refuse_next_to_real_horovod()
     info = f"horovod-{version()}.dist-info"
     files = {
         f"{info}/METADATA": metadata(),

@@ -6,7 +6,7 @@ packages from there too, by a line in hora.pth, so no file is in the wheel twice
 Python, so one wheel serves every Python 3.
 
     <environment>/bin/horarun         the launcher
-    <environment>/share/hora/MACHINE/ agent, bundle and manifest, beside it as in any prefix
+    <environment>/share/hora/MACHINE/ agent, bundle and manifest, next to it as in any prefix
     <environment>/share/              also the manual page and the completions of three shells
     site-packages/hora.pth            names <environment>/share/hora/MACHINE/bundle/python
 

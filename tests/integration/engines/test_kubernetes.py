@@ -170,7 +170,7 @@ def test_a_quota_that_is_used_up(k8s, cluster):
 
 
 def test_a_namespace_that_is_forbidden(k8s, cluster):
-    k8s.environment = {"KUBECONFIG": cluster.strangers_config}
+    k8s.environment = {"KUBECONFIG": cluster.outsiders_config}
     done = k8s.run("--workers", 1, "-np", 1, "--namespace", "kube-system", "true").expect(125)
     assert 'cannot create resource "jobs"' in done.messages and "[E_KUBERNETES]" in done.messages, done
 

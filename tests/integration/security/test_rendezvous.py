@@ -253,10 +253,10 @@ if "HORA_LONG_TESTS" in os.environ:
 
 
 @pytest.mark.parametrize("connections, seconds, options, kinds", FLOODS)
-def test_floods_of_strangers_neither_end_a_job_nor_cost_it_memory(
+def test_floods_of_outsiders_neither_end_a_job_nor_cost_it_memory(
     horarun, shared, connections, seconds, options, kinds
 ):
-    """With a short lease: the launcher's heartbeats do not wait behind strangers, however many ask however much."""
+    """With a short lease: the launcher's heartbeats do not wait behind outsiders, however many ask however much."""
     attacked = Attacked(horarun, shared, "--lease", "3s", *options, seconds=seconds + 120)
     before = attacked.peak_kib()
     with Flood(attacked.where, 2, connections, seconds, *kinds) as flood:

@@ -127,7 +127,7 @@ def test_stack_traces_of_another_user_are_not_taken(horarun):
         "link.settimeout(20)\n"
         "try: print(link.recv(1) == b'')\nexcept ConnectionResetError: print(True)"
     )
-    stranger = subprocess.run(
+    outsider = subprocess.run(
         [PYTHON, "-S", "-c", connect, name],
         user=65534,
         group=65534,
@@ -137,7 +137,7 @@ def test_stack_traces_of_another_user_are_not_taken(horarun):
         text=True,
         timeout=60,
     )
-    assert stranger.stdout == "True\n", stranger
+    assert outsider.stdout == "True\n", outsider
     job.send_signal(signal.SIGTERM)
     job.finish().expect(128 + 15)
 

@@ -23,7 +23,7 @@ PROGRAMS = ("etcd", "containerd", "ctr", "runc", "kubectl", "busybox")
 CNI = "/usr/lib/cni"
 IMAGE = "local.test/box:1"
 PATIENCE_S = 180.0
-ADMINISTRATOR, STRANGER = "administrators-token", "strangers-token"
+ADMINISTRATOR, OUTSIDER = "administrators-token", "outsiders-token"
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 APPLETS = (
     "sh head mkdir chmod mv rm wc cat id uname sleep hostname ls ps env gzip gunzip sha256sum seq tail true false echo "
@@ -140,7 +140,7 @@ class Cluster:
         self.url = f"https://{self.head}:26443"
         os.makedirs(os.path.join(folder, "etcd"), exist_ok=True)
         self.config = self.write_config("admin", ADMINISTRATOR)
-        self.strangers_config = self.write_config("stranger", STRANGER)
+        self.outsiders_config = self.write_config("outsider", OUTSIDER)
         try:
             self._start()
         except BaseException:
@@ -202,7 +202,7 @@ class Cluster:
             *("--advertise-client-urls", store, "--listen-peer-urls", peer, "--unsafe-no-fsync"),
             *("--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"),
         )
-        self.write("tokens.csv", f"{ADMINISTRATOR},admin,1,system:masters\n{STRANGER},stranger,2,strangers\n")
+        self.write("tokens.csv", f"{ADMINISTRATOR},admin,1,system:masters\n{OUTSIDER},outsider,2,outsiders\n")
         subprocess.run(["openssl", "genrsa", "-out", self.path("sa.key"), "2048"], check=True, capture_output=True)
         self._spawn(
             "kube-apiserver",

@@ -10,7 +10,7 @@
 namespace hora::launcher {
 namespace {
 
-TEST_CASE("The program begins with the first word that is no option") {
+TEST_CASE("The program begins with the first word that is not an option") {
   const JobSpec job = job_of({"-np", "2", "python", "x.py", "-np", "5", "--verbose"});
   CHECK(job.num_proc == 2);
   CHECK(job.command == Words{"python", "x.py", "-np", "5", "--verbose"});
