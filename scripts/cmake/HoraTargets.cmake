@@ -87,19 +87,18 @@ function(hora_add_unit_test name)
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
 endfunction()
 
-# hora_add_fuzzer(name SOURCES fuzz_x.cpp LINK target): a libFuzzer program under HORA_FUZZ; always
-# also a replay of its corpus (tests/fuzz/corpus/<name>/) that the unit run executes.
+# hora_add_fuzzer(NAME TARGET...) makes of NAME.cpp a libFuzzer program with HORA_FUZZ, else a test that replays its seeds
+# (tests/fuzz/corpus.py).
 function(hora_add_fuzzer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   if(HORA_FUZZ)
-    add_executable(${name} ${ARG_SOURCES})
-    target_link_libraries(${name} PRIVATE hora_settings ${ARG_LINK} -fsanitize=fuzzer)
+    add_executable(${name} ${name}.cpp)
+    target_link_libraries(${name} PRIVATE hora_settings ${ARGN} -fsanitize=fuzzer)
     add_dependencies(fuzzers ${name})
   else()
-    add_executable(${name}_replay ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cpp)
-    target_link_libraries(${name}_replay PRIVATE hora_settings ${ARG_LINK})
+    add_executable(${name}_replay ${name}.cpp replay_main.cpp)
+    target_link_libraries(${name}_replay PRIVATE hora_settings ${ARGN})
     add_test(NAME ${name}_replay
-             COMMAND ${name}_replay ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
+             COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/corpus.py replay $<TARGET_FILE:${name}_replay>)
     set_tests_properties(${name}_replay PROPERTIES LABELS "unit;fuzz" TIMEOUT 120)
   endif()
 endfunction()
