@@ -6,8 +6,8 @@ tests/fuzz/corpus.py unpack TARGET FOLDER     writes each seed into a file of it
 tests/fuzz/corpus.py add TARGET FILE...       adds these files as seeds
 tests/fuzz/corpus.py replay PROGRAM           runs TARGET_replay over every seed of TARGET
 
-A seed is a line "NAME: TEXT", or "NAME:" and indented lines, each of which a newline ends unless a backslash does. Bytes
-that are not printable ASCII, backslashes and blanks at the end are written as in C. X\\{N} is X, N times.
+A seed is a line "NAME: TEXT", or "NAME:" and indented lines, each of which a newline ends unless a backslash does.
+Bytes that are not printable ASCII, backslashes and blanks at the end are written as in C. X\\{N} is X, N times.
 """
 
 import os
@@ -20,7 +20,6 @@ import tempfile
 CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
 SHORT = {"\\": "\\\\", "\t": "\\t", "\r": "\\r"}
 ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|[\\tr])(?:\\\{(\d+)\})?|(.)\\\{(\d+)\}")
-LONGEST_LINE = 20000
 
 
 def escape(line):
