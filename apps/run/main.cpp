@@ -183,7 +183,7 @@ void announce_engine(const JobSpec& spec) {
   }
 }
 
-// On the hosts that come to `muster`. They come for one job: it is not started again (--restarts).
+// On the hosts that join. They join for one job: it is not started again (--restarts).
 int supervise(JobSpec spec, const Installation& installation, const EnvironmentList& environment,
               Muster& muster) {
   const auto early = muster.wait(spec);
@@ -197,7 +197,7 @@ int supervise(JobSpec spec, const Installation& installation, const EnvironmentL
   return exit_code ? *exit_code : complain(exit_code.error());
 }
 
-// In pods that are made for the job and deleted behind it.
+// In pods that are created for the job and deleted after it.
 int run_in_pods(JobSpec spec, const Installation& installation,
                 const EnvironmentList& environment) {
   auto pods = Pods::make(spec);
@@ -206,7 +206,7 @@ int run_in_pods(JobSpec spec, const Installation& installation,
   if (!early) return complain(early.error());
   if (early->has_value()) return **early;
   hold_signals(ending_signals());
-  // A program that was told to end by SIGTERM may end with any code.
+  // A program that SIGTERM has ended may exit with any code.
   HostOwner owner;
   owner.explain = [&pods = **pods](const Cause& cause,
                                    Milliseconds patience) -> std::optional<Failure> {
@@ -286,7 +286,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   if (stdin_is_null_device()) spec.stdin_policy = StdinPolicy::kNone;
   if (spec.pods) return run_in_pods(std::move(spec), *installation, environment);
   if (spec.listen) {
-    // It outlives the supervisor: the machines are told the exit code when all is said and done.
+    // It outlives the supervisor: the machines get the exit code when everything is over.
     auto muster = Muster::open(spec);
     if (!muster) return complain(muster.error());
     const int exit_code = supervise(std::move(spec), *installation, environment, **muster);
@@ -441,7 +441,7 @@ Result<std::string> read_join_source(const std::string& source) {
     }
     HORA_TRY(os::check_secret_file(opened.get(), "--join: " + source));
   }
-  // A script may have more to read behind the line.
+  // A script may have more to read after the line.
   return os::read_line(opened.valid() ? opened.get() : STDIN_FILENO, "--join", kLongestJoinLine);
 }
 
@@ -461,9 +461,9 @@ int execute(const Join& command) {
   return code ? *code : complain(code.error().with_context("--join"));
 }
 
-// Other users see command lines. It is too late for whoever looked in the first millisecond; hence
-// the line that --listen prints goes by a pipe. The kernel shows these very bytes, so overwriting
-// them needs no new process.
+// Other users see command lines. A process list of the first millisecond has it already; hence the
+// line that --listen prints uses a pipe. The kernel shows these very bytes, so overwriting them
+// needs no new process.
 void hide_join_url(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     char* const secret = std::strstr(argv[i], kJoinScheme.data());

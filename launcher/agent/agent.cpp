@@ -150,7 +150,7 @@ int Agent::run() {
   intake_ = std::make_unique<DeliveryIntake>(*loop_, *link_, *staging_,
                                              [this](Failure failure) { fail(std::move(failure)); });
   if (const Status opened = open(); !opened) {
-    // The stream may still carry the reason; the exit code tells it in any case.
+    // The stream may still carry the reason; the exit code states it in any case.
     const Failure failure{std::string(failure::kAgent), opened.error().message, ""};
     const std::string text =
         std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(fit(failure)));
@@ -249,8 +249,8 @@ void Agent::on(LauncherAlive) {
   if (!job_) link_->send(FrameType::kHeartbeat);
 }
 
-// Also while ranks run: hosts may join the job late. Without a socket it serves nobody; the
-// launcher finds others.
+// Also while ranks run: hosts may join the job late. Without a socket this host serves no other;
+// the launcher finds other sources.
 void Agent::on(const ServeImage& order) {
   image_server_.reset();
   if (order.token.empty()) return;
@@ -260,7 +260,7 @@ void Agent::on(const ServeImage& order) {
               u32_payload(static_cast<std::uint32_t>(image_server_ ? image_server_->port() : 0)));
 }
 
-// Behind it the launcher sends the orders, which tell the ranks the port.
+// The launcher sends the orders after it. They carry the port to the ranks.
 void Agent::on(const OpenRelay& order) {
   auto door =
       RelayDoor::open(*loop_, order.address,
@@ -341,7 +341,7 @@ std::optional<Failure> Agent::prepare_place(bool ship_directory, JobPlace& place
 
 void Agent::on(StartRanks) {
   // A launcher may be killed as soon as it has said so, or before the agent that it has written to
-  // begins: no rank starts for nobody.
+  // begins: then no rank starts.
   if (link_->hung_up()) return on_launcher_lost();
   // On one CPU a launcher that is woken now takes it from the only rank. If that ends soon, all is
   // one message.
@@ -433,7 +433,7 @@ void Agent::renew_marks() {
   loop_->call_after(kMarkRenewal, [this] { renew_marks(); });
 }
 
-// Nobody can be told why; the launcher, if it lives, sees the end of the stream.
+// The reason cannot be reported; a living launcher sees the end of the stream.
 void Agent::on_launcher_lost() {
   if (leaving_) return leave();
   if (job_) job_->launcher_gone();

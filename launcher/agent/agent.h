@@ -9,7 +9,7 @@
 namespace hora::launcher {
 
 // Speaks the protocol on standard input and output until the job is over and the host is clean.
-// Blocks until then. The result is the process's exit code; what went wrong was told in the stream.
+// Blocks until then. Returns the exit code of the process; failures are reported in the stream.
 int run_agent(const AgentOptions& options, ShimState& share, os::Fd shim_alive,
               std::unique_ptr<OneCpu> place);
 

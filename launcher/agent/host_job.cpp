@@ -27,7 +27,7 @@ constexpr Milliseconds kKillAgain{20};
 constexpr Milliseconds kLongestPoll{40};
 // What a job of /bin/true need not wait for: no rank has used up a machine's memory by then.
 constexpr Milliseconds kWatchAfter{5};
-constexpr Milliseconds kTidyAfter{500};  // when the job is no short one, which would wait for it
+constexpr Milliseconds kTidyAfter{500};  // unless the job is short and would have to wait for it
 
 }  // namespace
 
@@ -170,7 +170,7 @@ void HostJob::resume() { signal_everything(SIGCONT); }
 void HostJob::terminate(Milliseconds grace) {
   if (phase_ == Phase::kFinished) return;
   if (phase_ == Phase::kPrepared) return finish();
-  on_child_ended();  // who has ended already was not ended by us
+  on_child_ended();  // not ended by us: it had ended already
   if (phase_ == Phase::kFinished) return;
   const auto now = Clock::now();
   const auto deadline = now + grace;
@@ -295,8 +295,7 @@ void HostJob::drain() {
   ranks_.output().finish();
   ranks_.report_exits();
   if (ranks_.output().all_ended()) return finish();
-  // Only credit can be missing. Who has ended the job need not wait for that to know that it has
-  // worked.
+  // Only credit can be missing. The process that ended the job need not wait for it.
   if (!terminating_ || std::exchange(once_.ranks_gone_reported, true)) return;
   ranks_.report_exits(true);
   link_.send(FrameType::kRanksGone);

@@ -60,7 +60,7 @@ class HostJob {
   void signal_rank(int rank, int signal) { ranks_.signal_rank(rank, signal); }
   void suspend();
   void resume();
-  // Nobody reads any more.
+  // The output has no reader any more.
   void launcher_gone();
   // SIGCHLD arrived.
   void on_child_ended();
@@ -105,7 +105,7 @@ class HostJob {
   std::unique_ptr<PmiServer> pmi_;
 
   Phase phase_ = Phase::kPrepared;
-  // Ending: set by terminate(), or by the sweep for what the ranks left behind.
+  // Ending: set by terminate(), or by the sweep for processes that the ranks left behind.
   bool terminating_ = false;
   std::optional<Clock::time_point> term_at_;  // strays get TERM then
   std::optional<Clock::time_point> kill_at_;
@@ -114,7 +114,7 @@ class HostJob {
     bool strays_termed = false;
     bool ranks_gone_reported = false;
   } once_;
-  std::set<pid_t> termed_groups_;  // had their TERM when the job was told to end
+  std::set<pid_t> termed_groups_;  // had their TERM when the job was ended
   os::EventLoop::TimerId timer_ = 0;
   std::array<os::EventLoop::TimerId, 2> later_{};  // what a short job is spared
   Milliseconds poll_delay_{2};

@@ -33,7 +33,7 @@ void InputFeeder::write(int rank, std::string_view bytes) {
   push(rank, found->second);
 }
 
-// The end comes behind the bytes that still wait.
+// The end follows the bytes that still wait.
 void InputFeeder::end(int rank) {
   const auto found = feeds_.find(rank);
   if (found == feeds_.end()) return;
@@ -71,7 +71,7 @@ void InputFeeder::push(int rank, Feed& feed) {
   if (delivered > 0) acknowledge(rank, delivered);
 }
 
-// Bytes that nobody can read any more are acknowledged as well.
+// Bytes that no rank can read any more are acknowledged as well.
 void InputFeeder::shut(int rank, Feed& feed) {
   watch(rank, feed, false);
   feed.pipe.reset();

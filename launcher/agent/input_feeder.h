@@ -26,7 +26,7 @@ class InputFeeder {
   Status add(int rank, os::Fd pipe);
   // Queues bytes. Bytes for a rank that has closed its input are acknowledged at once.
   void write(int rank, std::string_view bytes);
-  // End of file, behind the bytes that are queued.
+  // End of file, after the queued bytes.
   void end(int rank);
   // The rank has ended.
   void close(int rank);

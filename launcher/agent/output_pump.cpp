@@ -144,7 +144,7 @@ bool OutputPump::drain(int rank) {
   bool drained = true;
   for (const auto& stream : streams_) {
     if (stream->rank != rank) continue;
-    // A process that the rank left behind may print forever. The rank's own output fits into the
+    // A process that the rank left running may print forever. The rank's own output fits into the
     // pipe, so one pipe's worth and one chunk are enough.
     const int capacity = stream->pipe.valid() ? ::fcntl(stream->pipe.get(), F_GETPIPE_SZ) : 0;
     std::size_t left = static_cast<std::size_t>(std::max(capacity, 0)) + kReadChunk;
@@ -177,8 +177,8 @@ void OutputPump::discard() {
   if (open_streams_ > 0) watch_pipes(true);
 }
 
-// The job is over: read what is in the pipes, and treat an empty pipe as ended, because a process
-// that was left behind may hold it open.
+// The job is over: read the rest of the pipes, and treat an empty pipe as ended, because a
+// remaining process may hold it open.
 void OutputPump::finish() {
   finishing_ = true;
   for (const auto& stream : streams_) {

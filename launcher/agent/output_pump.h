@@ -30,7 +30,7 @@ class OutputPump {
   // A read end. Streams of a rank are added together, before its process exists.
   Status add(int rank, OutputStream stream, os::Fd pipe);
 
-  // The launcher has consumed so many output bytes (headers not counted).
+  // The launcher has consumed this many output bytes (headers not counted).
   void acknowledge(std::size_t bytes);
 
   // Reads what the rank has written so far. True when nothing is left to read now: whatever a rank

@@ -27,7 +27,7 @@ struct RankEnvironment {
 
 class HostEnvironment {
  public:
-  // What stands for "@bundle@" and "@environment@" in the order's paths.
+  // Replacements of "@bundle@" and "@environment@" in the order's paths.
   struct Places {
     std::string_view bundle;
     std::string_view environment = {};

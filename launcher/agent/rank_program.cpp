@@ -80,7 +80,7 @@ RankExit not_spawned(const SpawnOutcome& outcome, const std::string& program, in
     return not_started(outcome.failed_stage, errnum);
   }
   // The search has found the program, so ENOENT means the interpreter of a script or the loader of
-  // a binary. ENOEXEC behind "#!" means that the kernel made nothing of that line.
+  // a binary. ENOEXEC after "#!" means that the kernel did not accept that line.
   if (errnum == ENOENT || errnum == ENOEXEC) {
     const auto loader = errnum == ENOENT ? missing_loader(program, directory_fd) : std::nullopt;
     if (loader) {

@@ -27,7 +27,7 @@ class ProgramTable {
 RankExit not_started(SpawnStage stage, int errnum, std::string program = {});
 
 // The same for a process that spawn() could not make. Looks at the file again, relative to
-// `directory_fd`, when the kernel's errno does not tell the program from its interpreter.
+// `directory_fd`, when the kernel's errno does not distinguish the program from its interpreter.
 RankExit not_spawned(const SpawnOutcome& outcome, const std::string& program, int directory_fd);
 
 }  // namespace hora::launcher

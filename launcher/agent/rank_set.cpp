@@ -159,12 +159,12 @@ std::optional<std::chrono::nanoseconds> RankSet::ending_for(int rank) const {
 }
 
 // A rank's streams have usually ended by the time it is reaped; when another process holds one
-// open, kOutputEnd comes behind the exit.
+// open, kOutputEnd follows the exit.
 void RankSet::report_exits(bool before_output) {
   for (Rank& rank : ranks_) {
     if (rank.alive || rank.reported) continue;
-    // The last words of a rank precede its exit, so that the launcher shows them first. They cannot
-    // where nobody reads: then its exit is more urgent.
+    // The last lines of a rank precede its exit, so that the launcher shows them first. If the
+    // output has no reader, the exit is more urgent.
     if (!output_.drain(rank.exit.rank) && !before_output) continue;
     rank.reported = true;
     if (const auto loss = output_.loss_of(rank.exit.rank); !loss.empty()) {
@@ -187,7 +187,7 @@ void RankSet::output_is_lost(Rank& rank, const std::string& what) {
   link_.log({kError, "rank " + std::to_string(rank.exit.rank) + ": " + what});
 }
 
-// --- who lives -----------------------------------------------------------------------------------
+// --- living ranks ----------------------------------------------------------------------------
 
 bool RankSet::any_alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
@@ -259,7 +259,7 @@ std::set<pid_t> RankSet::terminate(Milliseconds patience) {
 void RankSet::send_term(Rank& rank) {
   rank.ended_by_us = true;
   signal_with_group(rank.pid, SIGTERM);
-  signal_with_group(rank.pid, SIGCONT);  // a stopped one could not obey
+  signal_with_group(rank.pid, SIGCONT);  // a stopped one could not react
 }
 
 void RankSet::kill() {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of one job on this host: their processes and streams, and how each of them ended.
-//
-// A rank leads its own process group, and a session where they do not share one. Its pid cannot be
-// another's before it is reaped, and only this class reaps it (by reap(), for the owner waits for
-// all children). Its exit goes to the launcher once, behind everything that the rank itself has
-// printed.
+// The ranks of one job on this host: their processes and streams, and how each of them ended. A
+// rank leads its own process group, and a session where they do not share one. Its pid cannot be
+// reused before it is reaped, and only this class reaps it (by reap(), for the owner waits for all
+// children). Its exit goes to the launcher once, after all output of the rank itself.
 // Single-threaded, on the agent's loop.
 #pragma once
 
@@ -46,7 +44,7 @@ class RankSet {
   // From now on the ends of ranks that the kernel kills for lack of memory are explained.
   void watch_memory() { oom_.begin(); }
 
-  // A child of this process has ended, to which the kernel gave so many seconds of CPU time
+  // A child of this process has ended. `cpu_limit`, in seconds, is what the kernel allowed it
   // (RLIM_INFINITY: any). False: it is not a rank.
   bool reap(pid_t pid, int status, const ::rusage& usage, ::rlim_t cpu_seconds);
   // Sends the exits that are due: of ranks whose output has been sent, or of all that have ended.
@@ -62,8 +60,9 @@ class RankSet {
   // To the groups of all ranks that live, or of one.
   void signal(int signal) const;
   void signal_rank(int rank, int signal) const;
-  // TERM to all. What ends from now on was ended by us. Returns the groups that had it. A rank that
-  // is about to end by itself has it after `patience`: it may be why the others have failed.
+  // TERM to all. Ranks that end from now on were ended by us. Returns the groups that had it. A
+  // rank that is about to end by itself gets it after `patience`: it may be why the others have
+  // failed.
   std::set<pid_t> terminate(Milliseconds patience);
   void kill();
   // TERM to one rank, KILL after `grace`; the others go on.

@@ -63,7 +63,7 @@ class Shim {
   int watch_agent() {
     while (!agent_ended()) {
       std::array<pollfd, 2> watched{{{signals_.get(), POLLIN, 0},
-                                     // A negative fd is skipped: the stream's end is news once.
+                                     // A negative fd is skipped: the stream's end is reported once.
                                      {give_up_ ? -1 : STDIN_FILENO, POLLRDHUP, 0}}};
       const int ready = ::poll(watched.data(), watched.size(), timeout_ms());
       if (ready < 0 && errno != EINTR) break;
@@ -104,7 +104,7 @@ class Shim {
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGCHLD) continue;
       ::kill(agent_, static_cast<int>(info.ssi_signo));
-      ::kill(agent_, SIGCONT);  // a stopped one could not obey
+      ::kill(agent_, SIGCONT);  // a stopped one could not react
     }
   }
 
@@ -197,7 +197,8 @@ int run_with_shim(std::unique_ptr<OneCpu> place, const AgentMain& agent_main) {
   os::Fd shims_end(ends[0]);
   os::Fd agents_end(ends[1]);
   be_continued_by(shims_end.get());
-  // What the agent's ranks leave behind comes to the agent, and what the agent leaves, to us.
+  // Processes that the agent's ranks leave behind become children of the agent, and those that the
+  // agent leaves, ours.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return fail("becoming a subreaper");
 
   const pid_t shim = ::getpid();

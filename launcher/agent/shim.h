@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shim: the process that is executed on a host. It forks the agent and does one thing, which
-// is to outlive it: when the agent dies by force, the shim ends every process of the job and
-// removes what the agent had on disk, and only then exits. It holds the protocol stream open but
-// never reads or writes it, so that the end of the stream tells the launcher that the host is
-// clean. When the shim dies, the agent sees its pipe close and ends the job in turn.
+// The shim: the process that is executed on a host. It forks the agent and does one thing, which is
+// to outlive it: when the agent dies by force, the shim ends every process of the job and removes
+// what the agent had on disk, and only then exits. It holds the protocol stream open but never
+// reads or writes it, so that the end of the stream means to the launcher that the host is clean.
+// When the shim dies, the agent sees its pipe close and ends the job in turn.
 #pragma once
 
 #include <limits.h>

@@ -29,7 +29,7 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr int kReadsPerTurn = 16;
 constexpr std::chrono::milliseconds kQuiet{150};  // silence after which all has been said
 constexpr std::chrono::milliseconds kLookAgain{25};
-constexpr std::chrono::milliseconds kNaming{500};  // of the patience, for names of native frames
+constexpr std::chrono::milliseconds kNaming{500};  // of the time limit, for names of native frames
 
 std::string text_of(const std::string& path) {
   // The process may be gone by now; its file then reads as empty.

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the processes of the ranks where they stand. A Python that a rank starts connects here by
-// itself (collectives/python/sitecustomize.py) and writes the stacks of all its threads when it
-// gets a certain signal; nobody's rights over other processes are needed. Ranks that use the
-// runtime write native stacks, too (NativeStacks), and tell in which collective they are
-// (FlightRecords). Of processes that do neither the kernel's account is given: state, wait channel,
-// CPU time.
-//
-// The meeting place is an abstract socket: no file, gone with this process. Only processes of our
-// own user that are descendants of a rank are listened to.
+// Collects the stacks of the ranks' processes. A Python that a rank starts connects here by itself
+// (collectives/python/sitecustomize.py) and writes the stacks of all its threads when it gets a
+// certain signal; no rights over other processes are needed. Ranks that use the runtime write
+// native stacks, too (NativeStacks), and the collective that they are in (FlightRecords). For
+// processes that do neither, the kernel's account is given: state, wait channel, CPU time. The
+// address is an abstract socket: no file, gone with this process. Only processes of our own user
+// that are descendants of a rank are accepted.
 #pragma once
 
 #include <sys/types.h>

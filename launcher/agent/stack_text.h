@@ -21,8 +21,8 @@ struct NativeThread {
 };
 
 // A thread's native frames, then its Python ones: the interpreter's own, between these, are left
-// out, and so is what starts a thread. Threads that stand in the same place are told once. Frames
-// of native code begin with "  at ", those of Python are as faulthandler prints them.
+// out, and so are those that start a thread. Threads with equal stacks are printed once. Frames of
+// native code begin with " at ", those of Python are as faulthandler prints them.
 std::string merge_stacks(const std::string& python, const std::vector<NativeThread>& threads);
 
 }  // namespace hora::launcher

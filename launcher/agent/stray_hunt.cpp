@@ -64,7 +64,7 @@ void StrayHunt::terminate(const std::vector<ProcessEntry>& seen,
   for (const ProcessEntry& stray : seen) {
     if (termed_groups.count(stray.group) > 0) continue;
     signal_process(stray, SIGTERM);
-    signal_process(stray, SIGCONT);  // a stopped one could not obey
+    signal_process(stray, SIGCONT);  // a stopped one could not react
   }
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and ends what the ranks of a job started and left behind, and keeps the account of it.
-//
-// A stray is a descendant of this process, which is their subreaper, or carries the job's mark in
-// its environment. Strays fork and exit while they are looked for, so each step says whether it has
+// Finds and ends processes that the ranks of a job left behind, and counts them. A stray is a
+// descendant of this process, which is their subreaper, or carries the job's mark in its
+// environment. Strays fork and exit while they are looked for, so each step says whether it has
 // caught up with them. The owner decides when to look, to kill and to give up.
 #pragma once
 
@@ -21,7 +20,7 @@
 
 namespace hora::launcher {
 
-// Children of this process that are no strays: somebody else ends and reaps them.
+// Children of this process that are not strays: another class ends and reaps them.
 struct SparedProcesses {
   std::vector<pid_t> ranks;  // that live
   pid_t server = -1;         // that serves PMI; -1: none
@@ -43,7 +42,7 @@ class StrayHunt {
   // KILL to everything that can be found in a short time. The look at the whole machine is slow:
   // once, and not while a chase goes on.
   void kill(const SparedProcesses& spared, JobCgroup* cgroup);
-  // False: somebody forks faster than kill() kills, so there may be more than find() can see.
+  // False: a process forks faster than kill() kills, so there may be more than find() can see.
   bool caught_up() const { return caught_up_; }
 
   // What is left will not be waited for.
@@ -57,8 +56,8 @@ class StrayHunt {
 
   StrayScope scope_;
   bool looked_ = false;     // kill() has looked at the whole machine
-  bool caught_up_ = true;   // nobody forks faster than we kill
-  bool uncounted_ = false;  // somebody survives who could not even be listed
+  bool caught_up_ = true;   // no process forks faster than we kill
+  bool uncounted_ = false;  // a process survives that could not even be listed
   std::set<std::pair<pid_t, std::uint64_t>> killed_;
   std::vector<std::int64_t> survivors_;
 };

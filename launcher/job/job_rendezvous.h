@@ -32,7 +32,7 @@ class JobRendezvous {
     return parsed ? server_->listen_also(*parsed) : Status(parsed.error());
   }
   rendezvous::KvService& service() { return service_; }
-  // Behind calls of the service: sends the replies that became due.
+  // After calls of the service: sends the replies that became due.
   void deliver() { server_->deliver(); }
 
   int port() const { return server_->addresses().front().port; }

@@ -49,16 +49,15 @@ bool JobState::all_hosts_at_least(HostPhase phase) const {
   return std::all_of(hosts_.begin(), hosts_.end(), [&](HostPhase p) { return p >= phase; });
 }
 
-// Preparation waits for all hosts, because the network's choice needs what each of them says.
+// Preparation waits for all hosts, because the choice of the network needs the hello of each.
 void JobState::on(const HostGreeted& e, TimePoint now, std::vector<Action>& actions) {
   // max(): a greeting that comes late must not bring a host back that was dropped meanwhile.
   hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kGreeted);
   settle_start(now, actions);
 }
 
-// No rank starts before all hosts are ready, so a failed start leaves no half job behind. The other
-// hosts may say what is wrong with them, too: a user who sees one at a time waits for a
-// connection each time.
+// No rank starts before all hosts are ready, so a failed start leaves no half job. The other hosts
+// may report their problems, too: a user who sees one at a time waits for a connection each time.
 void JobState::settle_start(TimePoint now, std::vector<Action>& actions) {
   if (phase_ != Phase::kConnecting && phase_ != Phase::kPreparing) return;
   const HostPhase wanted = phase_ == Phase::kConnecting ? HostPhase::kGreeted : HostPhase::kReady;
@@ -104,7 +103,7 @@ void JobState::on(const HostReady& e, TimePoint now, std::vector<Action>& action
 void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& actions) {
   outcome_.exits[e.exit.rank] = e.exit;
   if (e.exit.terminated_by_us) agent_ended_ranks_ = true;
-  // A rank that we ended ourselves is no cause.
+  // A rank that we ended ourselves is not a cause.
   if (!failed(e.exit) || e.exit.terminated_by_us) return;
   failures_[e.exit.rank] = {
       // The agents' clocks differ; the offset translates to the launcher's clock.
@@ -120,7 +119,7 @@ void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& action
 }
 
 void JobState::on(const HostRanksGone& e, TimePoint, std::vector<Action>&) {
-  // Nobody has asked before that.
+  // The end was not requested before.
   if (phase_ != Phase::kEnding) return;
   hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kRanksGone);
 }
@@ -144,8 +143,8 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
     if (agent_ended_ranks_) {
-      // We have not asked for this. Somebody there has: a batch system whose time limit has passed,
-      // for one. An agent that has lost us says so itself.
+      // We have not asked for this; a program on the host has: a batch system whose time limit has
+      // passed, for one. An agent that has lost us reports that itself.
       cause.failure = {std::string(failure::kHostLost),
                        "its agent ended the ranks: it received a signal that ends it", ""};
     } else {
@@ -169,7 +168,7 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
     cause.failure = e.failure;
-    // What was asked of the host cannot be had there, which it tells before any rank starts.
+    // The host cannot provide what was asked for, which it reports before any rank starts.
     cause.exit_code = e.failure.code == failure::kUsage ? kExitUsage : kExitLauncher;
     if (phase_ == Phase::kConnecting || phase_ == Phase::kPreparing) {
       outcome_.unreached.push_back(std::move(cause));
@@ -186,7 +185,7 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
 }
 
 void JobState::on(const HostLost& e, TimePoint now, std::vector<Action>& actions) {
-  // The connection may close after the goodbye; that is no loss.
+  // The connection may close after the goodbye; that is not a loss.
   if (hosts_[e.host] == HostPhase::kFinished) return;
   // Its ranks end by the lease at the latest, but no message confirms it. The report says so.
   if (hosts_[e.host] != HostPhase::kRanksGone) outcome_.unconfirmed_hosts.push_back(e.host);
@@ -263,7 +262,7 @@ void JobState::on(const UserSignal& e, TimePoint now, std::vector<Action>& actio
   }
 }
 
-// Whoever reads our output has gone (`horarun ... | head`), so nobody is interested in the job.
+// The reader of our output has gone (`horarun ... | head`), so the job is not needed any more.
 void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actions) {
   if (phase_ == Phase::kEnding) return;
   Cause cause;
@@ -361,7 +360,7 @@ void JobState::finish_if_over(std::vector<Action>& actions) {
   actions.push_back(Finish{});
 }
 
-// The failure that was reported first need not have happened first, because news travels at
+// The failure that was reported first need not have happened first, because reports travel at
 // different speeds. Among the ranks that failed by themselves, the earliest one is the cause.
 void JobState::settle_cause() {
   if (options_.keep_going && !outcome_.cause && !failures_.empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a job as a state machine: events and the time go in, actions come out.  [pure]
-// The supervisor obeys. Everything that decides who is ended, when and why stands here, so that it
-// is tested without a process and without a sleep.
+// The life of a job as a state machine: events and the time go in, actions come out. [pure] The
+// supervisor carries them out. Everything that decides which rank is ended, when and why is here,
+// so that it is tested without a process and without a sleep.
 #pragma once
 
 #include <chrono>
@@ -52,7 +52,7 @@ struct RankEnded {
 struct HostFinished {
   int host;
   Goodbye goodbye;
-  int missing_exits = 0;  // ranks of the host whose end it has not told
+  int missing_exits = 0;  // ranks of the host whose end was not reported
 };
 // Of a job that is being ended: nothing of it runs there any more. Output is still to come.
 struct HostRanksGone {
@@ -89,7 +89,7 @@ struct UserSignal {
 };
 // The reader of our stdout has gone.
 struct OutputClosed {};
-// Of a job that is being ended: nobody reads its output.
+// Of a job that is being ended: its output has no reader.
 struct OutputAbandoned {};
 // next_deadline() has passed.
 struct ClockTick {
@@ -128,7 +128,7 @@ using Action = std::variant<PrepareAll, StartAll, TerminateHost, DropHost, Finis
 
 struct JobOutcome {
   std::optional<Cause> cause;          // none: every rank succeeded
-  std::vector<Cause> unreached;        // hosts that failed before the start, beside the cause's
+  std::vector<Cause> unreached;        // other hosts that failed before the start
   std::vector<int> unanswered;         // hosts that were not waited for when these had failed
   std::map<int, RankExit> exits;       // by rank; all that are known
   std::vector<int> unconfirmed_hosts;  // did not confirm the end of their ranks
@@ -148,7 +148,7 @@ class JobState {
     Milliseconds grace{5'000};
     Milliseconds start_timeout{30'000};
     std::optional<Milliseconds> timeout;  // of the whole job, from its start
-    // Hosts are added and may be lost, and the job goes on until it is told that it is over.
+    // Hosts are added and may be lost, and the job goes on until its end is announced.
     bool elastic = false;
     // A rank that fails does not end the others; the first one that failed is the cause at the end.
     bool keep_going = false;
@@ -170,8 +170,8 @@ class JobState {
   bool ranks_gone() const { return all_hosts_at_least(HostPhase::kRanksGone); }
   // Complete once done().
   const JobOutcome& outcome() const { return outcome_; }
-  // After done(): whether the job ended in a way that somebody outside of it may have brought
-  // about, by signals or by taking hosts away; and that this was so.
+  // After done(): whether the job may have been ended from outside, by signals or by taking hosts
+  // away; and that this was so.
   bool may_be_ended_from_outside() const;
   void blame(Failure failure);
 

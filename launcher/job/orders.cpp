@@ -199,7 +199,7 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
   return orders;
 }
 
-// Behind the runtime's own folder and before the user's. What is sent is used as a whole: if the
+// After the runtime's own folder and before the user's. What is sent is used as a whole: if the
 // user's folder had the same libraries, the host would have been found to have them.
 void use_vendor_paths(HostOrder& order,
                       const std::vector<std::pair<std::string, std::string>>& paths) {

@@ -60,7 +60,7 @@ std::string names_of_verb(Verb verb) {
   return out;
 }
 
-// Of "cpu-list:LIST", what stands before the list.
+// Of "cpu-list:LIST", the part before the list.
 std::string words_of(const OptionRow& row) {
   std::string out;
   for (const std::string_view word : split(row.metavar, '|')) {
@@ -88,7 +88,7 @@ std::string bash_words_behind_verbs() {
   return out;
 }
 
-// An option of one verb is an error behind another.
+// An option of one verb is an error after another.
 std::string bash_options_of_verbs() {
   std::string out = "  local options='" + names_of_verb(kVerbLaunch) +
                     "'\n"

@@ -45,7 +45,7 @@ void Console::flush(std::function<void()> done) {
 }
 
 std::string Console::loss() {
-  // Who has closed it, or has stopped reading, wants no more.
+  // A reader that has closed it, or has stopped reading, wants no more.
   if (broken_ != 0 && broken_ != EPIPE && broken_ != EBADF)
     return std::system_category().message(broken_);
   std::lock_guard lock(mutex_);

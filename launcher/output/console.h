@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What horarun itself says on standard error while a job runs: messages, events, the log, the line
-// of the start. In the order in which it was said, and without waiting for the reader: a terminal
-// under Ctrl-S, or a pipe that nobody reads, keeps neither heartbeats nor signals waiting.
+// horarun's own output on standard error while a job runs: messages, events, the log, the line of
+// the start. In order, and without waiting for the reader: a terminal under Ctrl-S, or a pipe
+// without a reader, delays neither heartbeats nor signals.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace hora::launcher {
 
 class Console {
  public:
-  // What waits for the reader at most. What is said beyond that is lost, which is told later.
+  // Limit of unread text. Text beyond it is lost, which is reported later.
   static constexpr std::size_t kMostHeld = 16u << 20;
 
   // Text that is still held in the destructor is lost: call flush() first.
@@ -34,7 +34,7 @@ class Console {
   int broken_ = 0;  // errno
   std::mutex mutex_;
   std::size_t held_ = 0;
-  std::size_t lost_ = 0;      // since it was last told
+  std::size_t lost_ = 0;      // since the last report
   std::size_t all_lost_ = 0;  // in all
   OutputWriter writer_;
 };

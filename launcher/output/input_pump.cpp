@@ -38,8 +38,8 @@ ssize_t read_unstopped(int fd, char* to, std::size_t size) {
   return got;
 }
 
-// The ranks cannot tell it from the end. Only an input that was never there (nohup opens one for
-// writing) ends like an empty one, and so does the terminal that has gone.
+// The ranks cannot distinguish it from the end. Only an input that was never there (nohup opens one
+// for writing) ends like an empty one, and so does the terminal that has gone.
 void tell_of_error(int fd, int errnum) {
   struct stat info {};
   const bool is_device = ::fstat(fd, &info) == 0 && S_ISCHR(info.st_mode);

@@ -71,7 +71,7 @@ void JobStreams::on_broken(int fd, int errnum) {
   const std::string file = sinks_.path_of(fd);
   if (!file.empty()) {
     cut_files_.push_back({file, errnum});
-    // Others mostly follow, for the same reason: all are told at the end.
+    // Others mostly follow, for the same reason: all are reported at the end.
     if (cut_files_.size() > 1) return;
     os::log_warn("horarun", errno_error(errnum, "--output-filename: writing " + file).message +
                                 "; what comes now goes to the console only");
@@ -98,7 +98,7 @@ void JobStreams::start_input() {
 
 int JobStreams::send_input(std::string_view bytes) {
   int receivers = 0;
-  // One receiver is rank 0, as with mpirun; when it has ended, nobody gets the rest.
+  // One receiver is rank 0, as with mpirun; when it has ended, the rest is dropped.
   const std::size_t count = stdin_policy_ == StdinPolicy::kAll ? rank_lives_.size() : 1;
   for (std::size_t rank = 0; rank < count; ++rank) {
     if (!rank_lives_[rank]) continue;

@@ -25,7 +25,7 @@ class JobStreams {
     // Puts a frame on a host's link; false when the link is gone.
     std::function<bool(int host, FrameType, std::string_view payload)> send;
     // Standard output or standard error takes nothing more: EPIPE when its reader has gone, ENOSPC,
-    // EIO, ... Who has closed standard error wants nothing of it.
+    // EIO, ... A user who has closed standard error wants nothing of it.
     std::function<void(int fd, int errnum)> on_console_broken;
   };
 

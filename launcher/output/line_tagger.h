@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts "[3]<stdout>:" before every line of a rank's output.  [pure]
-//
-// Bytes of one stream of one rank go in as they come, whole segments come out: a segment ends with
-// '\n' or '\r' ("\r\n" counts once), so that progress bars keep moving. Nothing else is changed:
-// NUL and bytes that are not UTF-8 pass. What is not complete yet is held, at most kMaxHeldBytes;
-// a longer segment comes out in pieces with one prefix at its start; in_segment() says that the
-// last piece is not its end.
-//
-// A '\r' that ends what came in could be half of a "\r\n". Behind a small write it is a progress
-// bar and comes out at once; behind a large one it is more likely where a read was cut, and is
-// held.
+// Puts "[3]<stdout>:" before every line of a rank's output. [pure] Bytes of one stream of one rank
+// go in as they come, whole segments come out: a segment ends with '\n' or '\r' ("\r\n" counts
+// once), so that progress bars keep moving. Nothing else is changed: NUL and bytes that are not
+// UTF-8 pass. An incomplete segment is held, at most kMaxHeldBytes; a longer segment comes out in
+// pieces with one prefix at its start; in_segment() says that the last piece is not its end. A '\r'
+// at the end of the input could be half of a "\r\n". After a small write it is a progress bar and
+// comes out at once; after a large one it is more likely where a read was cut, and is held.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +31,7 @@ class LineTagger {
   // segment that comes out now; empty: none. See format_timestamp().
   void feed(std::string_view bytes, std::string_view timestamp, std::string& out);
 
-  // Another stream's bytes went out behind this one's last: a '\n' whose '\r' is out already can no
+  // Another stream's bytes went out after this one's last: a '\n' whose '\r' is out already can no
   // longer join it, and becomes a segment of its own.
   void interrupt() { interrupted_ = true; }
 

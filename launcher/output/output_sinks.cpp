@@ -201,14 +201,14 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   if (last_on(entry.console) != &entry) entry.tagger.interrupt();
   // The tagger may hold a last line without a line feed.
   const bool unterminated = entry.tagger.finish(timestamp(), text);
-  // On the console another rank's line must not run on behind this one.
+  // On the console another rank's line must not continue this one.
   emit(entry, std::move(text), unterminated, 0);
 }
 
 void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::size_t credit) {
   // The same text twice: its credit is returned once, with the console's copy.
   if (stream.file.valid() && !text.empty()) writer_.write(stream.file.get(), text, stream.host, 0);
-  // Nobody sees the text, but its bytes are done with: the host may send more.
+  // The text is not shown, but its bytes are done with: the host may send more.
   if (!stream.shown) return writer_.write(stream.console, {}, stream.host, credit);
   if (!text.empty()) take_console(stream, text);
   // Where lines have no prefix, the last one stays as it is: the output of a single rank may be a

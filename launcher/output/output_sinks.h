@@ -49,8 +49,8 @@ class OutputSinks {
   Status open();
 
   // Of an elastic job, whose processes come and go: `rank` is the number of a process that is never
-  // used again, `label` the rank that it has now, which is what its lines and its files are named
-  // by. A later process of the same label writes behind an earlier one.
+  // used again, `label` the rank that it has now, which names its lines and files. A later process
+  // of the same label appends to an earlier one's file.
   Status add_rank(int rank, int label);
   void relabel(int rank, int label);
 

@@ -196,7 +196,7 @@ void OutputWriter::write_item(const Item& item) {
       if (stopping_) return;
       continue;
     }
-    // EAGAIN: somebody else's O_NONBLOCK on a shared description.
+    // EAGAIN: O_NONBLOCK was set by another process that shares the description.
     const bool is_short_of_memory = error == ENOMEM || error == ENOBUFS;
     if (is_short_of_memory && give_up_at == kNever) give_up_at = Clock::now() + kMemoryPatience;
     if (error != EAGAIN && !(is_short_of_memory && Clock::now() < give_up_at)) {

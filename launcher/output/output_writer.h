@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes to descriptors that may block (a terminal under Ctrl-S, a slow pipe, a stuck file system)
-// without ever blocking the event loop: one thread, one queue, in the order of submission. Texts
-// for one descriptor that wait behind each other are one write.
-//
-// The queue is bounded by the flow control of the agent protocol: what was written is reported
-// back, and only then may the agents send more.
-//
-// The thread is started by the first text: a job that prints nothing does without it, and without
-// the wake-ups that its start and its end would cost on a busy machine.
+// without ever blocking the event loop: one thread, one queue, in the order of submission.
+// Consecutive texts for one descriptor are one write. The queue is bounded by the flow control of
+// the agent protocol: what was written is reported back, and only then may the agents send more.
+// The thread is started by the first text, so a job that prints nothing saves it, and the wake-ups
+// that its start and its end would cost on a busy machine.
 #pragma once
 
 #include <condition_variable>
@@ -47,8 +44,8 @@ class OutputWriter {
 
   // Queues `text` for `fd`. `credit` bytes are reported to on_written(host) once it is written.
   void write(int fd, std::string text, int host, std::size_t credit);
-  // Behind all that was queued before: closes `file`, or, of a descriptor that stays open, closes a
-  // duplicate. Either lets a file system that has put off writing say that it cannot.
+  // After everything that was queued before: closes `file`, or, of a descriptor that stays open,
+  // closes a duplicate. Either lets a file system that has put off writing report an error.
   void close(os::Fd file);
   void settle(int fd);  // nothing to do before anything was written
   // Calls `done` on the loop's thread when all that was queued before is written.

@@ -39,7 +39,7 @@ CommandWords without_env(const std::vector<std::string>& words) {
   return found;
 }
 
-// The names alone count: env sets a variable anew even where it has the same value.
+// The names alone count: env sets a variable again even if it has the same value.
 bool is_replaced(const CommandWords& command, std::string_view variable) {
   const auto is_same = [name = name_of(variable)](const std::string& each) {
     return name_of(each) == name;

@@ -15,10 +15,10 @@ struct CommandWords {
   std::vector<std::string> set;    // NAME=VALUE
 };
 
-// "env -u NAME NAME=VALUE program": what is behind it. Anything else of env is left to env.
+// "env -u NAME NAME=VALUE program": what follows it. Anything else of env is left to env.
 CommandWords without_env(const std::vector<std::string>& words);
 
-// Whether a NAME=VALUE is set anew or unset by the command.
+// Whether the command sets or unsets a NAME=VALUE.
 bool is_replaced(const CommandWords& command, std::string_view variable);
 
 }  // namespace hora::launcher

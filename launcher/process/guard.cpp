@@ -32,13 +32,13 @@ constexpr int kLookAgainMs = 50;                            // where the kernel 
 constexpr std::chrono::milliseconds kEndPatience{8'000};    // from SIGTERM to SIGKILL
 constexpr std::chrono::milliseconds kSweepPatience{3'000};  // what is left is stuck in the kernel
 
-// What the guard tells of the start.
+// The guard's report about the start.
 struct Report {
-  int stage = 0;  // a SpawnStage, without padding behind it
+  int stage = 0;  // a SpawnStage, without padding after it
   int errnum = 0;
 };
 
-// Whoever held another end of the program's pipes, or of a connection, would keep it open.
+// A process with another end of the program's pipes, or of a connection, would keep it open.
 void close_all_but(std::array<int, 4> kept) {
   std::sort(kept.begin(), kept.end());
   const auto close_from = [](int first, int end) {
@@ -97,8 +97,8 @@ SpawnOutcome start_on_duty(Duty& duty) {
   return program;
 }
 
-// The lifeline's end is the launcher's end, however it came about. Then the program has `patience`
-// to end by itself, since it may have noticed as well.
+// The lifeline's end is the launcher's end, for any reason. Then the program has `patience` to end
+// by itself, since it may have noticed as well.
 [[noreturn]] void guard(Duty duty, std::chrono::milliseconds patience) {
   duty.request.die_with_parent = false;
   const SpawnOutcome program = start_on_duty(duty);
@@ -122,7 +122,7 @@ SpawnOutcome start_on_duty(Duty& duty) {
   const auto code =
       wait_for(program.pid, program.pidfd.get(), duty.lifeline, Clock::time_point::max());
   ::close(duty.lifeline);
-  // Most leave nothing behind, and then nobody has to be looked for.
+  // Most leave no process, and then there is nothing to look for.
   if (!reap_all_children()) {
     StrayScope scope;
     scope.root = read_process(::getpid()).value_or(ProcessEntry{});
@@ -149,7 +149,7 @@ class Blocked {
 };
 
 // Waits for the guard's report: a program that cannot be started is an error here, and not an end
-// that somebody learns of later.
+// that is noticed later.
 template <typename Guard>
 Guarded start_guard(const SpawnRequest& request, std::array<int, 2> kept, const Guard& guard) {
   Guarded made;
@@ -178,7 +178,7 @@ Guarded start_guard(const SpawnRequest& request, std::array<int, 2> kept, const 
   ssize_t got = 0;
   while ((got = ::read(report_end.get(), &report, sizeof report)) < 0 && errno == EINTR) {
   }
-  if (got != sizeof report) {  // somebody has killed the guard
+  if (got != sizeof report) {  // the guard was killed
     report = {static_cast<int>(SpawnStage::kClone), ECHILD};
   }
   if (const auto stage = static_cast<SpawnStage>(report.stage); stage != SpawnStage::kNone) {

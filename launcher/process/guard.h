@@ -24,10 +24,9 @@ struct Guarded {
   int errnum = 0;
 };
 
-// Nothing of the program is left `patience` after the lifeline's end, and some seconds in which it
-// is asked to end. No moment is without a guard: this one starts it. Blocks until it has. `kept`
-// are our ends of the program's output: while the guard has them, too, a last word does not kill
-// it.
+// All of the program is gone `patience` after the lifeline's end, and some seconds in which it is
+// asked to end. There is always a guard: this one starts it. Blocks until it has. `kept` are our
+// ends of the program's output: while the guard has them, too, a last write does not kill it.
 Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
                       std::chrono::milliseconds patience);
 

@@ -24,10 +24,10 @@ class JobCgroup {
 
   int fd() const { return directory_.get(); }
   const std::string& path() const { return path_; }
-  // Those beside it that jobs have left. Takes a while where there are many.
+  // Others in the same folder that jobs have left. Takes a while where there are many.
   void remove_abandoned() const;
   void kill() const;  // SIGKILL to all, forks included
-  // When nothing lives in it; else it stays, which is no error: a later job removes it.
+  // When nothing lives in it; else it stays, which is not an error: a later job removes it.
   void remove();
 
  private:
@@ -41,8 +41,8 @@ class JobCgroup {
 void kill_cgroup(const char* path);
 void remove_cgroup(const char* path);
 
-// How Linux < 5.14, which cannot kill a cgroup at once, does it (>= 5.2): nobody forks while all
-// stand still. `directory` is the cgroup's.
+// How Linux < 5.14, which cannot kill a cgroup at once, does it (>= 5.2): nothing forks while all
+// processes are frozen. `directory` is the cgroup's.
 void kill_frozen(int directory);
 
 }  // namespace hora::launcher

@@ -29,8 +29,8 @@ std::unique_ptr<OneCpu> OneCpu::inherited(const std::vector<int>& everywhere) {
 
 OneCpu::~OneCpu() { leave(); }
 
-// A failure is no matter: the kernel refuses only if all of the CPUs have been taken from us, and
-// then it has moved us itself.
+// A failure does not matter: the kernel refuses only if all of the CPUs have been taken from us,
+// and then it has moved us itself.
 void OneCpu::leave() {
   if (!std::exchange(staying_, false)) return;
   (void)set_cpu_mask(0, everywhere_);

@@ -193,7 +193,7 @@ std::optional<int> PipedChild::try_wait() {
   return status_;
 }
 
-// WNOWAIT leaves the zombie: its number stays taken, so a later kill cannot hit a stranger.
+// WNOWAIT leaves the zombie: its number stays taken, so a later kill cannot hit another process.
 std::optional<int> PipedChild::ended() const {
   if (status_ || pid_ < 0) return status_;
   siginfo_t info{};
@@ -211,7 +211,7 @@ void PipedChild::ask_to_end() {
   if (pid_ > 0 && !status_) ::kill(-pid_, SIGTERM);
 }
 
-// Reaped by whoever adopts it.
+// Reaped by its new parent.
 void PipedChild::leave() {
   pid_ = -1;
   end();

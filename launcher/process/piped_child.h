@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child process with its stdin, stdout and stderr in our hands. Destruction kills it, unless it
-// was reaped, and all of its process group; whoever wants it to end in order closes its stdin and
-// waits before.
+// A child process with its stdin, stdout and stderr in our hands. The destructor kills it, unless
+// it was reaped, and all of its process group; to end it in order, close its stdin and wait before.
 #pragma once
 
 #include <sys/types.h>
@@ -28,9 +27,9 @@ class PipedChild {
   // then a guard ends it (launcher/process/guard.h).
   static Result<PipedChild> start_guarded(const std::vector<std::string>& argv,
                                           std::chrono::milliseconds patience);
-  // One of which nothing is left: with it, and with a launcher that is killed by force, all ends
-  // that it has started (confine_program()). Its variables have a mark, by which end() finds that
-  // if somebody has killed the guard.
+  // One that leaves no process: with it, and with a launcher that is killed by force, all that it
+  // has started ends (confine_program()). Its variables have a mark, by which end() finds them if
+  // the guard was killed.
   static Result<PipedChild> start_confined(const std::vector<std::string>& argv);
   PipedChild() = default;
   PipedChild(PipedChild&& other) noexcept;
@@ -46,7 +45,7 @@ class PipedChild {
   int ended_fd() const { return pidfd_.get(); }
   // How it ended, when it has: 0..255, or 128 + signal. Reaps it.
   std::optional<int> try_wait();
-  // The same without reaping it: what it has left behind in its process group still ends with us.
+  // The same without reaping it: the remaining processes of its process group still end with us.
   std::optional<int> ended() const;
   void ask_to_end();  // SIGTERM to its process group
   // It goes on without us. Only for one with a guard, which sees to it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// /proc is no snapshot: processes come, end and change parents while it is read. What has vanished
-// between listing and reading is left out, and every number is taken together with the time of its
-// start, which no later process of that number shares.
+// /proc is not a snapshot: processes start, end and change parents while it is read. Processes that
+// vanish between listing and reading are left out, and every number is taken together with the time
+// of its start, which no later process of that number shares.
 #include "launcher/process/process_table.h"
 
 #include <dirent.h>
@@ -52,7 +52,7 @@ std::string proc_path(pid_t pid, const std::string& file) {
 }
 
 // The names in a directory of /proc that are numbers. A directory that is gone has none; one that
-// cannot be opened for want of descriptors or memory may have any.
+// cannot be opened because descriptors or memory are missing may have any.
 std::optional<std::vector<pid_t>> numbers_in(const std::string& path, long position = 0) {
   std::vector<pid_t> numbers;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
@@ -88,7 +88,7 @@ enum class Found { kYes, kNo, kNothingToRead };
 Found find_entry(const std::string& path, std::string_view mark) {
   os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return Found::kNothingToRead;
-  // With the NUL on both sides: "XHORA_JOB=1" and "HORA_JOB=12" are no match for "HORA_JOB=1".
+  // With the NUL on both sides: "XHORA_JOB=1" and "HORA_JOB=12" do not match "HORA_JOB=1".
   const std::string wanted = std::string(1, '\0').append(mark).append(1, '\0');
   std::string text(1, '\0');
   std::array<char, 16 * 1024> chunk;
@@ -154,7 +154,7 @@ std::optional<double> seconds_since(std::uint64_t started_ticks) {
 }
 
 // The largest number among the processes that were made since, of which `first` has the smallest.
-// Nothing where that cannot be told.
+// Nothing where it is unknown.
 std::optional<pid_t> newest_number_since(const ProcessEntry& first) {
   const auto age = seconds_since(first.started_ticks);
   const auto load = os::read_file("/proc/loadavg");  // ends with the newest number
@@ -226,8 +226,8 @@ std::optional<std::vector<ProcessEntry>> list_processes_since(const ProcessEntry
   }
   const auto pids = process_numbers_from(first.pid);
   if (!pids) return std::nullopt;
-  // Asked behind the list: what is in it and has a larger number is older than `first`. Where
-  // numbers have begun anew since the machine started, that is most.
+  // Asked after the list: an entry of it with a larger number is older than `first`. Where numbers
+  // have wrapped since the machine started, that is most of them.
   const auto newest = newest_number_since(first);
   if (!newest) return list_processes();
   return read_processes(*pids, first.pid, *newest);

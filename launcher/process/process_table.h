@@ -37,8 +37,8 @@ std::optional<ProcessEntry> read_process(pid_t pid);
 std::optional<std::vector<ProcessEntry>> list_processes();
 
 // The same without processes that are older than `first`, which lives, as far as their numbers
-// tell: a job of a second need not read about the thousand threads of the kernel. Others that are
-// older may be there.
+// show: a job of a second need not read about the thousand threads of the kernel. Others that are
+// older may be in the list.
 std::optional<std::vector<ProcessEntry>> list_processes_since(const ProcessEntry& first);
 
 // Whether a process that was made after `first` surely has a larger number: numbers are given out

@@ -99,7 +99,7 @@ std::optional<std::string> named_interpreter(const std::string& path, int direct
 std::string carriage_return_note(const std::vector<std::string>& command) {
   const char* const path = ::getenv("PATH");
   for (std::size_t i = 0; i < command.size(); ++i) {
-    // `sh SCRIPT` and `env SCRIPT` name theirs behind the program.
+    // `sh SCRIPT` and `env SCRIPT` name theirs after the program.
     std::string file = command[i];
     if (i == 0) file = search_program(file, path != nullptr ? path : "", AT_FDCWD).path;
     const auto head = file.empty() ? std::nullopt : beginning_of(file, AT_FDCWD);

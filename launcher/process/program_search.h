@@ -32,8 +32,8 @@ Result<std::string> find_program(std::string_view name, std::string_view path_va
 // True when the file at `path` is a script without "#!", which shells run by /bin/sh.
 bool is_plain_script(const std::string& path, int directory_fd);
 
-// What a script names behind "#!", as far as the kernel reads that line; nothing when the file at
-// `path` does not begin with "#!", empty when that line names nothing or has no end there.
+// The interpreter line of a script, after "#!", as far as the kernel reads it; nothing when the
+// file at `path` does not begin with "#!", empty when that line is empty or has no end there.
 std::optional<std::string> named_interpreter(const std::string& path, int directory_fd);
 
 // Why a script may not run: lines that end in a carriage return, as those of Windows files, in the

@@ -14,8 +14,8 @@ namespace hora::launcher {
 
 namespace {
 
-// Who asks a second time waits longer for what the first time brought. Whoever sends both at once
-// may lose the processor between them.
+// A second caller waits longer for the effect of the first. A caller of both at once may lose the
+// processor between them.
 constexpr std::chrono::milliseconds kSameRequest{500};
 
 bool is_handled_by(void (*handler)(int), int signal) {

@@ -2,8 +2,8 @@
 // The child borrows the parent's memory until it executes, so a large parent costs nothing and
 // failures come back through a shared structure. In return the child may do nothing but system
 // calls, and not through the C library: parent and child run at the same time, and both have the
-// same errno. The kernel says when the memory is no longer borrowed: it clears a word and wakes
-// whoever waits for it (CLONE_CHILD_CLEARTID, futex(2)).
+// same errno. The kernel reports the end of the borrowing: it clears a word and wakes the waiting
+// thread (CLONE_CHILD_CLEARTID, futex(2)).
 #include "launcher/process/spawn.h"
 
 #include <fcntl.h>
@@ -177,8 +177,8 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
   return 0;
 }
 
-// What clone3 takes since Linux 5.7. <linux/sched.h> of Ubuntu 20.04 (5.4), which is the sysroot's
-// on Ubuntu, has its clone_args end behind `tls`.
+// The arguments of clone3 since Linux 5.7. <linux/sched.h> of Ubuntu 20.04 (5.4), which is the
+// sysroot's on Ubuntu, has its clone_args end after `tls`.
 struct CloneArguments {
   std::uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
   std::uint64_t set_tid, set_tid_size, cgroup;

@@ -54,7 +54,7 @@ class Spawning {
   // The descriptors of `request` may be closed when this returns; its pointers must live until
   // finish().
   explicit Spawning(const SpawnRequest& request);
-  // Waits like finish(), and kills a child that nobody has asked for.
+  // Waits like finish(), and kills a child whose result was not requested.
   ~Spawning();
   Spawning(Spawning&&) noexcept;
   Spawning& operator=(Spawning&&) = delete;

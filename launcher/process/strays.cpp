@@ -20,7 +20,8 @@ namespace {
 
 constexpr Milliseconds kChaseAtOnce{50};  // then a look at the whole machine, for the mark
 
-// Until a child ends, or 10 ms have passed: what is no child of ours ends without telling us.
+// Until a child ends, or 10 ms have passed: processes that are not children of ours end without
+// notice.
 void wait_for_a_child() {
   sigset_t child;
   ::sigemptyset(&child);

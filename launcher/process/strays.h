@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of a job that are not ranks (any more): what ranks started and left behind.
+// The processes of a job that are not ranks (any more): those that ranks started and left running.
 // A subreaper is an ancestor of all of them for as long as it lives, however often they fork and
-// setsid; what an outside daemon started on a rank's behalf still carries the environment's mark.
+// setsid; a process that an outside daemon started for a rank still carries the environment's mark.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,11 @@ namespace hora::launcher {
 struct StrayScope {
   ProcessEntry root;         // the subreaper: this very process
   std::string mark;          // "NAME=VALUE"; empty: only descendants
-  std::vector<pid_t> spare;  // children of the root that somebody else ends and reaps
+  std::vector<pid_t> spare;  // children of the root that another class ends and reaps
 };
 
-// Who lives on. Read process by process: one that forks and ends meanwhile may be missed, and its
-// child, too. Nothing when the table of processes cannot be read (list_processes()).
+// The living ones. Read process by process: one that forks and ends meanwhile may be missed, and
+// its child, too. Nothing when the table of processes cannot be read (list_processes()).
 std::optional<std::vector<ProcessEntry>> find_strays(const StrayScope& scope);
 
 // Reaps every child that has ended. True when no child is left, not even a living one: then there
@@ -29,16 +29,16 @@ bool reap_all_children();
 
 struct Chase {
   std::vector<ProcessEntry> killed;
-  bool caught_up = false;  // the last look found nobody new
+  bool caught_up = false;  // the last look found no new one
 };
 
 // SIGKILL to descendants as fast as they can be found, from child to child and without a look at
-// the whole machine, for as long as each look finds somebody new: what forks and ends over and over
-// is gone before find_strays() comes to it. Reaps those that have ended and are not spared.
+// the whole machine, for as long as each look finds a new one: a process that forks and ends over
+// and over is gone before find_strays() reaches it. Reaps those that have ended and are not spared.
 Chase chase_descendants(const StrayScope& scope, std::chrono::milliseconds patience);
 
 struct StraysLeft {
-  bool none = true;                // no child is left, and nobody was found
+  bool none = true;                // no child is left, and none was found
   std::vector<ProcessEntry> seen;  // of those that are left
 };
 

@@ -27,7 +27,7 @@ void HangReport::begin(const std::string& why, std::function<void()> then) {
   for (int host = 0; host < static_cast<int>(handlers_.hosts().size()); ++host) {
     if (handlers_.ask(host, kHostPatience)) waiting_.insert(host);
   }
-  // With nobody to ask still by the timer: `then` is never called before begin() returns.
+  // Also with no host to ask by the timer: `then` is never called before begin() returns.
   timer_ = loop_.call_after(waiting_.empty() ? std::chrono::milliseconds(0) : kPatience,
                             [this] { finish(); });
 }
@@ -62,7 +62,7 @@ void HangReport::watch_for_stall(std::chrono::milliseconds after, std::function<
 void HangReport::look() {
   const auto silence = Clock::now() - last_heard_;
   if (silence < stall_after_) {
-    // A job that goes on may stall again, and that is told again.
+    // A job that goes on may stall again, and that is reported again.
     told_ = false;
   } else if (!told_) {
     told_ = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks every host where its ranks stand, and tells it when all have answered or the time is up.
-// Also watches for a job that has gone silent. On the supervisor's loop.
+// Asks every host for the state of its ranks, and reports it when all have answered or the time is
+// up. Also watches for a job that has gone silent. On the supervisor's loop.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ class HangReport {
   void on_stacks(int host, StackReport report);
   const std::string& last_text() const { return text_; }
 
-  // From now on: silence of `after` is a stall, told once until something is heard again.
+  // From now on: silence of `after` is a stall, reported once until a rank is active again.
   void watch_for_stall(std::chrono::milliseconds after, std::function<void()> on_stall);
   void heard() { last_heard_ = Clock::now(); }
 

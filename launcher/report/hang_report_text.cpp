@@ -40,8 +40,8 @@ std::string table(const std::vector<RankStanding>& standings, const std::vector<
   return out;
 }
 
-// Native frames differ between ranks that poll in one and the same wait: those of Python tell who
-// stands alike, where there are any.
+// Native frames differ between ranks that poll in one and the same wait: those of Python show which
+// ranks are equal, where there are any.
 std::string python_part(const std::string& stacks) {
   std::string out;
   bool fresh = true;
@@ -141,7 +141,7 @@ std::string hang_report_text(const std::string& why, std::vector<RankStanding> s
       if (parents.empty() || parents.back() != process.rank) parents.push_back(process.rank);
     }
   }
-  // Who stands where few others stand is who is waited for.
+  // The rank with the rarest stack is the one that the others wait for.
   std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
     // Groups of child processes alone come last.
     return (a.ranks.empty() ? 1'000'000 : static_cast<int>(a.ranks.size())) <

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a job stand, as a table and as stacks, equal ones told once.  [pure]
+// The state of a job's ranks, as a table and as stacks, equal ones printed once. [pure]
 #pragma once
 
 #include <string>

@@ -12,8 +12,7 @@ namespace hora::launcher {
 
 namespace {
 
-// A report may go to a FIFO, which blocks until somebody reads it: no reason to keep a job from
-// ending.
+// A report may go to a FIFO, which blocks without a reader: that must not keep a job from ending.
 constexpr std::chrono::seconds kReaderPatience{5};
 
 Status write_whole(const std::string& text, const std::string& path, mode_t mode) {

@@ -59,7 +59,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// A page of 80,000 rows opens slowly and shows nothing: of so many, a table has the most telling.
+// A page of 80,000 rows opens slowly and shows nothing: of that many, a table has the most telling.
 constexpr std::size_t kMostRows = 256;
 
 // Numbers below `count`, ascending: those with the smallest keys.
@@ -126,7 +126,7 @@ std::string waterfall(const JobReport& report) {
   return out + text;
 }
 
-// Each rank from the first end to the last: who went first is what one looks for.
+// Each rank from the first end to the last: the first one is what one looks for.
 std::string lanes(const JobReport& report) {
   if (report.outcome->exits.empty()) return "";
   std::int64_t first = INT64_MAX;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job was to leave and has left in part or not at all: files of its output, its report, its
-// events, a timeline.  [pure] Whoever asked for one is told so, and the job has not succeeded.
+// What a job has written incompletely or not at all: files of its output, its report, its events, a
+// timeline. [pure] The user is informed, and the job has not succeeded.
 #pragma once
 
 #include <string>

@@ -113,7 +113,7 @@ void Narrator::vendor_part_sent(const std::string& library, std::size_t bytes, i
   tell("sending " + library + " (" + size + ") to " + counted(hosts, "host") + "\n");
 }
 
-// That the launcher has sent it is the rule, and agent_greeted() has told it.
+// Usually the launcher has sent it, and agent_greeted() has reported it.
 void Narrator::runtime_supplied(const std::string& name, const RuntimeSource& source) {
   const std::string hosts = join(source.hosts, ", ");
   events_.emit("runtime", {{"host", name},

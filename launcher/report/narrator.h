@@ -61,7 +61,7 @@ class Narrator {
   Narrator(const Narrator&) = delete;
   Narrator& operator=(const Narrator&) = delete;
 
-  // From now on it can be heard, and the log goes through it. Starts a thread.
+  // From now on its messages appear, and the log goes through it. Starts a thread.
   void open(os::EventLoop& loop, std::string job_id);
   // To a person; a program gets an event instead. Whole lines.
   void tell(const std::string& text);
@@ -122,7 +122,7 @@ class Narrator {
   Timings timings_;
   StartDisplay display_;
   EventLog events_;
-  std::set<int> absent_;     // hosts of which was told that they are not there yet
+  std::set<int> absent_;     // hosts that were reported as absent
   std::string start_table_;  // kept by keep_start_table()
   std::vector<LostRecord> lost_;
   std::vector<HostGpuFault> gpu_faults_;

@@ -25,7 +25,7 @@ namespace hora::launcher {
 
 namespace {
 
-// Python marks by lines of carets what is wrong in the line above. Beside the few lines that are
+// Python marks by lines of carets what is wrong in the line above. Among the few lines that are
 // shown they would push out the user's own.
 bool is_marker(std::string_view line) {
   return line.find_first_not_of(" ^~") == std::string_view::npos;
@@ -65,7 +65,7 @@ std::string quoted_tail(std::string text) {
   return out;
 }
 
-// Whether the rank died of what --chaos sent it: then nobody need look for another culprit.
+// Whether the rank died of what --chaos sent it: then there is no other cause to look for.
 bool is_chaos(const RankExit& exit, const std::vector<ChaosStrike>& chaos) {
   return std::any_of(chaos.begin(), chaos.end(), [&exit](const ChaosStrike& strike) {
     return strike.sent && strike.rank == exit.rank && exit.signal == strike.signal;
@@ -86,7 +86,7 @@ std::string chaos_text(const std::vector<ChaosStrike>& chaos) {
   return text;
 }
 
-// Of signals that the kernel sends to whoever is above a limit.
+// Of signals that the kernel sends to a process above a limit.
 const char* limit_of(int signal) {
   if (signal == SIGXFSZ) return "a file would have become larger than its limit allows (ulimit -f)";
   if (signal == SIGXCPU) return "it had used up the CPU time that its limit allows (ulimit -t)";
@@ -130,7 +130,7 @@ std::string hint_of_who_ended(const StderrHint& hint, const std::map<int, RankEx
   return text + "\n";
 }
 
-// The rank of which the text says, by words of the runtime, that it left before this one.
+// The rank that left before this one, according to a message of the runtime in the text.
 std::optional<int> rank_that_left(std::string_view text) {
   constexpr std::string_view kName = "rank ";
   const std::size_t end = text.rfind(") has shut down");
@@ -229,7 +229,7 @@ std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
   }
   const Host& host = hosts[static_cast<std::size_t>(cause.host)].host;
   const bool is_local = is_here(cause.host, context);
-  // Who cannot reach the host can still tell its user what to type there.
+  // Without a connection to the host, its user can still be given the command to type there.
   const bool is_out_of_reach = !is_local && context.reach.empty();
   if (is_out_of_reach && !runs_on_host(row->proof)) return {};
   std::string command = is_local || is_out_of_reach ? fill_local_command(row->proof, host)
@@ -277,7 +277,7 @@ bool is_same_start(const RankExit& exit, const RankExit& first) {
   return exit.stage != SpawnStage::kNone && exit.code == first.code;
 }
 
-// Beside the host of the rank that is named.
+// Next to the host of the rank that is named.
 std::vector<std::string> hosts_that_start_as_badly(const JobOutcome& outcome,
                                                    const std::vector<HostPlan>& hosts) {
   std::vector<std::string> names;
@@ -322,7 +322,7 @@ std::string unreached_text(const JobOutcome& outcome, const std::vector<HostPlan
 
 // Other failures are mostly consequences: one line for all of them.
 std::string collateral_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts) {
-  if (outcome.elastic) return {};  // told when it happened
+  if (outcome.elastic) return {};  // reported when it happened
   int also_failed = 0;
   int terminated = 0;
   const bool rank_cause = outcome.cause->kind == Cause::Kind::kRank;

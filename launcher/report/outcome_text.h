@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last words of the launcher: why the job ended, who caused it, what could not be confirmed.
+// The launcher's last message: why the job ended, what caused it, what could not be confirmed.
 // [pure]
 #pragma once
 
@@ -29,8 +29,8 @@ struct OutcomeContext {
   std::function<bool(const std::string& path)> has_file = [](const std::string&) { return false; };
 };
 
-// Empty for a job that succeeded and left nothing behind. Whole lines, without the program's name;
-// the first line is the first cause.
+// Empty for a job that succeeded and left no process. Whole lines, without the program's name; the
+// first line is the first cause.
 std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
                              const OutcomeContext& context);
 

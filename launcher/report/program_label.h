@@ -9,8 +9,8 @@
 
 namespace hora::launcher {
 
-// " (python3 serve.py --port ...)": the program of the rank, behind its name; one short line
-// without secrets. Empty for a job of one program.
+// " (python3 serve.py --port ...)": the program of the rank, after its name; one short line without
+// secrets. Empty for a job of one program.
 std::string program_label(const std::vector<Program>& programs, int rank);
 
 }  // namespace hora::launcher

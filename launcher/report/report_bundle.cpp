@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Variables that change what a job does; of others not even the names are told.
+// Variables that change what a job does; of others not even the names are recorded.
 constexpr std::array kTelling = {
     std::string_view("HOROVOD_"), std::string_view("HORA_"), std::string_view("HORARUN_"),
     std::string_view("NCCL_"),    std::string_view("CUDA_"), std::string_view("OMP_"),

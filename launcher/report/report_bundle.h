@@ -22,7 +22,7 @@ struct BundleParts {
   std::vector<std::pair<std::string, std::string>> environment;
 };
 
-// The hosts that the record names, with their slots. An error says why it is no record.
+// The hosts that the record names, with their slots. An error says why it is not a record.
 Result<std::vector<Host>> hosts_of_record(const std::string& record);
 Result<std::string> bundle_report(const BundleParts& parts);
 

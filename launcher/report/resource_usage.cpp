@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of many ranks, the table has those that took most memory: who reads it looks for what has run
-// out, or will with a larger job. The sums are of all ranks.
+// Of many ranks, the table has those that took most memory: its reader looks for what has run out,
+// or will with a larger job. The sums are of all ranks.
 #include "launcher/report/resource_usage.h"
 
 #include <algorithm>

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kBlank = "***";
 constexpr std::size_t kLeastValue = 6;  // shorter ones are words of every text
-constexpr std::size_t kLeastKey = 12;   // behind a maker's beginning
+constexpr std::size_t kLeastKey = 12;   // after a vendor's prefix
 
 constexpr std::array kSecretWords = {
     std::string_view("token"),         std::string_view("passwd"),
@@ -78,8 +78,8 @@ void clean_addresses(std::string& text) {
   }
 }
 
-// Keys are found wherever they stand, even without a name beside them. The beginning alone is not
-// enough: "hf_" and "sk-" begin ordinary words, too; hence kLeastKey.
+// Keys are found anywhere, even without a name before them. The prefix alone is not enough: "hf_"
+// and "sk-" begin ordinary words, too; hence kLeastKey.
 void clean_known_keys(std::string& text) {
   for (const std::string_view maker : kMakers) {
     for (std::size_t at = text.find(maker); at != std::string::npos;
@@ -92,7 +92,7 @@ void clean_known_keys(std::string& text) {
   }
 }
 
-// At `at` behind a name of a secret: blanks the value, if there is one, and answers where it ends.
+// At `at`, after a name of a secret: blanks the value, if there is one, and returns where it ends.
 std::size_t blank_value(std::string& text, std::size_t at, bool dashed) {
   std::size_t value = at;
   while (value < text.size() &&
@@ -112,8 +112,7 @@ std::size_t blank_value(std::string& text, std::size_t at, bool dashed) {
          (text[value] == '"' || text[value] == '\'' || is_blank(text[value])))
     ++value;
   std::size_t end = value_end(text, value);
-  // "Authorization: Bearer VALUE": the scheme tells the reader something, the word behind it is
-  // secret.
+  // "Authorization: Bearer VALUE": the scheme is useful, the word after it is secret.
   for (const std::string_view scheme :
        {std::string_view("bearer"), std::string_view("basic"), std::string_view("token")}) {
     if (end - value != scheme.size() || end >= text.size() || text[end] != ' ') continue;
@@ -125,7 +124,7 @@ std::size_t blank_value(std::string& text, std::size_t at, bool dashed) {
     end = value_end(text, value);
     break;
   }
-  // "--token --verbose": the next option is no value.
+  // "--token --verbose": the next option is not a value.
   if (end == value || (!assigned && text[value] == '-')) return at;
   text.replace(value, end - value, kBlank);
   return value + kBlank.size();

@@ -27,7 +27,7 @@ class SecretFilter {
   std::vector<std::string> values_;  // the longest first
 };
 
-// "--token=abc" becomes "--token=***", and so does a word behind "--password".
+// "--token=abc" becomes "--token=***", and so does a word after "--password".
 std::vector<std::string> without_secrets(const std::vector<std::string>& words);
 
 }  // namespace hora::launcher

@@ -52,7 +52,7 @@ std::string advice_for_missing(const std::string& program, bool has_it) {
            " is a command of the shell, not a program: horarun ... sh -c 'LINE'; --wdir DIR "
            "chooses the directory";
   }
-  // A program's name may have a blank; of a path nobody knows where the words would end.
+  // A program's name may have a blank; in a path, it is unknown where the words would end.
   const std::size_t blank = program.find(' ');
   if (blank != std::string::npos && program.find('/') > blank) {
     if (program.find_first_of("&|;<>$`()") != std::string::npos) {

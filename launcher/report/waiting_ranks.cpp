@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostRows = 32;
 
-using Standings = std::map<int, CollectiveStanding>;  // by rank; of who has not answered: empty
+using Standings = std::map<int, CollectiveStanding>;  // by rank; of ranks without an answer: empty
 
 std::string seconds(std::int64_t ms) {
   char text[32];
@@ -27,7 +27,7 @@ std::string seconds(std::int64_t ms) {
   return text;
 }
 
-// A record tells membership of process sets 0 to 63. In one beyond them a rank counts as no member:
+// A record has the membership of process sets 0 to 63. In others a rank does not count as a member:
 // it is then never called absent.
 bool is_member(const CollectiveStanding& standing, std::int64_t process_set) {
   if (process_set == 0) return true;
@@ -39,8 +39,8 @@ bool is_in(const CollectiveStanding& standing, const CollectiveOperation& operat
   std::size_t waiting = 0;
   for (const CollectiveOperation& each : standing.operations) {
     if (!each.running) ++waiting;
-    // All ranks have agreed on one that runs: who merely asks for the same name has asked for that
-    // of the next step, and is no match.
+    // All ranks have agreed on one that runs: a rank that merely asks for the same name has asked
+    // for that of the next step, and does not match.
     if (each.text == operation.text && each.process_set == operation.process_set &&
         (each.running || !operation.running)) {
       return true;
@@ -70,7 +70,8 @@ WaitingRank describe(const Standings& all, int rank, const CollectiveStanding& s
   if (standing.state == "joining") {
     row.stands_in = "hvd.init(), meeting the others";
     for (const auto& [other, theirs] : all) {
-      // Who is "joined" already was there: all have met, only this rank's record is a moment older.
+      // A rank that is "joined" already was there: all have met, only this rank's record is a
+      // moment older.
       if (other != rank && theirs.state != "joining" && theirs.state != "joined")
         row.waits_for.push_back(other);
     }
@@ -111,7 +112,7 @@ std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings
     all[each.process.rank] = each.process.standing;
     any |= !each.process.standing.state.empty();
   }
-  // A job that does not use the runtime, but MPI or torch.distributed: there is nothing to tell.
+  // A job that does not use the runtime, but MPI or torch.distributed: there is nothing to report.
   if (!any) return {};
   std::vector<WaitingRank> rows;
   std::vector<int> silent;
@@ -148,7 +149,7 @@ std::string waiting_table(const std::vector<WaitingRank>& ranks) {
   for (const WaitingRank& each : ranks) {
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
       return row.first.stands_in == each.stands_in && row.first.waits_for == each.waits_for &&
-             // A rank that others wait for is not hidden among those that nobody waits for.
+             // A rank that others wait for is not hidden among those that are not awaited.
              (row.first.behind_ms > 0) == (each.behind_ms > 0);
     });
     if (same == rows.end()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for whom in collectives, from what each rank's flight recorder says.  [pure]
+// Which ranks wait for which in collectives, from each rank's flight recorder. [pure]
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ struct WaitingRank {
   int rank = 0;
   std::string stands_in;  // "allreduce 'x'", "no collective; its last was ..."
   std::int64_t for_ms = 0;
-  std::int64_t behind_ms = 0;  // for so long another rank has waited for this one; 0: nobody does
+  std::int64_t behind_ms = 0;  // another rank has waited for this one for this long; 0: none does
   std::vector<int> waits_for;  // ranks that have not come
   bool all_there = false;      // it is in a collective, and so are all the others
 };
 
-// One per rank that was heard of, and per rank of the hosts in `missing`, which have not answered;
-// who is furthest behind first. Empty when no rank uses the runtime.
+// One per rank with an answer, and per rank of the hosts in `missing`, which have not answered; the
+// rank that is furthest behind first. Empty when no rank uses the runtime.
 std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings,
                                       const std::vector<int>& missing,
                                       const std::vector<HostPlan>& hosts);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The elastic state decides; this carries it out: agents are connected, epochs prepared and begun,
-// workers told, while the job runs. Its events queue up while one is carried out, since actions
+// workers notified, while the job runs. Its events queue up while one is carried out, since actions
 // cause further events.
 #include "launcher/runs/elastic_run.h"
 
@@ -37,7 +37,7 @@ elastic::ElasticOptions elastic_options(const JobSpec& spec) {
   }
   options.elastic_timeout = spec.elastic->timeout;
   options.start_timeout = spec.start_timeout;
-  // A worker that is told to leave may first end the step that it is in.
+  // A worker that has to leave may first end the step that it is in.
   options.leave = spec.grace + Milliseconds(15'000);
   options.hosts_are_fixed = spec.elastic->discovery_script.empty() && !spec.elastic->follows_engine;
   options.engine_takes_hosts = spec.elastic->follows_engine;
@@ -420,7 +420,7 @@ void ElasticRun::break_epoch() {
   rendezvous_->deliver();
 }
 
-// --- what workers say and are told ---------------------------------------------------------------
+// --- messages from and to workers ----------------------------------------------------------------
 
 Status ElasticRun::watch_scopes() {
   rendezvous::KvService::ScopeWatch ours;
@@ -454,7 +454,7 @@ Status ElasticRun::watch_scopes() {
     });
   };
   rendezvous_->service().watch_scope(std::string(rendezvous::scope::kRankAndSize), theirs);
-  // Programs built on the real Horovod are told of new hosts by a call to their own server.
+  // Programs built on the real Horovod learn of new hosts by a call to their own server.
   if (context_.spec.runtime != RuntimeKind::kHost) return Ok{};
   auto notifier = elastic::HorovodNotifier::start();
   if (!notifier) return std::move(notifier).error();

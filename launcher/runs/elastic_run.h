@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An elastic run: hosts come and go, and its ranks meet anew in every epoch. Carries out what the
+// An elastic run: hosts come and go, and its ranks meet again in every epoch. Carries out what the
 // elastic state decides. The plan has a host per agent, in the order in which they were connected,
 // and a rank is the number of a worker process.
 #pragma once
@@ -49,7 +49,7 @@ class ElasticRun final : public Run {
   void begin_epoch();
   void break_epoch();
 
-  // --- what workers ask and are told, through the rendezvous ---
+  // --- requests and answers of workers, through the rendezvous ---
   Status watch_scopes();
   void tell_place(int worker, int local_rank, const Host& host, const std::string& slot,
                   const std::string& place);
@@ -62,7 +62,7 @@ class ElasticRun final : public Run {
   bool is_performing_ = false;
   os::EventLoop::TimerId timer_ = 0;
   int known_workers_ = 0;                // to the streams
-  int host_updates_ = 0;                 // told in this epoch
+  int host_updates_ = 0;                 // announced in this epoch
   std::vector<std::string> interfaces_;  // of the hosts of this epoch's plan
   bool discovered_ = false;              // the script has listed hosts once
   std::string discovery_problem_;

@@ -50,8 +50,8 @@ void FixedHostsRun::connect() {
     if (auto opened = open(); !opened) return launch_failed(failure::kUsage, opened.error());
   }
   context_.narrator.mark("connections begun");
-  // The order is made and written before there is an agent, which finds it in its stream. Nothing
-  // has to be told to a job that has failed meanwhile.
+  // The order is made and written before there is an agent, which finds it in its stream. A job
+  // that has failed meanwhile gets no message.
   if (!is_presumed) return;
   context_.feed(HostGreeted{0});
   if (!context_.is_over()) context_.fleet.begin_agents();

@@ -34,7 +34,7 @@ void Run::tell_of_vendor_parts() {
   }
 }
 
-// Behind everything else that changes PATH, so that the environment comes first.
+// After everything else that changes PATH, so that the environment comes first.
 void Run::add_environment(HostOrder& order) const {
   const auto& environment = context_.ship_files.environment();
   if (!environment) return;

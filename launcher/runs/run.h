@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a job gets from its hosts to its running ranks. The supervisor drives a run by what the job
-// state decides; the kinds differ in where the hosts come from and in who starts the ranks.
-// On the event loop's thread, as are all calls of RunContext.
+// state decides; the kinds differ in where the hosts come from and in what starts the ranks. On the
+// event loop's thread, as are all calls of RunContext.
 #pragma once
 
 #include <functional>
@@ -35,7 +35,7 @@ struct RunContext {
   os::EventLoop& loop;
   Fleet& fleet;
   Narrator& narrator;
-  std::function<void(const Event&)> feed;  // tells the job state
+  std::function<void(const Event&)> feed;  // informs the job state
   std::function<bool()> is_over;           // the job is ending, or has ended
   // The ranks of the plan are known. An Error: an option asks for a rank that is not among them.
   std::function<Status(const Plan&)> on_planned;

@@ -35,7 +35,8 @@ Status StaticRun::make_plan() {
   return Ok{};
 }
 
-// The report tells all of a host, a user's interface may be any, and a PMI server answers later.
+// The report has all facts of a host, a user's interface may be any, and a PMI server answers
+// later.
 std::optional<Hello> StaticRun::known_hello() {
   const JobSpec& spec = context_.spec;
   if (!open_hosts_.empty() || spec.runtime != RuntimeKind::kHora || !spec.pmi.empty() ||
@@ -114,7 +115,7 @@ void StaticRun::on_relay(int, RelayFrame frame) {
   relay_->on_data(frame.number, frame.bytes());
 }
 
-// The rendezvous sees a client of its own machine; who it is, the token says.
+// The rendezvous sees a client of its own machine; the token identifies it.
 void StaticRun::open_channel(RelayChannels::Number number) {
   if (relay_->has(number)) return;
   const Endpoint own{*parse_ip_address("127.0.0.1"),
@@ -134,8 +135,8 @@ void StaticRun::order_ranks(const NetworkChoice& network) {
   for (const int host : all) context_.fleet.ship(host, context_.ship_files);
   send_orders(network);
   // A single host has no other to wait for: the start follows the order, which saves a round trip.
-  // An agent that cannot prepare the order reports that, and ignores what comes after it. With a
-  // PMI server it is ready later than it has read the order.
+  // An agent that cannot prepare the order reports that, and ignores what follows. With a PMI
+  // server it becomes ready later than it has read the order.
   starts_with_order_ = context_.fleet.size() == 1 && context_.spec.pmi.empty();
   if (starts_with_order_) context_.fleet.send_start(0);
 }

@@ -29,7 +29,7 @@ namespace hora::launcher {
 
 namespace {
 
-// 0 for a file that is not there: whoever copies it will say so.
+// 0 for a missing file: the copy will report it.
 std::uint64_t file_size(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
@@ -49,7 +49,7 @@ int wait_for_signal(std::chrono::milliseconds delay) {
 }
 
 // The machines besides this one that the job will ask for first. Those of a discovery script are
-// not known yet, and what is wrong with a plan is for the run to tell.
+// not known yet, and the run reports what is wrong with a plan.
 std::vector<Host> first_hosts(const JobSpec& spec) {
   std::vector<Host> hosts;
   if (spec.elastic) {

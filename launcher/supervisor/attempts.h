@@ -21,10 +21,10 @@ struct HostOwner {
   std::function<std::unique_ptr<Transport>(const JobSpec& spec, StageObserver observer)> transport;
 };
 
-// Blocks until the job is over. ending_signals() must be blocked: between two attempts
-// they are taken here. Returns the exit code; the Error is as of Supervisor::run(). Where the
-// caches of hosts are looked at, which need nothing of each other, one that cannot be reached is
-// told and left out, and the exit code is that of the first failure.
+// Blocks until the job is over, and returns the exit code. ending_signals() must be blocked:
+// between two attempts they are taken here. Errors are those of Supervisor::run(). A job that only
+// looks at caches continues without hosts that cannot be reached; its exit code is then that of the
+// first failure.
 Result<int> run_attempts(JobSpec spec, const Installation& installation,
                          const EnvironmentList& environment, const HostOwner& owner = {});
 

@@ -147,13 +147,13 @@ void leave_held_signals() {
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
-// mpirun takes the place of this process, and whatever would watch in it: only the kernel can tell
-// mpirun of an end, and only of its parent's.
+// mpirun replaces this process, including any watcher in it: only the kernel can notify mpirun of
+// an end, and only of its parent's.
 Status end_with_parent(int pid) {
   if (::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) != 0) {
     return errno_error(errno, "--end-with: asking the kernel to tell of the parent's end");
   }
-  if (::getppid() == pid) return Ok{};  // behind the call: it tells of no end that came before
+  if (::getppid() == pid) return Ok{};  // after the call: it does not report an earlier end
   if (::kill(pid, 0) != 0 && errno == ESRCH) {
     return make_error(ErrorCode::kFailed,
                       "process " + std::to_string(pid) + " has ended (--end-with)");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mpi: the ranks are started by the site's mpirun. Both calls block: for at most 30 s until
-// mpirun has told its version, and for a launch as long as the hosts take. On the main thread.
+// mpirun has reported its version, and for a launch as long as the hosts take. On the main thread.
 #pragma once
 
 #include <string>

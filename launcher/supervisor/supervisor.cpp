@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One direction for everything: a report of the fleet, a signal or a timer becomes an Event; the
 // job state answers with Actions; perform() hands each to the part that does it. Nothing here
-// decides who is ended, when and why.
+// decides which rank is ended, when and why.
 #include "launcher/supervisor/supervisor.h"
 
 #include <signal.h>
@@ -28,7 +28,7 @@ namespace {
 constexpr std::uint64_t kLeastShipped = 1u << 20;
 
 constexpr Milliseconds kEngineWords{500};  // on their way, when it has ended the job
-constexpr Milliseconds kLastWords{300};    // for whoever does read
+constexpr Milliseconds kLastWords{300};    // for other readers
 // A user who has ended the job waits for a reader only while it reads.
 constexpr Milliseconds kReaderPatience{4000};
 constexpr Milliseconds kLookAtReader{500};
@@ -64,8 +64,8 @@ Supervisor::~Supervisor() = default;
 Result<int> Supervisor::run() {
   // What fails here fails before anything was started: nothing is to be undone.
   HORA_TRY(set_up());
-  // One that came while the files of --ship were read is why that ended, and not to be told as
-  // their failure.
+  // A signal that came while the files of --ship were read is the reason for their end, and must
+  // not be reported as their failure.
   signals_->take();
   if (const Status& packed = job_.ship_files.status(); !packed && !is_over()) {
     launch_failed(failure::kShip, packed.error());
@@ -239,7 +239,7 @@ void Supervisor::on(int, const RuntimeMissing& missing) {
 void Supervisor::on(int host, AgentLeft left) {
   const auto& exits = state_->outcome().exits;
   int missing = 0;
-  // An agent that says goodbye before it told of all its ranks has lost some of them.
+  // An agent that sends its goodbye before the exits of all its ranks has lost some of them.
   for (const Slot& slot : run_->plan().hosts[host].slots) missing += exits.count(slot.rank) == 0;
   feed(HostFinished{host, std::move(left.goodbye), missing});
 }
@@ -332,7 +332,7 @@ void Supervisor::on_console_broken(int fd, int errnum) {
     leaving_.output.console_errno = errnum;
     leaving_.broken_console = fd == STDOUT_FILENO ? "standard output" : "standard error";
   }
-  // A reader that has seen enough, such as head(1), is no error of the job.
+  // A reader that has seen enough, such as head(1), is not an error of the job.
   if (errnum == EPIPE) return feed(OutputClosed{});
   launch_failed(failure::kOutput, errno_error(errnum, "writing to " + leaving_.broken_console));
 }
@@ -430,7 +430,7 @@ void Supervisor::watch_reader(std::size_t written_before, Milliseconds idle) {
   });
 }
 
-// Reports the outcome once the ranks' output is written, or nobody waits for it any more.
+// Reports the outcome once the ranks' output is written, or is not awaited any more.
 void Supervisor::leave() {
   if (std::exchange(leaving_.begun, true)) return;
   narrator_.end_start();

@@ -45,8 +45,8 @@ class Supervisor {
 
   // Before run(): what reaches the hosts, in place of `spec.transport`.
   void reach_hosts_by(MakeTransport make_remote) { owner_.make_remote = std::move(make_remote); }
-  // Before run(): who knows whether the owner of the hosts has ended a job, and may wait a moment
-  // for the answer. Without patience, nothing suggests that he has.
+  // Before run(): a source that knows whether the owner of the hosts has ended a job, and may wait
+  // a moment for the answer. Without patience, nothing suggests that.
   using Explain = std::function<std::optional<Failure>(const Cause& cause, Milliseconds patience)>;
   void explain_ends_by(Explain explain) { owner_.explain = std::move(explain); }
 
@@ -86,10 +86,10 @@ class Supervisor {
     std::uint64_t shipped = 0;   // Fleet::shipping() when the start was last given its time
     bool hang_reported = false;  // before --timeout ends the job
   };
-  // What the launcher leaves behind, and how it leaves.
+  // The launcher's files at its end, and how it ends.
   struct Leaving {
     bool flushing = false;  // all ranks have ended
-    bool begun = false;     // the outcome is being told
+    bool begun = false;     // the outcome is being reported
     bool watches_reader = false;
     EndOfOutput output;
     std::string broken_console;  // "standard output"

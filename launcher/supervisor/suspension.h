@@ -22,7 +22,7 @@ class Suspension {
   // A second call while one is under way changes nothing.
   void begin();
   void on_host_suspended();
-  // Continued, or told to end, before this process has stopped: it must not stop any more. Nobody
+  // Continued, or asked to end, before this process has stopped: it must not stop any more. Nothing
   // would continue it a second time.
   void call_off();
 

@@ -120,7 +120,7 @@ void AgentLink::on_supervisor(std::uint32_t events) {
   }
   if (closed) supervisor_.set_gone();
   if (supervisor_.at_end() && state_ < State::kRunning) {
-    finish();  // nobody waits for an agent any more
+    finish();  // an agent is not awaited any more
   } else if (supervisor_.gone()) {
     linger();
   }
@@ -159,7 +159,7 @@ void AgentLink::finish() {
   notify();
 }
 
-// Tells the carrier, once, when the call that is under way has returned.
+// Notifies the carrier, once, when the current call has returned.
 void AgentLink::notify() {
   if (notify_posted_ || finished_) return;
   notify_posted_ = true;
@@ -296,7 +296,7 @@ void AgentLink::on_offer(const std::optional<AgentOffer>& offer) {
   notify();
 }
 
-// Of no other offer than the last one, since the host begins anew with each; and each once.
+// Only of the last offer, since the host restarts with each; and each once.
 void AgentLink::on_fetch_news(const FetchNews& news) {
   auto& fetching = attempt_.fetching;
   if (!attempt_.waits || !fetching.may) return;
@@ -346,7 +346,7 @@ void AgentLink::on_payload(bool gzip, Result<AgentPayload::Bytes> bytes) {
 }
 
 // The first frame of an agent is Hello. One that was just shipped reports what it is: only then can
-// a copy that was damaged on its way be told from a host that cannot run it.
+// a damaged copy be distinguished from a host that cannot run it.
 void AgentLink::on_greeting() {
   std::string& greeting = attempt_.greeting;
   if (greeting.size() < kFrameHeaderSize) return;
@@ -410,8 +410,7 @@ void AgentLink::fail_before_start(const RemoteEnd& end) {
 void AgentLink::on_remote_end(const RemoteEnd& end) {
   if (state_ >= State::kEnding || restarting_) return;
   if (state_ != State::kRunning) {
-    // A cached agent that cannot start says nothing that tells it from a shell that cannot: once,
-    // a fresh copy is tried.
+    // A cached agent that cannot start looks like a shell that cannot: once, a fresh copy is tried.
     const bool may_be_the_copy =
         !attempt_.forced && !attempt_.dialogue.asked() && end.link_error.empty();
     if (may_be_the_copy) return restart(describe(end));

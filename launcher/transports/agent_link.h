@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One host's stream: between the supervisor's socketpair and the stdin and stdout of a command on
-// that host, whatever carries them (an ssh channel, a child process).
-//
-// It leads the bootstrap conversation (ships the agent when asked), takes away what the remote
-// shell printed, has a broken cached agent replaced once, and from then on moves bytes both ways
-// through bounded queues. When no agent can be had it writes the failure in its place.
-// Lives on one event loop's thread, as its carrier does.
+// that host, whatever carries them (an ssh channel, a child process). It leads the bootstrap
+// conversation (ships the agent when asked), removes the output of the remote shell, has a broken
+// cached agent replaced once, and from then on moves bytes both ways through bounded queues. When
+// no agent starts it writes the failure instead. Lives on one event loop's thread, as its carrier
+// does.
 #pragma once
 
 #include <functional>
@@ -50,7 +49,7 @@ class AgentLink {
     virtual void link_changed() = 0;
     // Run command_line() again, in place of the command that runs now.
     virtual void link_restarts() = 0;
-    // Nothing more is to be done: the supervisor closed its end, or has been told the failure.
+    // Nothing more is to be done: the supervisor closed its end, or has received the failure.
     virtual void link_finished() = 0;
   };
 

@@ -36,7 +36,7 @@ Result<AgentPayload::Bytes> shared(Result<std::string> bytes) {
   return std::make_shared<const std::string>(*std::move(bytes));
 }
 
-// What lies packed beside the agent. The trailer of gzip (RFC 1952: CRC-32 and size of the
+// The packed file next to the agent. The trailer of gzip (RFC 1952: CRC-32 and size of the
 // contents, little-endian) says whether it is this agent: another build may have replaced one of
 // the two.
 std::optional<std::string> packed_by_the_build(const std::string& path, const std::string& bytes) {

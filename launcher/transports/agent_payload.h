@@ -29,7 +29,7 @@ class AgentPayload {
   // the caller's. Thread-safe.
   void get(bool gzip, Receiver receiver);
 
-  // Waits for the thread; receivers that still wait are dropped, and nobody is called after that.
+  // Waits for the thread; receivers that still wait are dropped, and none is called after that.
   void close();
 
   // The size of the agent's file, without reading it. 0 when it is not there.

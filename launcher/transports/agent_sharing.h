@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sends the agent to a host that lacks it: the launcher, or a host that has it.  [interface]
+// Which source sends the agent to a host that lacks it: the launcher, or a host that has it.
+// [interface]
 #pragma once
 
 #include <functional>
@@ -13,9 +14,9 @@ namespace hora::launcher {
 // Any thread may call it, and none waits.
 class AgentSharing {
  public:
-  // Told where the host gets it: from the launcher (nothing), from whom the offer names, or from
-  // somebody who is not known yet (an offer without addresses). The last word counts; none comes
-  // after a got() or after the launcher. From any thread; must not block.
+  // Receives the source for the host: the launcher (nothing), the hosts that the offer names, or
+  // one that is not known yet (an offer without addresses). The last call counts; none comes after
+  // a got() or after the launcher. From any thread; must not block.
   using Answer = std::function<void(std::optional<AgentOffer>)>;
 
   virtual ~AgentSharing() = default;
@@ -24,7 +25,7 @@ class AgentSharing {
   // What it says of an offer.
   virtual void opened(int host, int number) = 0;
   virtual void got(int host, int number) = 0;
-  // Number 0: it can fetch from nobody.
+  // Number 0: no source is left for it.
   virtual void missed(int host, int number, const std::string& reason) = 0;
 };
 

@@ -14,8 +14,8 @@
 namespace hora::launcher {
 
 // The system's resolver blocks, for tens of seconds when a name server is silent, and cannot be
-// interrupted. So it runs in threads of its own that nobody waits for: one that is stuck when the
-// transport ends is left behind, and its answer is dropped.
+// interrupted. So it runs in threads of its own that are not awaited: one that is stuck when the
+// transport ends is abandoned, and its answer is dropped.
 class BlockingCalls {
  public:
   using Answer = std::function<void()>;

@@ -133,8 +133,8 @@ std::string take_word(std::string_view& line) {
 
 }  // namespace
 
-// `exec` leaves no login shell behind between sshd and the agent. Where sh reads the line, a second
-// one would only take its time.
+// `exec` keeps no login shell between sshd and the agent. Where sh reads the line, a second one
+// would only take time.
 Result<std::string> bootstrap_line(const BootstrapRequest& request) {
   if (!is_word(request.nonce)) {
     return make_error(ErrorCode::kUsage, "the nonce is letters and digits");
@@ -170,8 +170,8 @@ std::vector<std::string> bootstrap_words(const BootstrapRequest& request) {
   return words;
 }
 
-// The words come from a launcher that may run anything here anyway, but a name with a slash would
-// be a file outside of the cache, which nobody has meant.
+// The arguments come from a launcher that may run anything here anyway, but a name with a slash
+// would be a file outside of the cache by mistake.
 std::optional<CachedAgent> cached_agent(const std::vector<std::string>& words,
                                         std::string_view machine) {
   constexpr std::size_t kBuild = 4;

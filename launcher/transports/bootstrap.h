@@ -9,7 +9,7 @@
 //                   or, before one of these, the conversation of fetch_script.h
 //   remote:         the agent's magic, or, when a directory cannot hold the agent,
 //                   "HORA-<nonce> unfit <reason> <directory>\n" and a "need" for the next one
-//   remote:         "HORA-<nonce> fail\n" behind the last "unfit"
+//   remote:         "HORA-<nonce> fail\n" after the last "unfit"
 //   remote: noise*  "HORA-<nonce> machine <machine>\n"        none of the agents is for it
 #pragma once
 
@@ -34,9 +34,9 @@ struct BootstrapRequest {
     std::uint64_t size_bytes = 0;  // of the agent, not packed
     std::string parts;             // of the runtime, as part_list_text(); may be empty
   };
-  std::vector<Build> builds;  // a host that cannot tell what it is takes the first
-  std::string nonce;          // letters and digits: tells our marker from whatever a shell prints
-  bool force = false;         // do not use a cached agent: it proved to be broken
+  std::vector<Build> builds;  // a host that cannot identify itself takes the first
+  std::string nonce;   // letters and digits: distinguishes our marker from the output of a shell
+  bool force = false;  // do not use a cached agent: it proved to be broken
   std::vector<std::string> arguments;  // appended to the agent's argv
   // `sh -c` gets the line, not a login shell, and has set $_m to the name of its processor.
   bool for_sh = false;
@@ -46,12 +46,12 @@ struct BootstrapRequest {
 // rm, wc and cat there; uses gzip when it is there. Errors: an argument that cannot be quoted.
 Result<std::string> bootstrap_line(const BootstrapRequest& request);
 
-// The same for who needs no shell to start an agent that is in the cache: the line's words, as the
-// script gets them behind the first two.
+// The same where no shell is needed to start an agent that is in the cache: the line's arguments,
+// as the script gets them after the first two.
 std::vector<std::string> bootstrap_words(const BootstrapRequest& request);
 struct CachedAgent {
   std::string name;                    // of its file
-  std::vector<std::string> arguments;  // behind "agent --cache DIRECTORY"
+  std::vector<std::string> arguments;  // after "agent --cache DIRECTORY"
 };
 // The agent that the script would take on such a machine. Nothing: there is no build for it.
 std::optional<CachedAgent> cached_agent(const std::vector<std::string>& words,
@@ -91,7 +91,7 @@ class BootstrapDialogue {
   struct Listening {};  // more bytes are needed
   struct Need {         // answer with transfer_header() and the agent, or transfer_refusal()
     bool gzip = false;
-    std::string machine;  // `uname -m`; empty: the host cannot tell
+    std::string machine;  // `uname -m`; empty: unknown to the host
     std::string directory;
   };
   struct OtherMachine {  // the request has no build for it
@@ -101,7 +101,7 @@ class BootstrapDialogue {
     std::vector<UnfitDirectory> directories;  // all that were tried, in order
   };
   struct Started {
-    std::string rest;  // what came behind the magic
+    std::string rest;  // the bytes after the magic
   };
   using Event = std::variant<Listening, Need, FetchNews, OtherMachine, Failed, Started>;
 

@@ -65,7 +65,7 @@ void CommandHost::run() {
   running_ = true;
   watch(out_, child_.stdout_fd.get(), EPOLLIN, [this](std::uint32_t) { pump(); });
   watch(err_, child_.stderr_fd.get(), EPOLLIN, [this](std::uint32_t) { read_errors(); });
-  // Without a pidfd (old kernels) only the end of the output tells that the child is gone.
+  // Without a pidfd (old kernels) only the end of the output shows that the child is gone.
   if (child_.ended_fd() >= 0) {
     watch(end_, child_.ended_fd(), EPOLLIN, [this](std::uint32_t) { on_exit(); });
   }

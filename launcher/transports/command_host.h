@@ -25,7 +25,7 @@ class CommandHost : private AgentLink::Carrier {
               std::vector<std::string> command, Clock::time_point deadline, Done done);
   ~CommandHost() override;
 
-  // Is told what the command says on stderr.
+  // Gets the command's output on stderr.
   using Listener = std::function<void(std::string_view said)>;
   void listen_to_errors(Listener listener) { listener_ = std::move(listener); }
 

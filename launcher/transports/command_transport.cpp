@@ -77,7 +77,7 @@ CommandTransport::~CommandTransport() {
   payloads_.close();  // its threads post to the loop
   threads_->stop();
   for (auto& [key, host] : hosts_) host->hurry();
-  // One deadline for all children: a thousand of them must not take a thousand times the patience.
+  // One deadline for all children: a thousand of them must not take a thousand times as long.
   const auto deadline = Clock::now() + kEndPatience;
   for (auto& [key, host] : hosts_) {
     while (!host->child_has_ended() && Clock::now() < deadline) ::poll(nullptr, 0, 2);

@@ -28,7 +28,7 @@ class CommandTransport : public Transport {
         observer_(std::move(observer)) {}
   ~CommandTransport() override;
 
-  // Before the first start: is told what the commands say on stderr. From a thread of this object.
+  // Before the first start: gets the commands' output on stderr. From a thread of this object.
   void listen_to_errors(CommandHost::Listener listener) { listener_ = std::move(listener); }
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,

@@ -26,7 +26,7 @@ constexpr std::string_view kScript =
     "_stop() { [ -z \"$_p\" ] || { kill -9 $_p -$_p; wait $_p; } 2>/dev/null; _p=; }; "
     "_x() { _stop; [ -z \"$_t\" ] || rm -f \"$_t\"; }; "
     "_have() { command -v $1 >/dev/null 2>&1; }; "
-    // Connects to host $0, port $1, says what stands on standard input, and becomes what reads.
+    // Connects to host $0, port $1, sends its standard input, and becomes the reader.
     "_v='exec 3<>\"/dev/tcp/$0/$1\" && cat >&3 && echo \"$3\" >&4 && exec head -c $2 <&3 4>&-'; "
     "_y='import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5); "
     "s.sendall(sys.stdin.buffer.read()); "
@@ -49,8 +49,8 @@ constexpr std::string_view kScript =
     "[ \"$_l\" = bash ] || _v=$_y; "
     "while read -r _e _z || exit 1; do "
     "case $_e in here) return;; esac; "
-    // What was killed may hold the file open for a moment longer, and a program that somebody
-    // writes cannot be started: the next one is another file.
+    // A killed process may hold the file open for a moment longer, and a program that is open for
+    // writing cannot be started: the next one is another file.
     "[ -z \"$_p\" ] || { _stop; rm -f \"$_t\"; : >\"$_t\" && chmod 700 \"$_t\"; } 2>/dev/null; "
     "case $_e in from) ;; *) return;; esac; "
     // Hosts share the folder, and another one has put it there: what the first pass would start.

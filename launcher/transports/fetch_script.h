@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a host that lacks the agent fetches it from one that has it: what the launcher answers to
-// "need" in place of the agent, and what the host says then.  [pure]
+// How a host that lacks the agent fetches it from one that has it: the launcher's answer to "need"
+// instead of the agent, and the host's messages after it.  [pure]
 // docs/flows/bootstrap.md is the page for it; a change edits both.
 //
 //   launcher: "sh <commands>\n", once
 //   launcher: "from <number> <port> <token> <address>...\n"
 //   remote:   "HORA-<nonce> open <number>\n"   it is about to read; with bash, it is connected
 //   remote:   "HORA-<nonce> got <number>\n"    it has the agent, checked by its SHA-256
-//   remote:   "HORA-<nonce> miss <number> <reason>\n"; number 0: it can fetch from nobody
-//   launcher: another "from", at any time; or "here 0\n" behind "got"; or what it would have
+//   remote:   "HORA-<nonce> miss <number> <reason>\n"; number 0: no source is left
+//   launcher: another "from", at any time; or "here 0\n" after "got"; or what it would have
 //             answered without all this (bootstrap.h)
 //
 // What a source sends is no more than the agent's bytes (agent/image_server.h).
@@ -23,7 +23,7 @@ namespace hora::launcher {
 
 // Where a host that lacks the agent can fetch it.
 struct AgentOffer {
-  int number = 0;  // tells the attempts of a host apart; from 1
+  int number = 0;  // distinguishes the attempts of a host; from 1
   std::vector<std::string> addresses;
   int port = 0;
   std::string token;  // letters and digits

@@ -22,10 +22,10 @@ class IoThreads {
   int count() const { return static_cast<int>(threads_.size()); }
   os::EventLoop& loop(int index) { return *threads_[static_cast<std::size_t>(index)].loop; }
 
-  // Ends the loops, what was posted before included, and waits for the threads: as long as the
-  // longest handler computes. False when one does nothing for as long as `patience`, as a library's
-  // that waits for a key on a dead file system: then nothing that the threads use may ever be
-  // destroyed, this object included.
+  // Ends the loops, including everything posted before, and waits for the threads: as long as the
+  // longest handler computes. False when one does nothing for as long as `patience`, such as a
+  // library that waits for a key on a dead file system: then nothing that the threads use may ever
+  // be destroyed, this object included.
   bool stop(std::chrono::milliseconds patience = std::chrono::hours(24 * 365));
 
  private:

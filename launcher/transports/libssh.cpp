@@ -19,14 +19,14 @@ namespace {
 
 std::atomic<const LibsshModule*> loaded{nullptr};
 
-// Beside what horarun ships: ../share/hora, from the program's real path.
+// Next to what horarun ships: ../share/hora, from the program's real path.
 Result<std::string> module_path() {
   const auto folder = os::program_folder();
   if (!folder) return folder.error();
   return *folder + "/../share/hora/" + std::string(own_machine()) + "/launcher/libhora_ssh.so";
 }
 
-// The version of the header that both were compiled with tells a module of another build apart.
+// The version of the header that both were compiled with identifies a module of another build.
 Result<const LibsshModule*> load() {
   if (hora_libssh_module_entry != nullptr) return hora_libssh_module_entry();
   const auto path = module_path();

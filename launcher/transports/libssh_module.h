@@ -59,7 +59,7 @@ namespace hora::launcher {
 struct LibsshModule {
   // Of the headers: the two sides have to have been built with the same.
   int header_version;
-  // What comes before every other call, once in a process. Null, or why it failed.
+  // Call it before all others, once in a process. Null, or why it failed.
   const char* (*prepare)();
 
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration.

@@ -144,7 +144,7 @@ class SshTransport : public Transport {
 
   SshTransportOptions options_;
   StageObserver observer_;
-  std::shared_ptr<SshTargets> targets_;  // shared with threads that nobody waits for
+  std::shared_ptr<SshTargets> targets_;  // shared with threads that are not awaited
   std::shared_ptr<ByProgram> by_program_;
   BlockingCalls configuration_{kMostConfigs};
   std::mutex mutex_;
@@ -169,8 +169,8 @@ Status SshTransport::start_engine() {
   return Ok{};
 }
 
-// The configuration is read in a thread of its own, unless it is remembered: ssh runs for some
-// 10 ms, and its `Match exec` for as long as it likes.
+// The configuration is read in a thread of its own, unless it is remembered: ssh runs for about 10
+// ms, and its `Match exec` for any time.
 Result<os::Fd> SshTransport::start(const Host& host, int host_index, const AgentImage& image,
                                    Clock::time_point deadline) {
   HORA_TRY(targets_->check());

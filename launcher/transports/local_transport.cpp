@@ -67,7 +67,7 @@ class LocalTransport : public Transport {
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point) override {
     reap_agents(
-        {});  // the hosts of a long job may come and go: who has gone is not kept till its end
+        {});  // the hosts of a long job may come and go: one that has gone is not kept till its end
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
       return errno_error(errno, "making a socketpair for the agent on " + host.name);
@@ -147,8 +147,8 @@ class LocalTransport : public Transport {
     }
   }
 
-  // An agent closes its stream, which ends the job, a moment before it can be reaped. Beside busy
-  // processes that moment may last a while, and a sleep would add to it.
+  // An agent closes its stream, which ends the job, a moment before it can be reaped. On a busy
+  // machine that moment may be long, and a sleep would add to it.
   static void wait_for_end_of(const Agent& agent, int patience_ms) {
     pollfd ended{agent.pidfd.get(), POLLIN, 0};
     const bool watched = agent.pidfd.valid();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits to be sent to a host: bytes of its own, and behind them, once, the agent, which all
-// hosts share.  [pure]
+// Bytes that wait to be sent to a host: its own, followed once by the agent, which all hosts share.
+// [pure]
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ class OutgoingBytes {
   using Payload = std::shared_ptr<const std::string>;
 
   void append(std::string_view bytes) { own_.append(bytes); }
-  // Goes out behind all that was appended before. Nothing may be appended until it has gone.
+  // Sent after all bytes that were appended before. Nothing may be appended until it has gone.
   void ship(Payload payload) {
     payload_ = std::move(payload);
     position_ = 0;
   }
   bool shipping() const { return payload_ != nullptr; }
 
-  // What comes next; empty: nothing. Not all that waits, if bytes and a payload do.
+  // The next bytes; empty: nothing. Not all of them, if bytes and a payload wait.
   std::string_view front() const {
     if (!own_.empty()) return own_.front();
     return payload_ ? std::string_view(*payload_).substr(position_) : std::string_view();

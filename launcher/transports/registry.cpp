@@ -9,8 +9,8 @@ namespace hora::launcher {
 
 // Each transport defines one function, at the end of its file. The generated hora_transports.inc
 // has one line per transport; the macros below choose what such a line becomes. A call, not a
-// static object that registers itself, since the linker would drop a file of an archive that nobody
-// refers to.
+// static object that registers itself, since the linker would drop a file of an archive without
+// references to it.
 #define HORA_TRANSPORT(name) const TransportDescriptor* name##_transport_descriptor();
 #define HORA_INTERNAL_TRANSPORT(name) HORA_TRANSPORT(name)
 #include "hora_transports.inc"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transports that this build has: those of CMakeLists.txt, in its order.  [pure]
-// Nothing outside of this folder asks for a transport by a name that it knows: whoever needs one
-// takes the name from the job.
+// The transports that this build has: those of CMakeLists.txt, in its order. [pure] Code outside of
+// this folder never names a transport: it takes the name from the job.
 #pragma once
 
 #include <span>

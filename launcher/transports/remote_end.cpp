@@ -40,7 +40,7 @@ std::string_view class_of_ssh_words(std::string_view said) {
   return {};
 }
 
-// The end of a text tells more about a failure than its beginning.
+// The end of a text says more about a failure than its beginning.
 std::string last_words(std::string_view all) {
   constexpr std::size_t kEnough = 600;
   // On one line. ssh ends each of its own with a carriage return as well.

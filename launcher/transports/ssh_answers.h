@@ -22,7 +22,7 @@ struct SshConfigFiles {
   std::string text;             // of all, with their names
   std::set<std::string> paths;  // that were looked for
   bool decides_alone = true;    // false: a command, the network or the environment has a say
-  bool endless = false;         // Include leads to more files than anybody has
+  bool endless = false;         // more Include files than any configuration has
 
   // `user_file` empty: that of `home` and then the system's.
   static SshConfigFiles read(const std::string& user_file, const std::string& home);

@@ -139,7 +139,7 @@ bool SshClient::wants_write() const {
 
 // sshd leaves Nagle's algorithm on: its second small message waits until the first one is
 // acknowledged, and the kernel delays acknowledgements by 40 ms. TCP_QUICKACK turns that delay off,
-// but the kernel turns it on again by itself, so every wake-up sets the option anew.
+// but the kernel turns it on again by itself, so every wake-up sets the option again.
 void SshClient::acknowledge_now() {
   const int on = 1;
   (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
@@ -154,8 +154,8 @@ std::string SshClient::error() const {
 
 // --- handshake -----------------------------------------------------------------------------------
 
-// Peeks at what libssh reads next. When the server closes the connection, its first line tells why
-// ("Exceeded MaxStartups", an HTTP answer), and so does the lack of one.
+// Peeks at what libssh reads next. When the server closes the connection, its first line gives the
+// reason ("Exceeded MaxStartups", an HTTP answer), and so does the lack of one.
 void SshClient::look_at_banner() {
   if (banner_settled_) return;
   char bytes[256];
@@ -219,7 +219,7 @@ void SshClient::discard_channel() {
 void SshClient::set_sink(Sink sink) { sink_ = std::move(sink); }
 
 // Opens a channel, then requests the command; each step may need several calls. A call after the
-// last command has started begins anew, on a fresh channel of the same connection.
+// last command has started begins again, on a fresh channel of the same connection.
 SshClient::Step SshClient::execute(const std::string& command) {
   Handles& h = *handles_;
   if (exec_stage_ == ExecStage::kNone || exec_stage_ == ExecStage::kRunning) {
@@ -268,7 +268,7 @@ SshClient::Step SshClient::execute(const std::string& command) {
   return code == SSH_OK ? Step::kDone : Step::kFailed;
 }
 
-// Compares libssh's byte counters to tell whether anything moved, since its return codes do not
+// Compares libssh's byte counters to find out whether anything moved, since its return codes do not
 // say.
 bool SshClient::attend() {
   Handles& h = *handles_;

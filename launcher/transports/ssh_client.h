@@ -55,8 +55,8 @@ class SshClient {
   // Runs `command` on a new channel, in place of the last one.
   Step execute(const std::string& command);
 
-  // What the command writes comes here from inside attend(), all of it, however much: who has no
-  // room does not call attend(). The sink must not call back.
+  // The command's output comes here from inside attend(), all of it, however much: a caller without
+  // space does not call attend(). The sink must not call back.
   using Sink = std::function<void(std::string_view bytes, bool is_stderr)>;
   void set_sink(Sink sink);
   // Takes in what has arrived, and sends what waits. True when there may be more to do at once.

@@ -33,7 +33,7 @@ constexpr int kMaxRounds = 256;                // of one pump, before other host
 constexpr Milliseconds kConnectLimit{10'000};  // without ConnectTimeout
 constexpr Milliseconds kBannerLimit{10'000};   // from the connection to the end of the handshake
 constexpr Milliseconds kAuthLimit{15'000};     // a server may be slow to look a user up
-constexpr int kMostPenalties = 7;  // refusals in some 5 s; a penalty lasts 15 s or longer
+constexpr int kMostPenalties = 7;  // refusals in about 5 s; a penalty lasts 15 s or longer
 constexpr Milliseconds kExitPatience{3'000};  // between end of output and exit status
 constexpr Milliseconds kCloseLimit{1'000};    // for the last bytes to leave
 
@@ -147,7 +147,7 @@ void SshHost::on_connected(TcpConnector::Outcome outcome) {
                                 : outcome.problem;
     return fail_or_wait({std::string(outcome.failed_class), outcome.problem, ""}, why);
   }
-  // How often it was tried in vain tells nothing of a server that turns out to be busy.
+  // The number of failed attempts does not count for a server that turns out to be busy.
   if (std::exchange(last_.absence, std::nullopt)) back_off_ = BackOff(seed());
   const std::string endpoint = format_endpoint(outcome.endpoint);
   link_.set_host(target_.describe(endpoint));
@@ -590,7 +590,7 @@ void SshHost::on_deadline() {
       return fail(shell_silence());
     case State::kConnecting:
     case State::kHandshake: {
-      // Where attempts were refused before, the one that the deadline cut off tells less.
+      // After refused attempts, the one that the deadline cut off says less.
       const bool spoke = state_ == State::kHandshake && !client_->banner().empty();
       if (back_off_.attempts() > 1 && !spoke) return fail_as_busy(back_off_.attempts() - 1);
       return on_stage_limit();

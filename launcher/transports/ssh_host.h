@@ -25,12 +25,12 @@ class SshHost : private AgentLink::Carrier {
  public:
   using Done = std::function<void(SshHost*)>;
 
-  // Takes the stream over: the ssh program does what libssh cannot, for this reason. Called in the
-  // place of `done`, which follows.
+  // Takes the stream over: the ssh program does what libssh cannot, for this reason. Called instead
+  // of `done`, which follows.
   using ByProgram = std::function<void(os::Fd supervisor, const std::string& why)>;
 
-  // Who is told of the end. `done` is called once, when nothing is left to do; it may not destroy
-  // the object at once. `by_program` is empty where there is no ssh program.
+  // Receives the end. `done` is called once, when nothing is left to do; it may not destroy the
+  // object at once. `by_program` is empty where there is no ssh program.
   struct Ends {
     Done done;
     ByProgram by_program;

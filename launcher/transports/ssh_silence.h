@@ -19,8 +19,9 @@ Failure login_silence(const std::string& waited);
 Failure shell_silence();
 Failure queue_silence();
 
-// It was refused so many times. `words` are what the server (or the proxy command) said last; a
-// proxy that keeps ending without a word looks like a busy server: both give an empty banner.
+// It was refused this many times. `words` are the last message of the server (or the proxy
+// command); a proxy that keeps ending without a message looks like a busy server: both give an
+// empty banner.
 Failure busy_refusal(int refusals, const std::string& words, bool by_proxy);
 
 }  // namespace hora::launcher

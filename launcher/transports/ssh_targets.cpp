@@ -33,7 +33,7 @@ FileKind kind_of(const std::string& path) {
   return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) ? FileKind::kPipe : FileKind::kFile;
 }
 
-// A socket that a dead ssh has left behind refuses the connection.
+// A socket of a dead ssh refuses the connection.
 bool listens(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

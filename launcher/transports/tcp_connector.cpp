@@ -79,7 +79,7 @@ Result<os::Fd> begin_connect(const Endpoint& endpoint, const TcpSource& source, 
 TcpConnector::TcpConnector(os::EventLoop& loop, BlockingCalls& resolver)
     : loop_(loop), resolver_(resolver) {}
 
-// The resolver's answer may arrive after this object is gone; *alive_ tells it so.
+// The resolver's answer may arrive after this object is gone; *alive_ shows it.
 TcpConnector::~TcpConnector() {
   *alive_ = false;
   clear();
@@ -172,7 +172,7 @@ void TcpConnector::on_writable(int fd) {
   if (found == attempts_.end()) return;
   int error = 0;
   socklen_t length = sizeof error;
-  // A socket becomes writable on failure as well; SO_ERROR tells them apart.
+  // A socket becomes writable on failure as well; SO_ERROR distinguishes the two.
   if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   if (error != 0) {
     abandon(*found, error);

@@ -39,8 +39,8 @@ class TcpConnector {
   TcpConnector(const TcpConnector&) = delete;
   TcpConnector& operator=(const TcpConnector&) = delete;
 
-  // `family`: "", "inet" or "inet6". Tells `resolved` the first address to be tried. Calls `done`
-  // once, from the loop, never from inside start(); never after the destructor. The deadline is the
+  // `family`: "", "inet" or "inet6". Passes the first address to `resolved`. Calls `done` once,
+  // from the loop, never from inside start(); never after the destructor. The deadline is the
   // caller's: it destroys the connector.
   void start(const std::string& host, int port, const std::string& family, TcpSource source,
              Resolved resolved, Done done);

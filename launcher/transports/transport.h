@@ -2,7 +2,7 @@
 // A transport turns "this host" into one byte stream to an agent that runs there.  [interface]
 //
 // start() returns at once with one end of a socketpair; all the rest (connecting, authenticating,
-// shipping the agent, pumping bytes) happens behind it. The reader of the stream sees
+// shipping the agent, pumping bytes) happens at the other end. The reader of the stream sees
 //     [magic frame*]                    an agent that started, or
 //     a kFailure frame after the magic  written by the transport itself when it could not,
 // so a connection that fails and an agent that fails look alike. End of stream without kGoodbye

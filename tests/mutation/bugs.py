@@ -80,7 +80,7 @@ BUGS = [
     ("a process that /proc does not show is gone", TABLE, "if (::kill(pid, 0) != 0 && errno == ESRCH) pulse", "pulse", "process_test"),
     ("a host whose ranks are gone is given up", STATE, "if (is_confirmed && output_waits) continue;", "", "launcher_test"),
     ("grace is no limit", JOB, "if (now < *kill_at_) return look_again", "if (true) return look_again", "agent_life_test"),
-    ("a stopped rank is not continued", RANKS, "signal_with_group(rank.pid, SIGCONT);  // a stopped one could not obey", "", "agent_life_test"),
+    ("a stopped rank is not continued", RANKS, "signal_with_group(rank.pid, SIGCONT);  // a stopped one could not react", "", "agent_life_test"),
     # Each of the three ways ends what the others would.
     ("strays are not killed", "launcher/agent/stray_hunt.cpp", """  if (cgroup != nullptr) cgroup->kill();
   // Stopped first, so that none forks while the others are being killed.
