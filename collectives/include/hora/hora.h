@@ -173,8 +173,8 @@ HORA_API hora_status hora_shutdown(void);
 /* shutdown + init. In an elastic job every init but the first waits for a place in the next epoch,
  * as long as it takes. */
 HORA_API hora_status hora_reset(void);
-/* Elastic jobs: waits until the launcher has news of hosts, at most timeout_ms. *changes: 0, none;
- * else bits: 1, some have gone; 2, some have come. From any thread. */
+/* Elastic jobs: waits until the launcher reports a change of hosts, at most timeout_ms. *changes is
+ * 0 if there was none, else bits: 1, hosts have left; 2, hosts have joined. From any thread. */
 HORA_API hora_status hora_wait_host_update(int64_t timeout_ms, int32_t* changes);
 HORA_API int hora_is_initialized(void);
 
@@ -233,22 +233,37 @@ HORA_API void hora_release(hora_handle handle);
 
 /* --- prepared operations ------------------------------------------------------------------- */
 
-/* Operations that are prepared once and started many times, such as the gradients of a training
- * step (MPI calls these persistent requests). A start checks, names and looks up nothing, and
- * reductions that differ in name and shape only, up to the fusion threshold together, travel as one
- * operation. Results have the same bits as those of hora_submit, but for backends whose order of
- * additions depends on what shares a step (all but shared memory); in deterministic mode always.
+/* A plan is a list of requests that is prepared once and started many times, such as the gradients
+ * of a training step. (MPI calls these persistent requests.) A start checks and looks up nothing.
+ * Reductions of a plan that differ only in name and shape travel as one operation, up to the fusion
+ * threshold together.
  *
- * All ranks of the process set prepare the same requests in the same order, and start them as often
- * as each other. Of a set the ranks compare names and numbers of elements, not shapes. Plans and
- * submissions may be in flight side by side, in any order on each rank. A plan of one request may
- * meet a rank that submits it instead. Where a rank submits the tensors of a set one by one, or
- * prepares another set that begins with the same name, the operation ends with HORA_MISMATCH on all
- * ranks, as do those of the set's tensors that wait by then.
+ *   hora_request requests[2] = {weights, biases}; // allreduces, filled in as for hora_submit
+ *   hora_plan* plan = NULL;
+ *   if (hora_prepare(requests, 2, &plan) != HORA_OK) fail(hora_last_error());
+ *   for (int step = 0; step < steps; ++step) {
+ *     compute_gradients(); // into the memory that the requests name
+ *     if (hora_start(plan) != HORA_OK) fail(hora_last_error());
+ *     if (hora_plan_wait(plan, -1) != HORA_OK) fail(hora_last_error());
+ *     update_weights();
+ *   }
+ *   hora_plan_free(plan);
+ *
+ * What the ranks must have in common: all ranks of the process set prepare the same requests in the
+ * same order, and start them equally often. Names and numbers of elements are compared, shapes are
+ * not. A plan of one request may match a rank that submits that request instead. If a rank submits
+ * the tensors of a larger plan one by one, or prepares another plan that begins with the same name,
+ * the operation ends with HORA_MISMATCH on all ranks, and so do the tensors of the plan that wait.
+ *
+ * Order: plans and submissions may be in flight at the same time, in any order on each rank.
+ *
+ * Results have the same bits as those of hora_submit in deterministic mode, and always with the
+ * shared memory backend. The other backends add in an order that depends on what shares a step.
  *
  * Threads: one call on a plan at a time; different plans are independent.
- * A plan lasts as long as its world: after hora_shutdown or hora_reset, which end what is in flight
- * with HORA_ABORTED, it can only be freed. */
+ *
+ * Lifetime: a plan belongs to its world. hora_shutdown and hora_reset end what is in flight with
+ * HORA_ABORTED; the plan can then only be freed. */
 typedef struct hora_plan hora_plan;
 
 /* Prepares `count` requests, each an allreduce or a broadcast, no name twice; others are

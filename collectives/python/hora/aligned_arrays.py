@@ -41,21 +41,26 @@ class AlignedFramework(numpy_arrays.NumpyFramework):
     """NumPy's arrays, whose results are aligned, and DeviceArrays."""
 
     def dense(self, tensor: Any) -> Any:
+        """See Framework.dense()."""
         return tensor if type(tensor) is DeviceArray else np.asarray(tensor, order="C")
 
     # Not by super(): every operation comes through here.
     def view(self, tensor: Any, op: int = dtypes.COPY) -> Any:
+        """See Framework.view()."""
         return tensor.where() if type(tensor) is DeviceArray else _view(self, tensor, op)
 
     def address(self, tensor: Any) -> int:
+        """See Framework.address()."""
         return tensor.address if type(tensor) is DeviceArray else tensor.__array_interface__["data"][0]
 
     def empty_like(self, tensor: Any) -> Any:
+        """See Framework.empty_like()."""
         if type(tensor) is DeviceArray:
             return tensor.another()
         return aligned_empty(tensor.shape, tensor.dtype)
 
     def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
+        """See Framework.from_native()."""
         size = byte_count(shape, dtype)
         if type(like) is DeviceArray:
             made = like.another(shape, dtype)
@@ -68,6 +73,7 @@ class AlignedFramework(numpy_arrays.NumpyFramework):
         return out
 
     def settler(self, device: int) -> Any:
+        """See Framework.settler()."""
         return device_arrays.settler(device)
 
 

@@ -84,11 +84,29 @@ def _static_sets(process_sets, world):
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
-    """Joins the job that the launcher described in the environment; without a launcher the
-    process is a world of one. A second call changes nothing.
+    """Joins the job that the launcher describes in the environment. Without a launcher the process is a world of one.
 
-    comm: under MPI, the part of the job that becomes a world of its own, as a communicator of
-    mpi4py or a list of ranks of MPI's world; each such part trains by itself."""
+    Each process calls it for itself, before any collective; a second call returns at once and changes nothing. A
+    process that a rank forks is not in the job: collectives raise NotInitializedError there. Any thread may call it,
+    but not while another one is in init() or shutdown().
+
+    Blocks until all ranks of the job have called it, at most HOROVOD_GLOO_TIMEOUT_SECONDS (30) from the call of rank
+    0 on. In an elastic job every call but the first waits for a place among the new ranks, as long as it takes.
+    Ctrl-C interrupts the wait.
+
+    Args:
+        comm: under MPI, a communicator of mpi4py or a list of ranks of MPI's world: these processes become a world of
+            their own. Default: all ranks of the job
+        process_sets: the sets to register, as ProcessSet or lists of ranks, the same on all ranks. "dynamic" is
+            accepted: sets can be added at any time
+
+    Raises:
+        InitError: the ranks could not connect; the text names those that are missing, or the cause. It is a
+            HorovodInternalError and a ValueError
+        ValueError, TypeError: comm or process_sets is wrong; nothing was sent
+        RemovedFromJob: an elastic job goes on without this process. It is a SystemExit with code 0
+        ImportError: libhora.so could not be loaded; the text lists where it was looked for
+    """
     global _exit_registered
     native = _native.library()
     if native.is_initialized():
@@ -167,8 +185,11 @@ def in_elastic_job() -> bool:
 
 
 def shutdown() -> None:
-    """Leaves the job. Operations in flight fail with HorovodInternalError on all ranks. Does nothing
-    before init()."""
+    """Leaves the job. Does nothing before init(); also runs when the process exits.
+
+    Operations in flight fail with HorovodInternalError on all ranks. Blocks until the runtime has ended, which waits
+    for no other rank. The process may call init() again.
+    """
     if _native._library is None:
         return
     native = _native.library()
@@ -212,19 +233,30 @@ cross_size.__doc__ = "The number of hosts that have a process of this local rank
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
+    """Whether every host has the same number of ranks. NotInitializedError before init()."""
     _native.check_initialized("is_homogeneous")
     return bool(_native.library().is_homogeneous())
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
-    """Starts a timeline: a Chrome trace of every tensor (docs/reference/timeline.md)."""
+    """Starts to write a timeline: a Chrome trace of every tensor (docs/reference/timeline.md).
+
+    Args:
+        file_path: where rank 0 writes; with "{rank}" in it, every rank that calls this writes a file of its own. The
+            file is replaced. A timeline that is being written ends first
+        mark_cycles: also mark the cycles of the runtime
+
+    Raises NotInitializedError before init(), and ValueError if the file cannot be written.
+    """
     _native.check_initialized("start_timeline")
     _check_timeline(_native.library().timeline_start(os.fsencode(file_path), int(bool(mark_cycles))))
 
 
 def stop_timeline() -> None:
-    """Ends the timeline. The file is complete when this returns."""
+    """Ends the timeline. The file is complete when this returns. Does nothing if there is none.
+
+    Raises NotInitializedError before init().
+    """
     _native.check_initialized("stop_timeline")
     _check_timeline(_native.library().timeline_stop())
 
@@ -237,8 +269,8 @@ def _check_timeline(status):
 
 
 def describe() -> dict[str, Any]:
-    """The library's description of itself and this process, as a dict: version, backends (built,
-    usable, or why not), the selection table, settings."""
+    """The library's description of itself and of this process: version, backends (built, usable, or why not), the
+    selection table, settings. Works before init(), too."""
     return json.loads(_native.library().describe().decode())
 
 
@@ -254,19 +286,18 @@ def _enabled(backend):
 
 
 def mpi_built() -> bool:
+    """Whether libhora has its MPI module. It says nothing about this job: see mpi_enabled()."""
     return _built(b"mpi")
 
 
 def mpi_enabled() -> bool:
-    """Whether the processes of this job are a world of MPI's, whoever moves the tensors: MPI or
-    what is faster here."""
+    """Whether the processes of this job are a world of MPI. Its tensors may still travel by a faster backend."""
     return is_initialized() and (_enabled(b"mpi") or (communicators.launched_by_mpi() and size() > 1))
 
 
 def mpi_threads_supported() -> bool:
-    """Whether threads of the program may use MPI beside the runtime: MPI was initialised with
-    MPI_THREAD_MULTIPLE, or nothing keeps the first to use it from doing so; ValueError when MPI is
-    not in use."""
+    """Whether threads of the program may use MPI while the runtime does: MPI was initialised with MPI_THREAD_MULTIPLE,
+    or its first user can still do so. ValueError where the job does not use MPI, NotInitializedError before init()."""
     _native.check_initialized("mpi_threads_supported")
     if not mpi_enabled():
         raise ValueError("MPI is not in use in this job, so its thread support is not known")
@@ -280,11 +311,12 @@ def mpi_threads_supported() -> bool:
 
 
 def gloo_built() -> bool:
-    """Whether tensors in host memory go from host to host without MPI, which Horovod needs Gloo for."""
+    """Whether tensors in host memory can travel between hosts without MPI. Horovod needs Gloo for that."""
     return _built(b"tcp") or _built(b"gloo")
 
 
 def gloo_enabled() -> bool:
+    """Whether this job moves tensors in host memory over TCP. False before init()."""
     return is_initialized() and (_enabled(b"tcp") or _enabled(b"gloo"))
 
 
@@ -302,18 +334,22 @@ def nccl_built() -> int:
 
 
 def cuda_built() -> bool:
+    """Whether libhora has its NCCL module, so that it can reduce CUDA tensors in GPU memory."""
     return _built(b"nccl")
 
 
 def rocm_built() -> bool:
+    """False: Hora has no backend for AMD GPUs."""
     return False
 
 
 def ddl_built() -> bool:
+    """False: Hora has no backend for IBM DDL."""
     return False
 
 
 def ccl_built() -> bool:
+    """False: Hora has no backend for Intel oneCCL."""
     return False
 
 

@@ -58,6 +58,7 @@ class Batch:
         return results
 
     def done(self) -> bool:
+        """Whether all operations are done, so that finish() does not wait."""
         return all(operations.poll(handle) for handle in self._handles)
 
     def wait(self, seconds: float) -> bool:

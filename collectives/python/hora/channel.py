@@ -50,11 +50,14 @@ class Channel:
         return hmac.new(self._key, head + body, hashlib.sha256).digest()
 
     def send(self, body: bytes) -> None:
+        """Sends one message. Blocks until the kernel has taken it; OSError if the connection broke."""
         self._socket.sendall(_LENGTH.pack(len(body)) + self._code(self._ours, self._sent, body))
         self._socket.sendall(body)
         self._sent += 1
 
     def receive(self) -> bytes:
+        """Waits for the next message. ChannelError if the connection ends, the message is too long, or its code is
+        wrong; TimeoutError after the timeout of the socket."""
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         limit = _MAX_MESSAGE if self._received else 64  # until the key was proven
         if length > limit:

@@ -67,6 +67,7 @@ class World:
         self._callback = _library.Exchange(self._allgather)  # must live as long as the library may call it
 
     def describe(self, options: _library.Options) -> None:
+        """Fills in this world's rank, size and allgather for hora_init()."""
         options.rank, options.size, options.allgather = self.rank, self.size, self._callback
 
     def _allgather(self, _context, data, count, received, timeout_ms):

@@ -13,10 +13,12 @@ class Compressor:
 
     @staticmethod
     def compress(tensor: Any) -> Any:
+        """Returns (what to send, the context for decompress())."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
+        """Returns the tensor with its original dtype, from what was received and the context of compress()."""
         raise NotImplementedError
 
 
@@ -25,10 +27,12 @@ class NoneCompressor(Compressor):
 
     @staticmethod
     def compress(tensor: Any) -> Any:
+        """Returns (tensor, None)."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
+        """Returns the tensor itself."""
         return tensor
 
 
@@ -45,10 +49,12 @@ class CastCompressor(Compressor):
 
     @staticmethod
     def cast(tensor: Any, dtype: Any) -> Any:
+        """The tensor as a tensor of this dtype."""
         raise NotImplementedError
 
     @classmethod
     def compress(cls, tensor: Any) -> Any:
+        """Returns (tensor as wire_dtype, its dtype), or (tensor, None) if the dtype is not a wide float."""
         dtype = tensor.dtype
         if not cls.is_wide_float(dtype):
             return tensor, None
@@ -56,4 +62,5 @@ class CastCompressor(Compressor):
 
     @classmethod
     def decompress(cls, tensor: Any, ctx: Any) -> Any:
+        """Casts back to the dtype of before compress()."""
         return tensor if ctx is None else cls.cast(tensor, ctx)

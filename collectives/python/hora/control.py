@@ -15,16 +15,21 @@ if TYPE_CHECKING:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Blocks until every rank of the set has called it.
+    """Blocks until every rank of the set has called it, without a time limit.
 
-    Raises HorovodInternalError if a rank is lost, and NotInitializedError before init().
+    Raises HorovodInternalError if a rank is lost, NotInitializedError before init(), and ValueError or TypeError for
+    what is not a registered set.
     """
     operations.barrier(process_set)
 
 
 def join() -> int:
-    """Takes part in the reductions of the others with zeros until every rank has joined; returns
-    the rank that joined last."""
+    """Declares that this rank has no more data, and waits for the others.
+
+    Until every rank of the job has joined, this one takes part in their reductions with zeros. Returns the rank that
+    joined last. Blocks until all have joined, without a time limit. Raises HorovodInternalError if a rank is lost,
+    and NotInitializedError before init().
+    """
     return operations.join(global_process_set)
 
 
@@ -37,8 +42,10 @@ def run(
     hostfile: str | None = None,
     **launch_options: Any,
 ) -> list[Any]:
-    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; returns the results by
-    rank. See hora.launch.run for the other arguments."""
+    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; returns the results by rank.
+
+    Blocks until the job has ended. hora.launch.run describes the arguments and what it raises.
+    """
     from hora.launch import run as launch
 
     return launch(func, args, kwargs, np, hosts, hostfile, **launch_options)

@@ -36,6 +36,7 @@ class Source:
         raise NotImplementedError
 
     def dtype_name(self, tensor: Any) -> str:
+        """The name of the tensor's dtype, as NumPy spells it (float32, bfloat16)."""
         raise NotImplementedError
 
     def fresh(self, shape: Sequence[int], dtype: str, like: Any) -> Any:
@@ -63,10 +64,12 @@ class DeviceArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The extents of the tensor."""
         return self._view.shape
 
     @property
     def address(self) -> int:
+        """Where the tensor's memory begins on the GPU."""
         return self._view.address
 
     def where(self) -> tuple[int, tuple[int, ...], int, int, int]:

@@ -39,14 +39,20 @@ _CODE_OF = {
 
 
 class DLDevice(ctypes.Structure):
+    """DLPack's DLDevice: the kind of device and its ordinal."""
+
     _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
 
 
 class DLDataType(ctypes.Structure):
+    """DLPack's DLDataType: kind of number, bits of one, numbers in a vector."""
+
     _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
 
 
 class DLTensor(ctypes.Structure):
+    """DLPack's DLTensor: address, device, shape, dtype, strides."""
+
     _fields_ = [
         ("data", ctypes.c_void_p),
         ("device", DLDevice),
@@ -144,4 +150,5 @@ class View:
 
     @property
     def is_on_gpu(self) -> bool:
+        """Whether the memory is that of a CUDA device."""
         return self.device_type in (CUDA, CUDA_MANAGED)

@@ -75,7 +75,8 @@ class State:
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Saves, then calls check_host_updates(). A lost peer costs the work since the last commit."""
+        """Calls save() and then check_host_updates(). What was done since the last commit is lost with a peer.
+        Collective."""
         self.save()
         self.check_host_updates()
 
@@ -92,16 +93,19 @@ class State:
             raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
 
     def save(self) -> None:
+        """Copies the state in memory, for restore(). Local to this rank."""
         raise NotImplementedError
 
     def restore(self) -> None:
+        """Goes back to the state of the last save(). Local to this rank."""
         raise NotImplementedError
 
     def sync(self) -> None:
+        """Gives every rank the state of rank 0, and saves it. Collective: blocks until all ranks call it."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        pass
+        """Called once the ranks have reconnected, before the reset callbacks. Does nothing here."""
 
 
 class ObjectState(State):
@@ -116,13 +120,16 @@ class ObjectState(State):
         self.save()
 
     def save(self) -> None:
+        """Makes a deep copy of every value."""
         self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
 
     def restore(self) -> None:
+        """Sets every value to a deep copy of the saved one."""
         for name, value in self._saved_state.items():
             setattr(self, name, copy.deepcopy(value))
 
     def sync(self) -> None:
+        """Sets the values of all ranks to those of rank 0, and saves them. They must be picklable. Collective."""
         if self._saved_state:
             self._saved_state = self._bcast_object(self._saved_state)
             self.restore()
@@ -152,21 +159,25 @@ class HandledState(ObjectState):
         super().__init__(bcast_object, get_rank, **plain)
 
     def save(self) -> None:
+        """Saves the handled values, then the others."""
         for handler in self._handlers.values():
             handler.save()
         super().save()
 
     def restore(self) -> None:
+        """Restores the handled values, then the others."""
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
 
     def sync(self) -> None:
+        """Gives every rank the values of rank 0: first the handled ones, then the others. Collective."""
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
 
     def reset(self) -> None:
+        """Calls reset() of every handler."""
         for handler in self._handlers.values():
             handler.reset()
         super().reset()
@@ -185,18 +196,22 @@ class Handler:
         self.value = value
 
     def save(self) -> None:
+        """Copies the value, for restore()."""
         raise NotImplementedError
 
     def restore(self) -> None:
+        """Writes the saved copy into the value."""
         raise NotImplementedError
 
     def sync(self) -> None:
+        """Writes rank 0's value into that of every rank, and saves it. Collective."""
         raise NotImplementedError
 
     def reset(self) -> None:
         """The ranks changed."""
 
     def set_value(self, value: Any) -> None:
+        """Handles another object from now on, and saves it."""
         self.value = value
         self.save()
 
@@ -283,7 +298,14 @@ def run_fn(
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: func(state, ...) restarts from the state when the ranks change."""
+    """Decorator: makes func(state, ...) survive changes of the ranks.
+
+    Before each call of func all ranks get the state of rank 0. After a lost peer, func starts again from the last
+    state.commit(); after hosts were added or removed (HostsUpdatedInterrupt, from commit() or check_host_updates()),
+    from its current state. The ranks leave the job and join it as it is then, which blocks until it has enough of
+    them (horarun --min-np, --elastic-timeout). Returns what func returns. Errors other than a lost peer end func as
+    usual.
+    """
     return run_fn(func, reset_job)
 
 

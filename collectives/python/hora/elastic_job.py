@@ -88,6 +88,7 @@ class Limits:
             raise ValueError(f"min_np={min_np}, np={np}, max_np={max_np}: expected min_np <= np <= max_np")
 
     def options(self) -> list[str]:
+        """These limits as options of horarun's command line."""
         words = ["-np", str(self.np), "--min-np", str(self.min_np)]
         for name, value in (
             ("--max-np", self.max_np),

@@ -46,7 +46,7 @@ class NotInitializedError(HorovodInternalError, ValueError):
 
 
 class CollectiveTimeoutError(HorovodInternalError):
-    """A peer did not answer in time; the text names what was waited for, and for whom."""
+    """A peer did not answer in time; the text names the operation and the missing ranks."""
 
 
 class RemovedFromJob(SystemExit):
@@ -81,6 +81,7 @@ class HorovodVersionMismatchError(ImportError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
+    """The text of Horovod's version error. Kept for programs that import it."""
     return f"{name} {installed_version} is installed, but version {version} was expected; Hora needs no particular one"
 
 

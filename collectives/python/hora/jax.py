@@ -28,6 +28,7 @@ from hora import (  # noqa: F401
 from hora.aligned_arrays import ops
 from hora.basics import *  # noqa: F403
 from hora.basics import Average, Product, Sum, rank
+from hora.collective_docs import documented
 from hora.jax_operations import (
     SELECTING,
     allreduce_units,
@@ -100,6 +101,7 @@ def _selecting_gradient(ct, source, output, op, prescale, postscale, name, proce
     return total * chosen / jnp.maximum(ties, 1) * scale
 
 
+@documented
 def allreduce(
     tensor: Any,
     name: str | None = None,
@@ -110,7 +112,7 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     compression: Any = Compression.none,
 ) -> Any:
-    """The reduction of all ranks' arrays: Average, Sum, Min, Max, Product or Adasum."""
+    """Reduces an array over the ranks, with Average, Sum, Min, Max, Product or Adasum."""
     value = jnp.asarray(tensor)
     (reduced,) = _allreduce(
         [compress(value, compression)],
@@ -124,6 +126,7 @@ def allreduce(
     return reduced.astype(value.dtype)
 
 
+@documented
 def grouped_allreduce(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -134,7 +137,7 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     compression: Any = Compression.none,
 ) -> list[Any]:
-    """The reductions of several arrays, which run together; a list."""
+    """Reduces several arrays over the ranks together; returns a list."""
     values = [jnp.asarray(tensor) for tensor in tensors]
     reduced = _allreduce(
         [compress(value, compression) for value in values],
@@ -183,28 +186,30 @@ def _allgather(values, name, process_set, grouped):
     return differentiable(forward, backward)(*values)
 
 
+@documented
 def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """All ranks' arrays, concatenated along the first dimension, which may differ outside of
-    jit."""
+    """Concatenates the arrays of all ranks along the first dimension, whose extents may differ outside of jit."""
     value = jnp.asarray(tensor)
     _needs_rows(value, "allgather")
     return _allgather([value], name, process_set, False)[0]
 
 
+@documented
 def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """The concatenations of several arrays, which run together; a list."""
+    """Concatenates each of several arrays of all ranks along the first dimension; returns a list."""
     values = [jnp.asarray(tensor) for tensor in tensors]
     for value in values:
         _needs_rows(value, "allgather")
     return list(_allgather(values, name, process_set, True))
 
 
+@documented
 def broadcast(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The array of root_rank (a rank of the whole job), on every rank of the set."""
+    """Returns the array of root_rank on every rank."""
 
     def forward(value):
         def begin(array):
@@ -219,11 +224,12 @@ def broadcast(
     return differentiable(forward, backward)(jnp.asarray(tensor))[0]
 
 
+@documented
 def alltoall(
     tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The rows that the other ranks sent to this one; with splits (not inside jit), a pair of
-    that and the number of rows received from each."""
+    """Sends a part of the rows to each rank; returns the rows that the ranks sent here.
+    Inside jit without splits only."""
     value = jnp.asarray(tensor)
     _needs_rows(value, "alltoall")
     members = process_set.size()
@@ -286,6 +292,7 @@ def _reducescatter(values, name, op, prescale, postscale, process_set, grouped):
     return differentiable(forward, backward)(*values)
 
 
+@documented
 def reducescatter(
     tensor: Any,
     name: str | None = None,
@@ -294,12 +301,13 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """This rank's rows of the reduction."""
+    """Reduces an array over the ranks, with Average or Sum; returns this rank's part of the rows."""
     value = jnp.asarray(tensor)
     _needs_rows(value, "reducescatter")
     return _reducescatter([value], name, op, prescale_factor, postscale_factor, process_set, False)[0]
 
 
+@documented
 def grouped_reducescatter(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -308,7 +316,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """reducescatter of several arrays, which run together; a list."""
+    """reducescatter() of several arrays together; returns a list."""
     values = [jnp.asarray(tensor) for tensor in tensors]
     for value in values:
         _needs_rows(value, "reducescatter")
@@ -323,6 +331,7 @@ def _handle(pending):
     return operations.new_handle(pending)
 
 
+@documented
 def allreduce_async(
     tensor: Any,
     name: str | None = None,
@@ -332,7 +341,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Starts a reduction of arrays; a handle for poll() and synchronize()."""
+    """Starts to reduce an array over the ranks; the result is a new array."""
     return _handle(
         ops.allreduce(
             (as_array(jnp.asarray(tensor)),),
@@ -345,13 +354,17 @@ def allreduce_async(
     )
 
 
+@documented
 def allgather_async(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+    """Starts to concatenate the arrays of all ranks along the first dimension, whose extents may differ."""
     return _handle(ops.allgather((as_array(jnp.asarray(tensor)),), name, process_set))
 
 
+@documented
 def broadcast_async(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
+    """Starts to copy the array of root_rank into a new array on every rank."""
     return _handle(ops.broadcast((as_array(jnp.asarray(tensor)),), root_rank, name, process_set))
 
 
@@ -365,8 +378,12 @@ synchronize = operations.synchronize
 def broadcast_parameters(
     params: Any, root_rank: int = 0, name: str = "parameters", process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The root's tree of arrays (parameters, an optimizer's state) on every rank; the trees have
-    the same structure everywhere. Leaves that are no arrays travel as objects."""
+    """The root's tree of arrays (parameters, the state of an optimizer) on every rank.
+
+    The trees have the same structure everywhere, and their arrays the same shapes and dtypes. Leaves that are not
+    arrays travel as objects. Blocks until all ranks of process_set have called it. Raises what broadcast() and
+    broadcast_object() raise.
+    """
     leaves, structure = jax.tree_util.tree_flatten(params)
     values = [leaf if _is_array(leaf) else None for leaf in leaves]
     chosen = [index for index, value in enumerate(values) if value is not None]
@@ -403,8 +420,13 @@ def allreduce_gradients(
     name: str = "gradients",
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The reduced tree of gradients, all in flight at once. groups: a number of groups that are
-    reduced together."""
+    """The reduced tree of gradients; all of them are in flight at once.
+
+    groups: how many groups of them are reduced together (a number). gradient_predivide_factor: with op=Average,
+    divides by this before the sum and by size/factor after it. Blocks until all ranks of process_set have called it;
+    returns the gradients themselves where there is no other rank. ValueError for an argument out of range; otherwise
+    raises what allreduce() raises.
+    """
     prescale, postscale = grouping.check_predivide(gradient_predivide_factor, op, Average)
     groups = grouping.check_groups(groups, 0)
     if groups is not None and not isinstance(groups, int):
@@ -430,7 +452,7 @@ def allreduce_gradients(
 
 
 def metric_average(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """A number, an array or a tree of them, averaged over the ranks."""
+    """A number, an array or a tree of them, averaged over the ranks. Blocks and raises as allreduce() does."""
     if not is_needed(process_set):
         return value
     leaves, structure = jax.tree_util.tree_flatten(value)
@@ -468,9 +490,19 @@ def DistributedOptimizer(
     name: str = "gradients",
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """A gradient transformation (a pair of functions init and update, as optax has them) whose
-    gradients are reduced over the ranks first. backward_passes_per_step accumulates the gradients of that
-    many updates; the updates in between return zeros."""
+    """Wraps a gradient transformation (a pair of functions init and update, as optax has them): update() reduces the
+    gradients over the ranks first.
+
+    The call itself does not block; update() does, as allreduce_gradients() does.
+
+    Args:
+        optimizer: the transformation
+        op, compression, gradient_predivide_factor, groups, name, process_set: see allreduce_gradients()
+        backward_passes_per_step: how many updates to add up before gradients are reduced and applied; the updates in
+            between return zeros
+        average_aggregated_gradients: divide those sums by the number of updates
+
+    Raises ValueError for an argument out of range."""
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a positive integer")
 

@@ -37,13 +37,16 @@ class JaxState(elastic.ObjectState):
         super().__init__(objects.broadcast_object, basics.rank, **kwargs)
 
     def save(self) -> None:
+        """Copies every array of every tree."""
         self._saved_state = {name: jax.tree_util.tree_map(_own_copy, getattr(self, name)) for name in self._saved_state}
 
     def restore(self) -> None:
+        """Sets every tree to copies of the saved arrays."""
         for name, value in self._saved_state.items():
             setattr(self, name, jax.tree_util.tree_map(_own_copy, value))
 
     def sync(self) -> None:
+        """Sets every tree to rank 0's, and saves it. The trees have one structure on all ranks. Collective."""
         for name in sorted(self._saved_state):
             setattr(self, name, broadcast_parameters(getattr(self, name), 0, f"elastic.{name}"))
         self.save()

@@ -50,6 +50,7 @@ _WIRE = {"none": None, "fp16": jnp.float16, "bf16": jnp.bfloat16}
 
 
 def is_traced(value: Any) -> bool:
+    """Whether jit or grad is tracing this value, so that it has a shape but no memory."""
     return isinstance(value, jax.core.Tracer)
 
 

@@ -234,14 +234,27 @@ def run(
     stderr: Any = None,
     results: int | None = None,
 ) -> list[Any]:
-    """Calls func(*args, **kwargs) on `np` ranks of a new job; returns the results by rank.
+    """Calls func(*args, **kwargs) on every rank of a new job; returns the results by rank.
 
-    hosts ("a:2,b:2") or hostfile say where. Without them the ranks run on the first slots of the
-    allocation (Slurm, ...) that this process is in; outside of one, here. np=None: on all slots.
-    options are further words for horarun's command line. executable is the Python that runs the ranks (default: this
-    one). env are variables for the ranks. results: from how many ranks, where that is not np (an
-    elastic job). RuntimeError carries the traceback of the rank that failed; TypeError and
-    ImportError say what could not be sent.
+    Starts horarun and blocks until the job has ended; --start-timeout among the options limits how long the ranks may
+    take to start. If this process is interrupted or killed, the job ends. The function, its arguments and its result
+    travel as cloudpickles, over connections that prove a key of this call before anything is unpickled.
+
+    Args:
+        np: the number of ranks. None: all slots of hosts, hostfile or the allocation
+        hosts: where they run, such as "a:2,b:2". Default: the first slots of the allocation (Slurm, ...) that this
+            process is in, or this machine
+        hostfile: the path of a file with hosts, instead of hosts
+        options: further options for horarun's command line, as a list
+        executable: the Python that runs the ranks. Default: this one
+        env: variables for the ranks, added to those of this process
+        stdout, stderr: files for what horarun prints, as subprocess.Popen takes them. Default: those of this process
+        results: from how many ranks to return results. Default: np. Elastic jobs have fewer
+
+    Raises:
+        JobFailed: a RuntimeError: the text has the traceback of the rank that failed, or what horarun reports
+        ValueError, TypeError: an argument is wrong, or the function or an argument of it cannot be pickled
+        FileNotFoundError: horarun was not found
     """
     if hosts and hostfile:
         raise ValueError("give hosts= or hostfile=, not both")

@@ -13,6 +13,7 @@ import traceback
 
 
 def main() -> None:
+    """Runs this rank of hora.run, and exits with its code."""
     sys.exit(work())
 
 

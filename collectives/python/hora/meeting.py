@@ -106,6 +106,7 @@ class Meeting:
         }
 
     def close(self) -> None:
+        """Ends the rendezvous server."""
         self._process.kill()  # it holds nothing that outlives it
         self._process.wait()
 

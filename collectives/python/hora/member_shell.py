@@ -11,6 +11,7 @@ import sys
 
 
 def main() -> None:
+    """Runs a command on a member: argv is the driver's socket, the host and the command line."""
     name, host, line = sys.argv[1:4]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as driver:
         driver.connect("\0" + name)

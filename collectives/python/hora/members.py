@@ -100,6 +100,7 @@ class Members(desk.Desk):
         ]
 
     def count(self) -> int:
+        """How many members are connected."""
         with self._changed:
             return len(self._members)
 
@@ -109,6 +110,7 @@ class Members(desk.Desk):
             return self._count
 
     def wait_for_change(self, seconds: float) -> None:
+        """Blocks until a member comes or goes, at most this many seconds."""
         with self._changed:
             self._changed.wait(seconds)
 
@@ -122,6 +124,7 @@ class Members(desk.Desk):
                 self._remove(each)
 
     def talk(self, connection: socket.socket, link: channel.Channel) -> None:
+        """Serves one member until it disconnects."""
         place = json.loads(link.receive())
         connection.settimeout(None)
         member.watch_peer(connection)

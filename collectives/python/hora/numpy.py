@@ -17,6 +17,7 @@ from __future__ import annotations
 from hora import operations
 from hora.basics import *  # noqa: F403
 from hora.basics import Average
+from hora.collective_docs import documented
 from hora.exceptions import HorovodInternalError  # noqa: F401
 from hora.numpy_arrays import NumpyFramework
 from hora.objects import allgather_object, broadcast_object  # noqa: F401
@@ -36,6 +37,7 @@ _ops = TensorOps(NumpyFramework())
 # --- allreduce -----------------------------------------------------------------------------
 
 
+@documented
 def allreduce_async(
     tensor: Any,
     name: str | None = None,
@@ -46,20 +48,14 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> int:
-    """Starts a reduction over the ranks; the result is a new array."""
+    """Starts to reduce an array over the ranks; the result is a new array."""
+    op = choose_op(op, average)
     return new_handle(
-        _ops.allreduce(
-            (tensor,),
-            name,
-            choose_op(op, average),
-            prescale_factor,
-            postscale_factor,
-            process_set,
-            priority=priority,
-        )
+        _ops.allreduce((tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority)
     )
 
 
+@documented
 def allreduce_async_(
     tensor: Any,
     name: str | None = None,
@@ -70,21 +66,16 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> int:
-    """Starts a reduction over the ranks into the array itself."""
+    """Starts to reduce an array over the ranks into itself."""
+    op = choose_op(op, average)
     return new_handle(
         _ops.allreduce(
-            (tensor,),
-            name,
-            choose_op(op, average),
-            prescale_factor,
-            postscale_factor,
-            process_set,
-            in_place=True,
-            priority=priority,
+            (tensor,), name, op, prescale_factor, postscale_factor, process_set, in_place=True, priority=priority
         )
     )
 
 
+@documented
 def allreduce(
     tensor: Any,
     name: str | None = None,
@@ -95,22 +86,16 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Any:
-    """The reduction of all ranks' arrays: Average, Sum, Min, Max, Product or Adasum."""
+    """Reduces an array over the ranks, with Average, Sum, Min, Max, Product or Adasum."""
+    op = choose_op(op, average)
     if not priority:
-        return _ops.allreduce_now(tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set)
+        return _ops.allreduce_now(tensor, name, op, prescale_factor, postscale_factor, process_set)
     return wait_now(
-        _ops.allreduce(
-            (tensor,),
-            name,
-            choose_op(op, average),
-            prescale_factor,
-            postscale_factor,
-            process_set,
-            priority=priority,
-        )
+        _ops.allreduce((tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority)
     )
 
 
+@documented
 def allreduce_(
     tensor: Any,
     name: str | None = None,
@@ -121,25 +106,18 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Any:
-    """Reduces into the array itself, and returns it."""
+    """Reduces an array over the ranks into itself, and returns it."""
+    op = choose_op(op, average)
     if not priority:
-        return _ops.allreduce_now(
-            tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
-        )
+        return _ops.allreduce_now(tensor, name, op, prescale_factor, postscale_factor, process_set, in_place=True)
     return wait_now(
         _ops.allreduce(
-            (tensor,),
-            name,
-            choose_op(op, average),
-            prescale_factor,
-            postscale_factor,
-            process_set,
-            in_place=True,
-            priority=priority,
+            (tensor,), name, op, prescale_factor, postscale_factor, process_set, in_place=True, priority=priority
         )
     )
 
 
+@documented
 def grouped_allreduce_async(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -150,21 +128,16 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> int:
-    """Starts reductions that run together or not at all; the result is a list."""
+    """Starts to reduce several arrays over the ranks together; the result is a list."""
+    op = choose_op(op, average)
     return new_handle(
         _ops.allreduce(
-            tensors,
-            name,
-            choose_op(op, average),
-            prescale_factor,
-            postscale_factor,
-            process_set,
-            grouped=True,
-            priority=priority,
+            tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
         )
     )
 
 
+@documented
 def grouped_allreduce(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -175,21 +148,16 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> list[Any]:
-    """The reductions of several arrays, which run together; a list."""
+    """Reduces several arrays over the ranks together; returns a list."""
+    op = choose_op(op, average)
     return wait_now(
         _ops.allreduce(
-            tensors,
-            name,
-            choose_op(op, average),
-            prescale_factor,
-            postscale_factor,
-            process_set,
-            grouped=True,
-            priority=priority,
+            tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
         )
     )
 
 
+@documented
 def grouped_allreduce_(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -200,12 +168,13 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> list[Any]:
-    """Reduces several arrays in place; they run together."""
+    """Reduces several arrays over the ranks together, each into itself; returns a list."""
+    op = choose_op(op, average)
     return wait_now(
         _ops.allreduce(
             tensors,
             name,
-            choose_op(op, average),
+            op,
             prescale_factor,
             postscale_factor,
             process_set,
@@ -219,39 +188,45 @@ def grouped_allreduce_(
 # --- allgather, broadcast, alltoall, reducescatter -------------------------------------------
 
 
+@documented
 def allgather_async(
     tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set, priority: int = 0
 ) -> int:
-    """Starts the concatenation of all ranks' arrays along their first dimension."""
+    """Starts to concatenate the arrays of all ranks along the first dimension, whose extents may differ."""
     return new_handle(_ops.allgather((tensor,), name, process_set, priority=priority))
 
 
+@documented
 def allgather(
     tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set, priority: int = 0
 ) -> Any:
-    """All ranks' arrays, concatenated along the first dimension, which may differ."""
+    """Concatenates the arrays of all ranks along the first dimension, whose extents may differ."""
     return wait_now(_ops.allgather((tensor,), name, process_set, priority=priority))
 
 
+@documented
 def grouped_allgather_async(
     tensors: Sequence[Any],
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> int:
+    """Starts to concatenate each of several arrays of all ranks; the result is a list."""
     return new_handle(_ops.allgather(tensors, name, process_set, grouped=True, priority=priority))
 
 
+@documented
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> list[Any]:
-    """The concatenations of several arrays, which run together; a list."""
+    """Concatenates each of several arrays of all ranks along the first dimension; returns a list."""
     return wait_now(_ops.allgather(tensors, name, process_set, grouped=True, priority=priority))
 
 
+@documented
 def broadcast_async(
     tensor: Any,
     root_rank: int,
@@ -259,10 +234,11 @@ def broadcast_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> int:
-    """Starts a copy of the array of root_rank (a rank of the whole job)."""
+    """Starts to copy the array of root_rank into a new array on every rank."""
     return new_handle(_ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))
 
 
+@documented
 def broadcast_async_(
     tensor: Any,
     root_rank: int,
@@ -270,9 +246,11 @@ def broadcast_async_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> int:
+    """Starts to write the array of root_rank into that of every rank."""
     return new_handle(_ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
 
+@documented
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -280,12 +258,13 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Any:
-    """The array of root_rank (a rank of the whole job), on every rank of the set."""
+    """Returns the array of root_rank on every rank."""
     if not priority:
         return _ops.broadcast_now(tensor, root_rank, name, process_set)
     return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))
 
 
+@documented
 def broadcast_(
     tensor: Any,
     root_rank: int,
@@ -293,12 +272,13 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Any:
-    """Writes the array of root_rank into the arrays of all ranks."""
+    """Writes the array of root_rank into that of every rank, and returns it."""
     if not priority:
         return _ops.broadcast_now(tensor, root_rank, name, process_set, in_place=True)
     return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
 
+@documented
 def alltoall_async(
     tensor: Any,
     splits: Any = None,
@@ -306,11 +286,11 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> int:
-    """Starts to send splits[i] rows to rank i of the set (equal parts without splits). The sum of
-    splits is at most the first dimension."""
+    """Starts to send a part of the rows to each rank; the result is the rows that the ranks sent here."""
     return new_handle(_ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority))
 
 
+@documented
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -318,11 +298,11 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Any:
-    """The rows that the other ranks sent to this one; with splits, a pair of that and the
-    number of rows received from each."""
+    """Sends a part of the rows to each rank; returns the rows that the ranks sent here."""
     return wait_now(_ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority))
 
 
+@documented
 def reducescatter_async(
     tensor: Any,
     name: str | None = None,
@@ -332,12 +312,13 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
     priority: int = 0,
 ) -> int:
-    """Starts a reduction that gives every rank its part of the rows."""
+    """Starts to reduce an array over the ranks; the result is this rank's part of the rows."""
     return new_handle(
         _ops.reducescatter((tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority)
     )
 
 
+@documented
 def reducescatter(
     tensor: Any,
     name: str | None = None,
@@ -347,12 +328,13 @@ def reducescatter(
     postscale_factor: float = 1.0,
     priority: int = 0,
 ) -> Any:
-    """This rank's rows of the reduction."""
+    """Reduces an array over the ranks, with Average or Sum; returns this rank's part of the rows."""
     return wait_now(
         _ops.reducescatter((tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority)
     )
 
 
+@documented
 def grouped_reducescatter_async(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -362,6 +344,7 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
     priority: int = 0,
 ) -> int:
+    """Starts reducescatter() of several arrays together; the result is a list."""
     return new_handle(
         _ops.reducescatter(
             tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
@@ -369,6 +352,7 @@ def grouped_reducescatter_async(
     )
 
 
+@documented
 def grouped_reducescatter(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -378,7 +362,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     priority: int = 0,
 ) -> list[Any]:
-    """reducescatter of several arrays, which run together; a list."""
+    """reducescatter() of several arrays together; returns a list."""
     return wait_now(
         _ops.reducescatter(
             tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
@@ -390,21 +374,33 @@ def grouped_reducescatter(
 
 
 def poll(handle: int) -> bool:
-    """True if the operation is done, so that synchronize() does not wait."""
+    """Whether the operation is done, so that synchronize() would not wait. True for a handle that is not in flight."""
     return operations.poll(handle)
 
 
 def synchronize(handle: int) -> Any:
-    """Waits for an operation and returns its result; None for a handle not in flight."""
+    """Waits for an operation and returns its result; None for a handle that is not in flight.
+
+    Blocks until all ranks of the set have started the operation and it is done. Raises what the operation failed
+    with: see allreduce(). A handle is good for one call.
+    """
     return operations.synchronize(handle)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Blocks until every rank of the set has called it."""
+    """Blocks until every rank of the set has called it, without a time limit.
+
+    Raises HorovodInternalError if a rank is lost, NotInitializedError before init(), and ValueError or TypeError for
+    what is not a registered set.
+    """
     operations.barrier(process_set)
 
 
 def join() -> int:
-    """Takes part in the others' reductions with zeros until every rank has joined; returns
-    the rank that joined last."""
+    """Declares that this rank has no more data, and waits for the others.
+
+    Until every rank of the job has joined, this one takes part in their reductions with zeros. Returns the rank that
+    joined last. Blocks until all have joined, without a time limit. Raises HorovodInternalError if a rank is lost,
+    and NotInitializedError before init().
+    """
     return operations.join(global_process_set)

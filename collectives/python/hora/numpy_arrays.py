@@ -49,12 +49,16 @@ _memory_of = ctypes.c_char.from_buffer
 
 
 class NumpyFramework(Framework):
+    """Access to the memory of NumPy arrays."""
+
     name = "numpy"
 
     def dense(self, tensor: Any) -> Any:
+        """See Framework.dense()."""
         return np.asarray(tensor, order="C")
 
     def dense_in_place(self, tensor: Any) -> Any:
+        """See Framework.dense_in_place(). TypeError for what is not an ndarray, ValueError if it is read-only."""
         if not isinstance(tensor, np.ndarray):
             raise TypeError(f"an in-place operation needs a numpy.ndarray, not {type(tensor).__name__}")
         if not tensor.flags.writeable:
@@ -62,6 +66,7 @@ class NumpyFramework(Framework):
         return self.dense(tensor)
 
     def plain(self, tensor: Any, written: bool) -> Any:
+        """See Framework.plain()."""
         if tensor.__class__ is not np.ndarray or not tensor.flags.c_contiguous:
             return None
         code = _CODE_OF.get(tensor.dtype)
@@ -73,23 +78,29 @@ class NumpyFramework(Framework):
             return None
 
     def view(self, tensor: Any, op: int = dtypes.COPY) -> Any:
+        """See Framework.view()."""
         code, shape = code_and_shape(tensor.dtype, tensor.shape, op)
         return tensor.__array_interface__["data"][0], shape, code, _native.CPU_DEVICE, 0
 
     def address(self, tensor: Any) -> int:
+        """See Framework.address()."""
         try:
             return _addressof(_memory_of(tensor))
         except (TypeError, ValueError, BufferError):
             return tensor.__array_interface__["data"][0]
 
     def empty_like(self, tensor: Any) -> Any:
+        """See Framework.empty_like()."""
         return np.empty(tensor.shape, tensor.dtype)
 
     def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
+        """See Framework.from_native()."""
         return copy_of_memory(address, shape, dtype, like)
 
     def from_integers(self, values: Sequence[Any], like: Any) -> Any:
+        """See Framework.from_integers()."""
         return np.array(values, dtype=np.int32)
 
     def assign(self, tensor: Any, source: Any) -> None:
+        """See Framework.assign()."""
         tensor[...] = source

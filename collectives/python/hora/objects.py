@@ -84,7 +84,16 @@ def broadcast_bytes(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The root's object on every rank of the set (the root gets its own object back)."""
+    """The root's object on every rank of the set; the root gets its own object back.
+
+    It travels as a pickle, by cloudpickle where that is installed. Blocks until all ranks of the set have called it.
+    root_rank is a rank of the whole job; name is how the ranks match the call.
+
+    Raises:
+        TypeError: the root cannot pickle its object; the other ranks raise HorovodInternalError then
+        ImportError: this rank lacks a module that the object needs
+        otherwise what broadcast() of a tensor raises
+    """
     name = name or "broadcast_object"
     _native.check_initialized("broadcast_object")
     if _native.library().rank() == root_rank:
@@ -102,7 +111,16 @@ def broadcast_object(
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
-    """Every rank's object, as a list in the order of the ranks of the set."""
+    """Every rank's object, as a list in the order of the ranks of the set.
+
+    Objects travel as pickles, by cloudpickle where that is installed. Blocks until all ranks of the set have called
+    it. name is how the ranks match the call.
+
+    Raises:
+        TypeError: this rank cannot pickle its object; the other ranks raise HorovodInternalError then
+        ImportError: this rank lacks a module that an object needs
+        otherwise what allgather() of a tensor raises
+    """
     name = name or "allgather_object"
     _native.check_initialized("allgather_object")
     failure = None

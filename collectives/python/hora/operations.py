@@ -24,6 +24,8 @@ _name_counters: dict[tuple[str, int], Iterator[int]] = {}
 
 
 def operation_name(kind: str, name: str | None, process_set_id: int) -> str:
+    """The name by which ranks match an operation: kind.name, or kind.noname.N, where N counts the unnamed operations of
+    this kind and process set."""
     if name is not None:
         return f"{kind}.{name}"
     counter = _name_counters.get((kind, process_set_id))
@@ -67,6 +69,7 @@ class Pending:
         self.settle: Callable[[], None] | None = None
 
     def done(self) -> bool:
+        """Whether result() would return without waiting."""
         poll = _native.library().poll
         return self.aborted is not None or all(poll(native) != _native.IN_PROGRESS for native in self.natives)
 
@@ -180,14 +183,17 @@ def wait_now(pending: Pending) -> Any:
 
 
 def poll(handle: int) -> bool:
-    """Whether the operation is done (then synchronize does not wait)."""
+    """Whether the operation is done, so that synchronize() would not wait. True for a handle that is not in flight."""
     pending = _in_flight.get(handle)
     return pending is None or pending.done()
 
 
 def synchronize(handle: int) -> Any:
-    """Waits for an operation and returns its result; None for a handle that is not known or was
-    synchronized before. Raises HorovodInternalError when the operation failed."""
+    """Waits for an operation and returns its result; None for a handle that is not in flight.
+
+    Blocks until all ranks of the set have started the operation and it is done. Raises what the operation failed
+    with: see allreduce(). A handle is good for one call.
+    """
     pending = _in_flight.pop(handle, None)
     if pending is None:
         return None
@@ -255,6 +261,7 @@ def forget_all() -> None:
 
 
 def set_id_of(process_set: ProcessSet) -> int:
+    """The set's id. TypeError for what is not a ProcessSet, ValueError if it is not registered."""
     try:
         set_id = process_set.process_set_id
     except AttributeError:

@@ -19,9 +19,12 @@ _MOST_RANK = 2**31 - 1
 
 
 class ProcessSet:
-    """Some of the ranks of the job. It can be used once it is registered: by init(process_sets=),
-    or by add_process_set(). Under MPI, a communicator of mpi4py names its members; of a split, each
-    process gives its own part."""
+    """Some of the ranks of the job, which can run collectives among themselves.
+
+    ProcessSet([0, 2]) names ranks; under MPI, ProcessSet(communicator) names the members of a communicator of mpi4py,
+    and of a split each process gives its own part. A set can be used once it is registered on all ranks, by
+    init(process_sets=[...]) or add_process_set(). TypeError or ValueError for anything but different ranks from 0 on.
+    """
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
@@ -153,8 +156,12 @@ def is_process_set_included(process_set_id: int) -> bool:
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Registers a set (or a list of ranks) while the job runs. Every rank of the job must call
-    it with the same ranks; returns once all have."""
+    """Registers a set (or a list of ranks) while the job runs, and returns it.
+
+    Collective: every rank of the job calls it with the same ranks, members or not. Blocks until all have. Raises
+    ValueError if the set, or one of the same ranks, is registered already, NotInitializedError before init(),
+    TensorMismatchError if the ranks disagree, and HorovodInternalError if a rank is lost or has left the job.
+    """
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
     if process_set.process_set_id is not None:
@@ -186,8 +193,11 @@ def _add(native, process_set):
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forgets a set; every rank of the job must call it. False when there is nothing to remove:
-    the global set, or one that is not registered."""
+    """Removes a set; returns False if there is nothing to remove: the global set, or one that is not registered.
+
+    Collective: every rank of the job calls it. Blocks until all have. Operations in flight in the set fail. TypeError
+    for what is not a ProcessSet.
+    """
     if not isinstance(process_set, ProcessSet):
         raise TypeError(f"remove_process_set({process_set!r}): expected a ProcessSet")
     set_id = process_set.process_set_id

@@ -17,6 +17,7 @@ RESULT, FAILURE, CONSEQUENCE = b"R", b"E", b"C"
 
 
 def main() -> None:
+    """Calls the function in the file argv[2] and writes its outcome to the file argv[3]."""
     parent, function, outcome = (int(word) for word in sys.argv[1:4])
     # The task may be killed, and nobody else ends this process then.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -63,9 +63,11 @@ class GradientReducer:
         self._local.add(self.reference(variable))
 
     def is_local(self, variable: Any) -> bool:
+        """Whether this variable's gradient is not reduced."""
         return bool(self._local) and self.reference(variable) in self._local
 
     def is_needed(self) -> bool:
+        """See is_needed(), of this reducer's process set."""
         return is_needed(self.process_set)
 
     def densify(self, gradient: Any) -> Any:

@@ -25,7 +25,10 @@ class HorovodRunner:
         self.driver_log_verbosity = driver_log_verbosity
 
     def run(self, main: Callable[..., Any], **kwargs: Any) -> Any:
-        """Calls main(**kwargs) on every rank; returns what rank 0 returned."""
+        """Calls main(**kwargs) on every rank of a new job; returns what rank 0 returned.
+
+        Blocks until the job has ended. Raises RuntimeError with the traceback of the rank that failed.
+        """
         from hora import spark_job
         from hora.launch import run
 

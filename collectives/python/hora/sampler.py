@@ -47,6 +47,7 @@ class ElasticSampler:
         self.processed_num += batch_size * self.num_replicas
 
     def record_indices(self, indices: Sequence[int]) -> None:
+        """Counts these samples as processed, and as many on every other rank."""
         self.processed_num += len(indices) * self.num_replicas
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
@@ -55,11 +56,13 @@ class ElasticSampler:
         return self.indices[start : min(start + batch_size, len(self.indices))]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues from a state_dict(), and divides what is left among the current ranks."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()
 
     def state_dict(self) -> dict[str, Any]:
+        """The epoch, and the number of samples that all ranks together have processed in it."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def reset(self) -> None:

@@ -76,13 +76,25 @@ def run(
     prefix_output_with_timestamp: bool = False,
     executable: str | None = None,
 ) -> list[Any]:
-    """fn(*args, **kwargs) on num_proc ranks, each in a task of a barrier stage (default: as many as
-    Spark's default parallelism); returns the results by rank.
+    """Calls fn(*args, **kwargs) on ranks in tasks of a barrier stage of Spark; returns the results by rank.
 
-    start_timeout: seconds for Spark to start all tasks (HOROVOD_SPARK_START_TIMEOUT, 600). env are
-    variables for the ranks. stdout and stderr are files for what the ranks print (default: this
-    process's). nics are network interfaces between ranks, of which the first is used. RuntimeError
-    carries the traceback of the rank that failed.
+    Blocks until all ranks have returned.
+
+    Args:
+        num_proc: the number of ranks. Default: Spark's default parallelism
+        start_timeout: seconds for Spark to start all tasks. Default: HOROVOD_SPARK_START_TIMEOUT, or 600
+        env: variables for the ranks
+        stdout, stderr: files for what the ranks print. Default: those of this process
+        nics: network interfaces for the traffic between ranks; the first in alphabetical order is used
+        prefix_output_with_timestamp: begin each line of output with the time
+        executable: the Python that runs the ranks. Default: that of the task
+        use_gloo, verbose: accepted
+
+    Raises:
+        RuntimeError: there is no SparkContext, a rank failed (with its traceback) or was lost, or Spark failed
+        TimeoutError: the tasks did not start within start_timeout
+        ValueError: an argument is wrong, MPI was asked for, Spark has too few slots, or allocates executors
+            dynamically
     """
     if use_mpi or extra_mpi_args:
         raise ValueError("horovod.spark.run(use_mpi, extra_mpi_args): ranks in Spark meet without MPI")

@@ -31,6 +31,7 @@ _KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HORA_LIBRARY")
 
 
 def main() -> None:
+    """Gives this process's environment to the process that runs the rank, and exits with its code."""
     with socket.socket(socket.AF_UNIX) as process:
         process.settimeout(_CONNECT_SECONDS)
         process.connect("\0" + os.environ[VARIABLE])
@@ -76,6 +77,7 @@ class RankPlace:
                     _run(connection, work)
 
     def close(self) -> None:
+        """Closes the socket."""
         self._listener.close()
         os.close(self._over)
 

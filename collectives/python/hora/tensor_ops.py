@@ -30,6 +30,7 @@ def native_result(native: int) -> Any:
 
 
 def native_received_splits(native: int) -> list[int]:
+    """alltoall: how many rows came from each rank of the set."""
     values = ctypes.POINTER(ctypes.c_int64)()
     count = ctypes.c_int32()
     _native.check(_native.library().received_splits(native, ctypes.byref(values), ctypes.byref(count)))
@@ -254,6 +255,7 @@ class TensorOps:
         grouped: bool = False,
         priority: int = 0,
     ) -> Any:
+        """Starts broadcasts; tensors is a sequence, of one tensor unless grouped."""
         tensors = self._as_sequence(tensors, grouped)
         return self._caller_allocates(
             _native.BROADCAST,
@@ -338,6 +340,7 @@ class TensorOps:
         grouped: bool = False,
         priority: int = 0,
     ) -> Any:
+        """Starts allgathers; tensors is a sequence, of one tensor unless grouped."""
         tensors = self._as_sequence(tensors, grouped)
         return self._library_allocates(_native.ALLGATHER, "allgather", tensors, name, process_set, grouped, priority)
 
@@ -352,6 +355,7 @@ class TensorOps:
         grouped: bool = False,
         priority: int = 0,
     ) -> Any:
+        """Starts reducescatters; tensors is a sequence, of one tensor unless grouped."""
         tensors = self._as_sequence(tensors, grouped)
         return self._library_allocates(
             _native.REDUCESCATTER,
@@ -493,6 +497,7 @@ class TensorOps:
 
 
 def byte_count(shape: Sequence[int], dtype: Any) -> Any:
+    """The bytes of a dense tensor of this shape; dtype is a code of libhora."""
     count = dtypes.SIZE_OF_CODE[dtype]
     for extent in shape:
         count *= extent

@@ -19,6 +19,7 @@ class ArrayReducer(GradientReducer):
         super().__init__(prefix, compression=compression_name(compression), **options)
 
     def reduce_chosen(self, chosen: Sequence[int], variables: Any, results: list[Any]) -> None:
+        """Replaces the gradients at the chosen positions of results by the reduced ones. Collective."""
         units = self.units(chosen, variables)
         reduced = self.reduce_units(
             [[results[index] for index in unit] for unit in units], [f"{self.prefix}.{unit[0]}" for unit in units]

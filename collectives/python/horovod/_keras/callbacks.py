@@ -58,6 +58,7 @@ class BroadcastGlobalVariables:
         ]
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Broadcasts, if all ranks have the same variables by now; checks the optimizer. Collective."""
         _without_xla(self.model)
         check_loss_scaling(getattr(self.model, "optimizer", None))
         if self.broadcast_done:
@@ -69,6 +70,7 @@ class BroadcastGlobalVariables:
             self._broadcast()
 
     def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Broadcasts after the first batch, unless on_train_begin() did. Collective."""
         if not self.broadcast_done:
             self._broadcast()
 
@@ -101,6 +103,7 @@ class MetricAverage:
         self.device = device
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Replaces every number in logs by its average over the ranks. Collective."""
         if not logs or basics.size() == 1:
             return
         names = sorted(name for name, value in logs.items() if _is_number(to_array(value)))
@@ -147,21 +150,25 @@ class LearningRateSchedule:
             self.multiplier = lambda epoch: multiplier ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Finds out how many steps an epoch has. ValueError if neither the arguments nor Keras say so."""
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
                 raise ValueError("the number of steps per epoch is unknown: pass steps_per_epoch")
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Sets the learning rate of this epoch (staircase=True)."""
         self.current_epoch = epoch
         if self.staircase:
             self._adjust(epoch)
 
     def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Sets the learning rate of this batch (staircase=False)."""
         if not self.staircase:
             self._adjust(self.current_epoch + float(batch) / self.steps_per_epoch)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds the learning rate to logs, as "lr"."""
         if logs is not None:
             logs["lr"] = self._learning_rate()
 
@@ -220,6 +227,7 @@ class LearningRateWarmup(LearningRateSchedule):
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds the learning rate to logs; prints a line at the end of the warm-up if verbose."""
         super().on_epoch_end(epoch, logs)
         if self.end_epoch and epoch == self.end_epoch - 1 and self.verbose > 0:
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._learning_rate():g}.")
@@ -242,6 +250,7 @@ class BestModelCheckpoint:
         self.filepath = filepath
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """ValueError if filepath is not set."""
         if not self.filepath:
             raise ValueError(
                 "BestModelCheckpoint: set filepath to the file to write (callback.filepath = 'best.keras')"
@@ -266,15 +275,18 @@ class CommitState:
         self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Starts to count batches."""
         self.batches_remaining = self.batches_per_commit
 
     def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Commits if batches_per_commit batches have passed. May raise HostsUpdatedInterrupt."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self._commit()
             self.batches_remaining = self.batches_per_commit
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Commits. May raise HostsUpdatedInterrupt."""
         self._commit()
 
     def _commit(self):
@@ -294,18 +306,22 @@ class UpdateBatchState:
         self.steps_per_epoch = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Forgets the length of an epoch: each fit() has its own."""
         self.steps_per_epoch = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Shortens the epoch by the batches that were done before a reset."""
         if (self.params or {}).get("steps"):
             if self.steps_per_epoch is None:
                 self.steps_per_epoch = self.params["steps"]
             self.params["steps"] = self.steps_per_epoch - self.state.batch
 
     def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Sets state.batch."""
         self.state.batch = batch
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Sets state.batch to 0."""
         self.state.batch = 0
 
 
@@ -318,13 +334,16 @@ class UpdateEpochState:
         self._before: int | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Counts epochs from state.epoch on."""
         self._before = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Notes how many epochs were trained before this fit()."""
         if self._before is None:  # epochs that were trained before this fit(), and not counted
             self._before = self.state.epoch - epoch
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Sets state.epoch to the number of epochs that are done."""
         self.state.epoch = (self._before or 0) + epoch + 1
 
 
@@ -340,8 +359,10 @@ def _made(behaviours, base, module):
 
 
 def training_callbacks(base: Any, module: Any) -> Any:
+    """The four callbacks for training, as subclasses of the Callback of one Keras."""
     return _made((BroadcastGlobalVariables, MetricAverage, LearningRateSchedule, LearningRateWarmup), base, module)
 
 
 def elastic_callbacks(base: Any, module: Any) -> Any:
+    """The three callbacks for elastic training, as subclasses of the Callback of one Keras."""
     return _made((CommitState, UpdateBatchState, UpdateEpochState), base, module)

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class JaxReducer(ArrayReducer):
+    """Reduces the gradients of Keras's JAX backend, also inside jit."""
+
     def reduce_units(self, units: Sequence[Sequence[Any]], names: Sequence[str]) -> Any:
+        """The reduced gradients of each unit, all in flight at once. Collective."""
         from hora.jax_operations import allreduce_units
 
         return allreduce_units(units, names, self.op, self.prescale, self.postscale, self.process_set, self.compression)

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
 
 def loader(keras: Any) -> Any:
-    """load_model() for one Keras."""
+    """Makes load_model() for one Keras.
+
+    load_model(filepath, custom_optimizers=None, custom_objects=None, compression=None, legacy_opts=False) returns a
+    saved model whose optimizer, with the state that was saved, is distributed. custom_optimizers is a list of classes,
+    custom_objects a dict, as Keras takes them; legacy_opts is accepted. It does not communicate.
+    """
 
     def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=None, legacy_opts=False):
         """A saved model whose optimizer, with the state that was saved, is distributed.

@@ -46,6 +46,7 @@ class _Distributed:
         _reducer(self).register_local(var)
 
     def build(self, *args, **kwargs):
+        """Makes the variables of the optimizer."""
         _refuse_loss_scaling_around(self)
         return super(self.__class__, self).build(*args, **kwargs)
 
@@ -55,6 +56,7 @@ class _Keras3(_Distributed):
     apply(), and asks for the sum to be clipped when it is due: that is when it is reduced."""
 
     def apply(self, grads, trainable_variables=None):
+        """Reduces the gradients, or their sum when it is due, and applies them. Collective."""
         grads = list(grads)
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
@@ -71,6 +73,7 @@ class _Keras3(_Distributed):
         return super(self.__class__, self).apply(grads, trainable_variables)
 
     def stateless_apply(self, optimizer_variables, grads, trainable_variables):
+        """Keras's JAX trainer calls it inside jit; reduces the gradients as apply() does. Collective."""
         if _delegates(self):  # it does not come to apply() then
             grads = _reducer(self).reduce(grads, self._trainable_variables)
         return super(self.__class__, self).stateless_apply(optimizer_variables, grads, trainable_variables)
@@ -94,6 +97,7 @@ class _Keras2(_Distributed):
     """Keras 2 on TensorFlow: apply_gradients() gets them."""
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):
+        """Reduces the gradients, or their sum when it is due, and applies them. Collective."""
         pairs = list(grads_and_vars)
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
@@ -236,6 +240,7 @@ def check_loss_scaling(optimizer: Any) -> None:
 
 
 def is_distributed(optimizer: Any) -> bool:
+    """Whether distribute() made this optimizer."""
     return _REDUCER_ATTRIBUTE in getattr(optimizer, "__dict__", {})
 
 
@@ -317,7 +322,12 @@ def PartialDistributedOptimizer(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A DistributedOptimizer that leaves the gradients of local_layers to each rank."""
+    """A DistributedOptimizer that leaves the gradients of local_layers to each rank.
+
+    local_layers is a Keras layer or a list of them. With scale_local_gradients these are divided by the size of the
+    set. See DistributedOptimizer for the other arguments and for what it raises; local layers do not work with an
+    optimizer that scales the loss (ValueError).
+    """
     return distribute(
         optimizer,
         name=name,

@@ -27,9 +27,11 @@ class VariablesHandler(Handler):
         return self._variables_of(self.value)
 
     def save(self) -> None:
+        """Copies the values of the variables to host memory."""
         self._saved = [np.array(to_array(variable)) for variable in self._variables()]
 
     def restore(self) -> None:
+        """Assigns the saved values, unless the number of variables has changed."""
         variables = self._variables()
         if len(self._saved) != len(variables):
             return  # made since: nothing was saved of them
@@ -37,6 +39,7 @@ class VariablesHandler(Handler):
             variable.assign(value)
 
     def sync(self) -> None:
+        """Assigns rank 0's values on every rank, and saves them. Collective."""
         broadcast_variables(self._common(), 0, self._name)
         self.save()
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class TorchReducer(ArrayReducer):
+    """Reduces the gradients of Keras's PyTorch backend."""
+
     def reduce_units(self, units: Sequence[Sequence[Any]], names: Sequence[str]) -> Any:
+        """The reduced gradients of each unit, all in flight at once. Collective."""
         compression = getattr(Compression, self.compression)
         compressed = [[compression.compress(gradient.detach()) for gradient in unit] for unit in units]
 

@@ -68,30 +68,37 @@ def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
+    """See hora.mpi_built(); verbose is accepted."""
     return _basics.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
+    """See hora.gloo_built(); verbose is accepted."""
     return _basics.gloo_built()
 
 
 def nccl_built(verbose: bool = False) -> bool:
+    """Whether hora.nccl_built() is not 0; verbose is accepted."""
     return bool(_basics.nccl_built())
 
 
 def cuda_built(verbose: bool = False) -> bool:
+    """See hora.cuda_built(); verbose is accepted."""
     return _basics.cuda_built()
 
 
 def rocm_built(verbose: bool = False) -> bool:
+    """False; verbose is accepted."""
     return False
 
 
 def ddl_built(verbose: bool = False) -> bool:
+    """False; verbose is accepted."""
     return False
 
 
 def ccl_built(verbose: bool = False) -> bool:
+    """False; verbose is accepted."""
     return False
 
 

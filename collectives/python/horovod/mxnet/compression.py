@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 
 
 class FP16Compressor(CastCompressor):
+    """float32 and float64 travel as float16."""
+
     wire_dtype = np.float16
 
     @staticmethod
     def is_wide_float(dtype: Any) -> bool:
+        """Whether the dtype is float32 or float64."""
         return dtype in (np.float32, np.float64)
 
     @staticmethod
     def cast(tensor: Any, dtype: Any) -> Any:
+        """The array as an array of this dtype."""
         return tensor.astype(dtype)
 
 

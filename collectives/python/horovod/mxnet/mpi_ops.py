@@ -10,6 +10,7 @@ from __future__ import annotations
 from hora import _native
 from hora.basics import *  # noqa: F403
 from hora.basics import Average
+from hora.collective_docs import documented
 from hora.operations import choose_op, numeric_splits, scatter_op, wait_now
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set
@@ -45,6 +46,7 @@ def _allreduce(tensors, name, op, priority, pre, post, process_set, in_place, gr
     return _back(results, tensors)
 
 
+@documented
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -55,12 +57,13 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> Any:
-    """The reduction of all ranks' arrays: Average, Sum, Min, Max or Product."""
+    """Reduces an array over the ranks, with Average, Sum, Min, Max or Product."""
     return _allreduce(
         [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, False, False
     )[0]
 
 
+@documented
 def allreduce_(
     tensor: Any,
     average: bool | None = None,
@@ -71,12 +74,13 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> Any:
-    """Reduces into the array itself, and returns it."""
+    """Reduces an array over the ranks into itself, and returns it."""
     return _allreduce(
         [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, True, False
     )[0]
 
 
+@documented
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -87,7 +91,7 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> list[Any]:
-    """The reductions of several arrays, which run together; a list."""
+    """Reduces several arrays over the ranks together; returns a list."""
     if not tensors:
         return []
     return _allreduce(
@@ -95,6 +99,7 @@ def grouped_allreduce(
     )
 
 
+@documented
 def grouped_allreduce_(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -105,7 +110,7 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> list[Any]:
-    """Reduces several arrays in place; they run together."""
+    """Reduces several arrays over the ranks together, each into itself; returns a list."""
     if not tensors:
         return []
     return _allreduce(
@@ -113,22 +118,25 @@ def grouped_allreduce_(
     )
 
 
+@documented
 def allgather(
     tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """All ranks' arrays, concatenated along the first dimension, which may differ."""
+    """Concatenates the arrays of all ranks along the first dimension, whose extents may differ."""
     return _back([wait_now(ops.allgather((tensor,), name, process_set, priority=priority))], [tensor])[0]
 
 
+@documented
 def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """The concatenations of several arrays, which run together; a list."""
+    """Concatenates each of several arrays of all ranks along the first dimension; returns a list."""
     if not tensors:
         return []
     return _back(wait_now(ops.allgather(tensors, name, process_set, grouped=True, priority=priority)), tensors)
 
 
+@documented
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -136,10 +144,11 @@ def broadcast(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The array of root_rank (a rank of the whole job), on every rank of the set."""
+    """Returns the array of root_rank on every rank."""
     return _back([wait_now(ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))], [tensor])[0]
 
 
+@documented
 def broadcast_(
     tensor: Any,
     root_rank: int,
@@ -147,7 +156,7 @@ def broadcast_(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Writes the array of root_rank into the arrays of all ranks."""
+    """Writes the array of root_rank into that of every rank, and returns it."""
     return wait_now(ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
 
@@ -164,6 +173,7 @@ def broadcast_many_(
     batches.run(begin)
 
 
+@documented
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -171,8 +181,7 @@ def alltoall(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The rows that the other ranks sent to this one; with splits, a pair of that and the number
-    of rows received from each."""
+    """Sends a part of the rows to each rank; returns the rows that the ranks sent here."""
     if splits is not None and hasattr(splits, "asnumpy"):
         splits = splits.asnumpy()
     result = wait_now(ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority=priority))
@@ -181,6 +190,7 @@ def alltoall(
     return _back([result[0]], [tensor])[0], result[1]
 
 
+@documented
 def reducescatter(
     tensor: Any,
     op: int = Average,
@@ -190,7 +200,7 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """This rank's rows of the reduction."""
+    """Reduces an array over the ranks, with Average or Sum; returns this rank's part of the rows."""
     return _back(
         [
             wait_now(
@@ -203,6 +213,7 @@ def reducescatter(
     )[0]
 
 
+@documented
 def grouped_reducescatter(
     tensors: Sequence[Any],
     op: int = Average,
@@ -212,7 +223,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """reducescatter of several arrays, which run together; a list."""
+    """reducescatter() of several arrays together; returns a list."""
     if not tensors:
         return []
     return _back(

@@ -23,6 +23,7 @@ _DTYPE_OF = {code: dtype for dtype, code in _CODE_OF.items()}
 
 
 def is_ndarray(value: Any) -> bool:
+    """Whether the value is an mxnet.nd.NDArray."""
     return isinstance(value, mx.nd.NDArray)
 
 
@@ -39,6 +40,7 @@ class MxnetFramework(Framework):
     name = "mxnet"
 
     def dense(self, tensor: Any) -> Any:
+        """See Framework.dense(). TypeError for what is not an NDArray, ValueError if it is sparse."""
         if not is_ndarray(tensor):
             raise TypeError(f"expected an mxnet.nd.NDArray, not {type(tensor).__name__}")
         if tensor.stype != "default":
@@ -50,6 +52,7 @@ class MxnetFramework(Framework):
         return tensor
 
     def view(self, tensor: Any, op: int = dtypes.COPY) -> Any:
+        """See Framework.view()."""
         code = _CODE_OF.get(np.dtype(tensor.dtype).type)
         if code is None:
             raise ValueError(f"arrays of dtype {tensor.dtype} cannot be communicated")
@@ -57,6 +60,7 @@ class MxnetFramework(Framework):
         return self.address(tensor), tensor.shape, code, _native.CPU_DEVICE if gpu is None else gpu, 0
 
     def address(self, tensor: Any) -> int:
+        """See Framework.address(). Waits until MXNet has written the array."""
         tensor.wait_to_read()
         check_call(_LIB.MXNDArrayWaitToWrite(tensor.handle))
         pointer = ctypes.c_void_p()
@@ -64,9 +68,11 @@ class MxnetFramework(Framework):
         return pointer.value or 0
 
     def empty_like(self, tensor: Any) -> Any:
+        """See Framework.empty_like()."""
         return mx.nd.empty(tensor.shape, ctx=tensor.context, dtype=tensor.dtype)
 
     def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
+        """See Framework.from_native(). ValueError for an empty result, which MXNet cannot hold."""
         if 0 in shape:
             raise ValueError("MXNet has no empty arrays: this rank would receive no rows")
         size = byte_count(shape, dtype)
@@ -79,12 +85,15 @@ class MxnetFramework(Framework):
         return out
 
     def from_integers(self, values: Sequence[Any], like: Any) -> Any:
+        """See Framework.from_integers()."""
         return mx.nd.array(values, ctx=mx.cpu(), dtype=np.int32)
 
     def assign(self, tensor: Any, source: Any) -> None:
+        """See Framework.assign()."""
         source.copyto(tensor)
 
     def settler(self, device: int) -> Any:
+        """See Framework.settler()."""
         return device_arrays.settler(device)
 
 

@@ -72,26 +72,33 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         return getattr(self._optimizer, item)
 
     def create_state(self, index: Any, weight: Any) -> Any:
+        """The wrapped optimizer's create_state()."""
         return self._optimizer.create_state(index, weight)
 
     def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
+        """The wrapped optimizer's create_state_multi_precision()."""
         return self._optimizer.create_state_multi_precision(index, weight)
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Reduces the gradient over the ranks, then updates the weight. Blocks until the ranks have called it."""
         self._reduce(index, grad)
         self._optimizer.update(index, weight, grad, state)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """update() with master weights of float32."""
         self._reduce(index, grad)
         self._optimizer.update_multi_precision(index, weight, grad, state)
 
     def set_learning_rate(self, lr: float) -> None:
+        """Sets the learning rate of the wrapped optimizer."""
         self._optimizer.set_learning_rate(lr)
 
     def set_lr_mult(self, args_lr_mult: Any) -> None:
+        """Sets the wrapped optimizer's multipliers of the learning rate."""
         self._optimizer.set_lr_mult(args_lr_mult)
 
     def set_wd_mult(self, args_wd_mult: Any) -> None:
+        """Sets the wrapped optimizer's multipliers of weight decay."""
         self._optimizer.set_wd_mult(args_wd_mult)
 
     def _reduce(self, index, grad):

@@ -96,6 +96,8 @@ class ElasticJob:
         executable_kwargs: dict[str, Any] | None = None,
         extra_env_vars: dict[str, Any] | None = None,
     ) -> None:
+        """Connects to Ray, and notes what the workers are to make: executable_cls(*executable_args,
+        **executable_kwargs)."""
         check_connection()
         self._started = True
         self._env = {name: str(value) for name, value in (extra_env_vars or {}).items()}
@@ -103,6 +105,8 @@ class ElasticJob:
             self._executable = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
 
     def run(self, fn: Any, args: Any, kwargs: Any, callbacks: Any) -> list[Any]:
+        """Calls fn(*args, **kwargs) on the ranks of an elastic job; blocks until it ends. Returns the results by
+        rank."""
         return self._run(fn, args, kwargs, None, callbacks)
 
     def execute(self, fn: Any, callbacks: Any) -> list[Any]:
@@ -112,6 +116,7 @@ class ElasticJob:
         return self._run(fn, (), None, self._executable, callbacks)
 
     def shutdown(self) -> None:
+        """Forgets the executable. The workers have ended with run()."""
         self._started = False
         self._executable = None
 

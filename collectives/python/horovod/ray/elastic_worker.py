@@ -21,6 +21,8 @@ class ElasticWorker:
     """A process of the job, until the driver does not want it any more or the rank has ended."""
 
     def serve(self, desk: tuple[str, int, bytes]) -> None:
+        """Offers this actor to the driver as a host, and runs the rank that comes. Blocks until the driver lets it
+        go."""
         place = stand_in.RankPlace()
         try:
             threading.Thread(target=self._be_a_host, args=(desk, place), daemon=True).start()

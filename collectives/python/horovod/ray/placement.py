@@ -92,6 +92,7 @@ class Placement:
         }
 
     def close(self) -> None:
+        """Removes the placement group, if it was made here."""
         if self._own is not None:
             ray.util.remove_placement_group(self._own)
 

@@ -56,9 +56,11 @@ class Coordinator:
 
     @property
     def world_size(self) -> int:
+        """The number of workers that have registered."""
         return len(self._ranks)
 
     def register(self, hostname: str, node_id: str, world_rank: int) -> None:
+        """Notes on which node a worker is."""
         self._ranks[world_rank] = hostname, node_id
 
     def finalize_registration(self) -> dict[int, dict[str, str]]:
@@ -153,6 +155,7 @@ class RayExecutor:
 
     @property
     def num_workers(self) -> int:
+        """The number of workers, one rank each."""
         return self._request.num_workers
 
     def start(

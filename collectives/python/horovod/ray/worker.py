@@ -24,15 +24,19 @@ class BaseHorovodWorker:
         self.executable: Any = None
 
     def node_id(self) -> str:
+        """Ray's id of the node."""
         return ray.get_runtime_context().get_node_id()
 
     def hostname(self) -> str:
+        """The host name of the node."""
         return socket.gethostname()
 
     def node_address(self) -> str:
+        """The node's IP address, as Ray knows it."""
         return ray.util.get_node_ip_address()
 
     def process_id(self) -> int:
+        """The process id of the actor."""
         return os.getpid()
 
     def get_gpu_ids(self) -> list[str]:
@@ -40,12 +44,15 @@ class BaseHorovodWorker:
         return [str(each) for each in ray.get_gpu_ids()]
 
     def free_port(self) -> int:
+        """A TCP port that was free on the node when this was called."""
         return meeting.free_port()
 
     def update_env_vars(self, env_vars: dict[str, Any]) -> None:
+        """Sets environment variables of the actor; values become text."""
         os.environ.update({name: str(value) for name, value in env_vars.items()})
 
     def env_vars(self) -> dict[str, str]:
+        """A copy of the actor's environment."""
         return dict(os.environ)
 
     def start_executable(
@@ -54,6 +61,7 @@ class BaseHorovodWorker:
         executable_args: Sequence[Any] | None = None,
         executable_kwargs: dict[str, Any] | None = None,
     ) -> None:
+        """Makes executable_cls(*executable_args, **executable_kwargs), for later calls."""
         if executable_cls is not None:
             self.executable = self._call(lambda: executable_cls(*executable_args or (), **executable_kwargs or {}))
 

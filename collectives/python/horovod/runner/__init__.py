@@ -40,12 +40,16 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Calls func(*args, **kwargs) on num_proc ranks; returns the results by rank.
+    """Calls func(*args, **kwargs) on num_proc ranks of a new job; returns the results by rank.
 
-    hosts ("a:2,b:2") or hostfile say where. Without them the ranks run on the first slots of the
-    allocation (Slurm, ...) that this process is in; outside of one, here. min_num_proc or
-    host_discovery_script make the job elastic. RuntimeError carries the traceback of the rank
-    that failed, after the words by which programs know the error of Horovod.
+    Blocks until the job has ended. The arguments are Horovod's; each is the option of horarun of the same name
+    (docs/reference/cli.md). start_timeout is in seconds, cooldown_range a pair of seconds. hosts ("a:2,b:2") or
+    hostfile say where; without them the ranks run on the first slots of the allocation (Slurm, ...) that this process
+    is in, or on this machine. min_num_proc or host_discovery_script make the job elastic; it returns the results of
+    its first min_num_proc ranks.
+
+    Raises RuntimeError with the traceback of the rank that failed, after the words by which programs know the error
+    of Horovod; ValueError or TypeError for a wrong argument; FileNotFoundError if horarun was not found.
     """
     from hora import launch
 

@@ -51,6 +51,7 @@ class GradientAccumulator:
                 self._sums.append(self._variable(zeros, name))
 
     def variables(self) -> Any:
+        """The counter and the sums; none before the first add()."""
         if self._sums is None:
             return []
         return [self._counter] + [each for each in self._sums if each is not None]

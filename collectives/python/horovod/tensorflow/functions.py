@@ -49,9 +49,12 @@ def _checked(variables, caller):
 def broadcast_variables(
     variables: Any, root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> Any:
-    """Writes the root's values into the variables of all ranks, which are in the same order
-    everywhere. `inplace` is accepted: the values are assigned either way. In a Session's graph,
-    answers the operation to run."""
+    """Writes the root's values into the variables of all ranks, which are in the same order everywhere.
+
+    Shapes and dtypes are the same on all ranks. `inplace` is accepted: the values are assigned either way. Blocks
+    until all ranks of process_set have called it; in the graph of a Session, returns the operation to run. Raises
+    TypeError for what is not a list of variables, and otherwise what broadcast() raises.
+    """
     variables = _checked(variables, "broadcast_variables")
     name = "broadcast_variables"
     if not tf.executing_eagerly():
@@ -67,7 +70,8 @@ def broadcast_variables(
 def broadcast_(
     variables: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Writes the root's values into the variables of all ranks; returns the variables."""
+    """Writes the root's values into the variables of all ranks, as broadcast_variables() does; returns the
+    variables."""
     variables = _checked(variables, "broadcast_")
     name = mpi_ops._graph_name("BroadcastInplace", name or "broadcast_inplace", None)
     values = mpi_ops.broadcast_many(map(_read, variables), root_rank, name, process_set)
@@ -97,12 +101,14 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         self.device = device
 
     def begin(self) -> None:
+        """Adds the broadcast to the graph."""
         graph = tf.compat.v1.get_default_graph()
         if self.bcast_op is None or self.bcast_op.graph is not graph:
             with tf.device(self.device or None):
                 self.bcast_op = broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs it: every rank gets the root's variables. Collective."""
         session.run(self.bcast_op)
 
 

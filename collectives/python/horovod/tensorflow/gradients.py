@@ -42,11 +42,13 @@ class GradientReducer(reducer.GradientReducer):
     reference = staticmethod(reference)
 
     def densify(self, gradient: Any) -> Any:
+        """The gradient as a dense tensor, if sparse_as_dense is set."""
         if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
             return tf.convert_to_tensor(gradient)
         return gradient
 
     def scaled_local(self, gradient: Any) -> Any:
+        """The gradient of a local variable, divided by the number of ranks."""
         members = place_now(self.process_set.size)
         if isinstance(gradient, tf.IndexedSlices):
             return tf.IndexedSlices(
@@ -56,11 +58,13 @@ class GradientReducer(reducer.GradientReducer):
 
     @tf.autograph.experimental.do_not_convert
     def reduce(self, gradients: Any, variables: Any = None) -> Any:
+        """The reduced gradients, in order; None stays None. Collective."""
         return super().reduce(gradients, variables)
 
     # --- the work ------------------------------------------------------------------------------
 
     def reduce_chosen(self, chosen: Sequence[int], variables: Any, results: list[Any]) -> None:
+        """Replaces the gradients at the chosen positions of results by the reduced ones. Collective."""
         gradients = list(results)
         sparse = [index for index in chosen if isinstance(gradients[index], tf.IndexedSlices)]
         if sparse and self.op not in (Average, Sum):

@@ -30,6 +30,7 @@ from hora.basics import (
     local_size,
     rank,
 )
+from hora.collective_docs import documented
 from hora.operations import choose_op, numeric_splits, scatter_op  # noqa: F401
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set, is_process_set_included
@@ -239,23 +240,25 @@ def _allgather_tensors(tensors, name, process_set, grouped):
 
 
 @_plain
+@documented
 def allgather(
     tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """All ranks' tensors, concatenated along the first dimension, which may differ."""
+    """Concatenates the tensors of all ranks along the first dimension, whose extents may differ."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Allgather", name, tensor, ignore_name_scope)
     return _allgather_tensors([tensor], name, process_set, False)[0]
 
 
 @_plain
+@documented
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """The concatenations of several tensors, which run together; a list."""
+    """Concatenates each of several tensors of all ranks along the first dimension; returns a list."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
@@ -267,6 +270,7 @@ def grouped_allgather(
 
 
 @_plain
+@documented
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -274,7 +278,7 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The tensor of root_rank (a rank of the whole job), on every rank of the set."""
+    """Returns the tensor of root_rank on every rank."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Broadcast", name, tensor, ignore_name_scope)
 
@@ -338,6 +342,7 @@ def _alltoall(tensor, splits, name, process_set):
 
 
 @_plain
+@documented
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -345,8 +350,7 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The rows that the other ranks sent to this one; with splits, a pair of that and the number
-    of rows received from each."""
+    """Sends a part of the rows to each rank; returns the rows that the ranks sent here."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Alltoall", name, tensor, ignore_name_scope)
     if splits is not None:
@@ -413,6 +417,7 @@ def grouped_reducescatter_dense(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
+    """This rank's rows of the reductions of several dense tensors, which run together."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
@@ -436,8 +441,12 @@ def _query(function, name):
 
 
 def join() -> int:
-    """Declares that this rank has no more batches: it contributes zeros to the reductions of the others
-    until all ranks have joined. Returns the rank that joined last."""
+    """Declares that this rank has no more data, and waits for the others.
+
+    Until every rank of the job has joined, this one takes part in their reductions with zeros. Returns the rank that
+    joined last. Blocks until all have joined, without a time limit. Raises HorovodInternalError if a rank is lost,
+    and NotInitializedError before init(). In a graph it is an operation that does this when it runs.
+    """
     return _query(lambda: operations.join(global_process_set), "HorovodJoin")
 
 

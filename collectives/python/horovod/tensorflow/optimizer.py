@@ -59,6 +59,7 @@ class _DistributedOptimizer(_Wrapped):
         self._reducer.register_local(var)
 
     def compute_gradients(self, *args, **kwargs):
+        """The wrapped optimizer's (gradient, variable) pairs, reduced unless several steps are added up. Collective."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         if self._accumulator is not None:
             return pairs
@@ -71,6 +72,7 @@ class _DistributedOptimizer(_Wrapped):
         return list(zip(self._reducer.reduce(gradients, variables), variables))
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Applies the gradients; with backward_passes_per_step, reduces and applies the sum when it is due."""
         if self._accumulator is None:
             return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
         gradients, variables = zip(*grads_and_vars)
@@ -102,6 +104,7 @@ class _DistributedAdasumOptimizer(_Wrapped):
         self._process_set = process_set
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Takes this rank's own step, and combines the changes of all ranks when it is due."""
         grads_and_vars = [(g, v) for g, v in grads_and_vars if g is not None]
         variables = [variable for _, variable in grads_and_vars]
         scope = tf.compat.v1.get_default_graph().unique_name("adasum")
@@ -177,12 +180,27 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The optimizer with its gradients reduced over the ranks of process_set before each step.
+    """Wraps an optimizer so that its gradients are reduced over the ranks of process_set before each step.
 
-    Takes optimizers of tf.compat.v1.train and of Keras. backward_passes_per_step first accumulates the
-    gradients of that many steps, and divides by their number with average_aggregated_gradients.
-    groups: a number of groups, or lists of variables, that are reduced together. op=Adasum
-    (tf.compat.v1.train only) combines the changes of the variables.
+    Takes optimizers of tf.compat.v1.train and of Keras, and returns one of the same kind. Does not block.
+
+    Args:
+        optimizer: the optimizer to wrap; it must not be distributed yet
+        use_locking: of tf.compat.v1.train's optimizers
+        name: prefix of the names by which ranks match gradients. Default: made of the optimizer's class
+        device_dense, device_sparse: accepted; gradients are reduced where they are
+        compression: Compression.none, .fp16 or .bf16: wider floats travel as that type
+        sparse_as_dense: reduce sparse gradients as dense tensors
+        gradient_predivide_factor: with op=Average, divides by this before the sum and by size/factor after it
+        op: Average or Sum; for tf.compat.v1.train also Adasum, which combines the changes of the variables
+        backward_passes_per_step: how many steps to add up before gradients are reduced and applied
+        average_aggregated_gradients: divide those sums by the number of steps
+        num_groups: the older spelling of a number for groups
+        groups: a number of groups, or lists of variables, whose gradients are reduced together
+        process_set: the ranks that take part; the others keep their own gradients
+        scale_local_gradients: divide the gradients of local variables by the size of the set
+
+    Raises ValueError for another kind of optimizer, one that is distributed already, or an argument out of range.
     """
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a positive integer")

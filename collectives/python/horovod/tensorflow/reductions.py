@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from hora.collective_docs import documented
 from hora.operations import choose_op
 from hora.process_sets import global_process_set
 from horovod.tensorflow import mpi_ops
@@ -34,6 +35,7 @@ def _sparse_allreduce(slices, op, name, process_set, prescale, postscale):
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 
+@documented
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -47,8 +49,8 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """The reduction of all ranks' tensors: Average, Sum, Min, Max, Product or Adasum. Of
-    tf.IndexedSlices (Average and Sum), those of all ranks."""
+    """Reduces a tensor over the ranks, with Average, Sum, Min, Max, Product or Adasum. Of tf.IndexedSlices
+    (Average and Sum) it concatenates the rows and indices of all ranks."""
     op = choose_op(op, average)
     if isinstance(tensor, tf.IndexedSlices):
         with tf.device(device_sparse or None):
@@ -61,6 +63,7 @@ def allreduce(
         return compression.decompress(reduced, context)
 
 
+@documented
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -74,8 +77,8 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """The reductions of several tensors, which run together; a list. IndexedSlices among them
-    are gathered one by one."""
+    """Reduces several tensors over the ranks together; returns a list. tf.IndexedSlices among them
+    are reduced one by one, as by allreduce()."""
     op = choose_op(op, average)
     tensors = list(tensors)
     results = [None] * len(tensors)
@@ -105,6 +108,7 @@ def grouped_allreduce(
     return results
 
 
+@documented
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
@@ -116,8 +120,8 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """This rank's rows of the reduction: the first ranks get one more where the number of rows
-    is no multiple of the set's size."""
+    """Reduces a tensor over the ranks, with Average or Sum; returns this rank's part of the rows. Not of
+    tf.IndexedSlices: NotImplementedError."""
     if isinstance(tensor, tf.IndexedSlices):
         raise NotImplementedError("reducescatter of sparse tensors (IndexedSlices): make them dense first")
     with tf.device(device_dense or None):
@@ -128,6 +132,7 @@ def reducescatter(
         return compression.decompress(reduced, context)
 
 
+@documented
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",
@@ -138,7 +143,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     name: str | None = None,
 ) -> list[Any]:
-    """reducescatter of several tensors, which run together; a list."""
+    """reducescatter() of several tensors together; returns a list."""
     tensors = list(tensors)
     if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
         raise NotImplementedError("grouped_reducescatter of sparse tensors (IndexedSlices): make them dense first")

@@ -65,9 +65,24 @@ def DistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The tape, with gradient() reduced over the ranks of process_set. It shares what the given
-    tape has recorded. groups: a number of groups, or lists of variables, that are reduced
-    together. The device arguments are accepted: tensors are reduced where they are."""
+    """Wraps a tf.GradientTape: gradient() reduces what it returns over the ranks of process_set.
+
+    The new tape shares what the given one has recorded. gradient() blocks until all ranks of the set have called it.
+
+    Args:
+        gradtape: the tape
+        device_dense, device_sparse: accepted; gradients are reduced where they are
+        compression: Compression.none, .fp16 or .bf16: wider floats travel as that type
+        sparse_as_dense: reduce tf.IndexedSlices as dense tensors
+        op: Average, Sum, or Adasum
+        gradient_predivide_factor: with op=Average, divides by this before the sum and by size/factor after it
+        num_groups: the older spelling of a number for groups
+        groups: a number of groups, or lists of variables, whose gradients are reduced together
+        process_set: the ranks that take part; the others keep their own gradients
+        scale_local_gradients: divide the gradients of local variables by the size of the set
+
+    Raises TypeError for what is not a tape, and ValueError for an argument out of range.
+    """
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"DistributedGradientTape takes a tf.GradientTape, not {gradtape!r}")
     cls = type(
@@ -117,7 +132,11 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A DistributedGradientTape that leaves the gradients of local_layers to each rank."""
+    """A DistributedGradientTape that leaves the gradients of local_layers to each rank.
+
+    local_layers is a Keras layer or a list of them. See DistributedGradientTape for the other arguments. ValueError
+    for what is not a layer.
+    """
     tape = DistributedGradientTape(
         gradtape,
         device_dense,

@@ -17,10 +17,14 @@ class _Cast(CastCompressor):
 
 
 class FP16Compressor(_Cast):
+    """float32 and float64 travel as float16."""
+
     wire_dtype = torch.float16
 
 
 class BF16Compressor(_Cast):
+    """float32 and float64 travel as bfloat16."""
+
     wire_dtype = torch.bfloat16
 
 

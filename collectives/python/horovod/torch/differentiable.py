@@ -39,6 +39,7 @@ def _derived(name, suffix):
 def allreduce(
     tensor: torch.Tensor, name: str | None, op: int, prescale: float, postscale: float, process_set: ProcessSet
 ) -> torch.Tensor:
+    """allreduce of one tensor; through autograd if the tensor needs a gradient."""
     if _differentiates(tensor):
         return HorovodAllreduce.apply(tensor, None, name, op, prescale, postscale, process_set)
     return _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
@@ -52,6 +53,7 @@ def grouped_allreduce(
     postscale: float,
     process_set: ProcessSet,
 ) -> Sequence[torch.Tensor]:
+    """allreduce of several tensors, which run together; through autograd if one needs a gradient."""
     if _any_differentiates(tensors):
         return list(HorovodGroupedAllreduce.apply(None, name, op, prescale, postscale, process_set, *tensors))
     return wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
@@ -62,10 +64,13 @@ _NONES = (None,) * 6
 
 
 class HorovodAllreduce(torch.autograd.Function):
+    """allreduce, for autograd."""
+
     @staticmethod
     def forward(
         ctx, tensor, average=None, name=None, op=None, prescale=1.0, postscale=1.0, process_set=global_process_set
     ):
+        """Reduces the tensor. Blocks until all ranks call it."""
         op = choose_op(op, average)
         ctx.arguments = name, op, prescale, postscale, process_set
         output = _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
@@ -75,6 +80,7 @@ class HorovodAllreduce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
+        """Reduces the gradient in the same way; Min and Max pass it to the ranks whose element was chosen."""
         name, op, prescale, postscale, process_set = ctx.arguments
         name = _derived(name, "grad")
         if op in _SELECTING:
@@ -85,8 +91,11 @@ class HorovodAllreduce(torch.autograd.Function):
 
 
 class HorovodGroupedAllreduce(torch.autograd.Function):
+    """allreduce of several tensors, for autograd."""
+
     @staticmethod
     def forward(ctx, average, name, op, prescale, postscale, process_set, *tensors):
+        """Reduces the tensors together. Blocks until all ranks call it."""
         op = choose_op(op, average)
         ctx.arguments = name, op, prescale, postscale, process_set
         outputs = wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
@@ -97,6 +106,7 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
+        """Reduces the gradients together."""
         name, op, prescale, postscale, process_set = ctx.arguments
         name = _derived(name, "grad")
         if op in _SELECTING:
@@ -140,12 +150,14 @@ def _selecting_gradient(gradient, source, output, op, prescale, postscale, name,
 
 
 def allgather(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+    """allgather of one tensor; through autograd if the tensor needs a gradient."""
     if _differentiates(tensor):
         return HorovodAllgather.apply(tensor, name, process_set)
     return wait_now(_ops.allgather((tensor,), name, process_set))
 
 
 def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet) -> list[torch.Tensor]:
+    """allgather of several tensors, which run together; through autograd if one needs a gradient."""
     if _any_differentiates(tensors):
         return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))
     return wait_now(_ops.allgather(tensors, name, process_set, grouped=True))
@@ -165,26 +177,34 @@ def _own_rows(gradients, first_extents, process_set):
 
 
 class HorovodAllgather(torch.autograd.Function):
+    """allgather, for autograd."""
+
     @staticmethod
     def forward(ctx, tensor, name=None, process_set=global_process_set):
+        """Concatenates the tensors of all ranks. Blocks until all ranks call it."""
         gathered = wait_now(_ops.allgather((tensor,), name, process_set))  # refuses a scalar
         ctx.arguments = [tensor.shape[0]], process_set
         return gathered
 
     @staticmethod
     def backward(ctx, gradient):
+        """Averages the gradient over the ranks, and returns this rank's rows of it."""
         return (*_own_rows([gradient], *ctx.arguments), None, None)
 
 
 class HorovodGroupedAllgather(torch.autograd.Function):
+    """allgather of several tensors, for autograd."""
+
     @staticmethod
     def forward(ctx, name, process_set, *tensors):
+        """Concatenates each tensor of all ranks. Blocks until all ranks call it."""
         gathered = wait_now(_ops.allgather(tensors, name, process_set, grouped=True))
         ctx.arguments = [tensor.shape[0] for tensor in tensors], process_set
         return tuple(gathered)
 
     @staticmethod
     def backward(ctx, *gradients):
+        """Averages the gradients over the ranks, and returns this rank's rows of them."""
         return (None, None, *_own_rows(gradients, *ctx.arguments))
 
 
@@ -192,19 +212,24 @@ class HorovodGroupedAllgather(torch.autograd.Function):
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+    """broadcast of one tensor; through autograd if the tensor needs a gradient."""
     if _differentiates(tensor):
         return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
     return _ops.broadcast_now(tensor, root_rank, name, process_set)
 
 
 class HorovodBroadcast(torch.autograd.Function):
+    """broadcast, for autograd."""
+
     @staticmethod
     def forward(ctx, tensor, root_rank, name=None, process_set=global_process_set):
+        """The root's tensor. Blocks until all ranks call it."""
         ctx.arguments = root_rank, name, process_set
         return _ops.broadcast_now(tensor, root_rank, name, process_set)
 
     @staticmethod
     def backward(ctx, gradient):
+        """The average of the gradients on the root, zeros elsewhere."""
         root_rank, name, process_set = ctx.arguments
         name = _derived(name, "grad")
         reduced = allreduce(gradient, name, Average, 1.0, 1.0, process_set)
@@ -219,6 +244,7 @@ class HorovodBroadcast(torch.autograd.Function):
 def alltoall(
     tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None, process_set: ProcessSet
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """alltoall; through autograd if the tensor needs a gradient."""
     if _differentiates(tensor):
         received, received_splits = HorovodAlltoall.apply(tensor, splits, name, process_set)
         return received if splits is None else (received, received_splits)
@@ -226,8 +252,11 @@ def alltoall(
 
 
 class HorovodAlltoall(torch.autograd.Function):
+    """alltoall, for autograd."""
+
     @staticmethod
     def forward(ctx, tensor, splits=None, name=None, process_set=global_process_set):
+        """Returns (rows received, how many from each rank). Blocks until all ranks call it."""
         splits = numeric_splits(splits)
         if splits is None:
             members = process_set.size()
@@ -246,6 +275,7 @@ class HorovodAlltoall(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient, _):
+        """Sends the rows of the gradient back where they came from."""
         name, process_set = ctx.arguments
         name = _derived(name, "grad")
         returned, _ = alltoall(gradient, ctx.received_splits, name, process_set)
@@ -290,23 +320,31 @@ def _scattered_gradients(gradients, name, op, process_set, prescale, postscale):
 
 
 class HorovodReducescatter(torch.autograd.Function):
+    """reducescatter, for autograd."""
+
     @staticmethod
     def forward(ctx, tensor, name=None, op=Average, process_set=global_process_set, prescale=1.0, postscale=1.0):
+        """This rank's rows of the reduction. Blocks until all ranks call it."""
         ctx.arguments = name, op, process_set, prescale, postscale
         (result,) = _reducescatter((tensor,), name, op, prescale, postscale, process_set, False)
         return result
 
     @staticmethod
     def backward(ctx, gradient):
+        """Gathers the ranks' gradients, multiplied by the size of the set if the op is Sum."""
         return (*_scattered_gradients([gradient], *ctx.arguments), *_NONES)
 
 
 class HorovodGroupedReducescatter(torch.autograd.Function):
+    """reducescatter of several tensors, for autograd."""
+
     @staticmethod
     def forward(ctx, name, op, process_set, prescale, postscale, *tensors):
+        """This rank's rows of the reductions. Blocks until all ranks call it."""
         ctx.arguments = name, op, process_set, prescale, postscale
         return _reducescatter(tensors, name, op, prescale, postscale, process_set, True)
 
     @staticmethod
     def backward(ctx, *gradients):
+        """Gathers the ranks' gradients, multiplied by the size of the set if the op is Sum."""
         return (None, None, None, None, None, *_scattered_gradients(gradients, *ctx.arguments))

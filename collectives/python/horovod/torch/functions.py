@@ -29,8 +29,12 @@ def _named_tensors(params):
 
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
-    """Writes the root's values into the tensors of all ranks: model.state_dict(), a list of
-    (name, tensor), or a list of tensors in the same order everywhere."""
+    """Writes the root's values into the tensors of all ranks.
+
+    params is model.state_dict(), a list of (name, tensor), or a list of tensors in the same order everywhere; shapes
+    and dtypes are the same on all ranks. Blocks until all ranks of process_set have called it. Raises ValueError for
+    what is not a tensor, and otherwise what broadcast_() raises.
+    """
     named = []
     for name, tensor in _named_tensors(params):
         if tensor is None:
@@ -108,10 +112,13 @@ def _places(value):
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Gives every rank the root's optimizer state and options: momenta, step counts, learning
-    rate. An optimizer that has no state yet on the other ranks gets it; none takes a step for it.
-    Where an optimizer has no state yet, parameters without a gradient get one of zeros.
-    `model` is accepted for scripts that pass it."""
+    """Gives every rank the root's optimizer state and options: momenta, step counts, learning rate.
+
+    An optimizer that has no state yet on the other ranks gets it; none takes a step for it. Where an optimizer has no
+    state yet, parameters without a gradient get one of zeros. `model` is accepted. Blocks until all ranks of
+    process_set have called it. Raises ValueError for LBFGS, TypeError for what is not an optimizer, and otherwise
+    what broadcast_() raises.
+    """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of LBFGS cannot be broadcast: it contains the history of one rank's closure")
     if not hasattr(optimizer, "load_state_dict"):

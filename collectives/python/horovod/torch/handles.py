@@ -10,6 +10,7 @@ import torch
 
 from hora import operations
 from hora.basics import Average
+from hora.collective_docs import documented
 from hora.operations import choose_op, new_handle, numeric_splits, scatter_op
 from hora.process_sets import ProcessSet, global_process_set
 from horovod.torch.tensors import ops as _ops
@@ -31,6 +32,7 @@ def synchronize(handle: int) -> Any:
     return operations.synchronize(handle)
 
 
+@documented
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -40,12 +42,12 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Starts a reduction over the ranks; the result is a new tensor."""
-    return new_handle(
-        _ops.allreduce((tensor,), name, choose_op(op, average), prescale_factor, postscale_factor, process_set)
-    )
+    """Starts to reduce a tensor over the ranks; the result is a new tensor."""
+    op = choose_op(op, average)
+    return new_handle(_ops.allreduce((tensor,), name, op, prescale_factor, postscale_factor, process_set))
 
 
+@documented
 def allreduce_async_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -55,14 +57,14 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Starts a reduction over the ranks into the tensor itself."""
+    """Starts to reduce a tensor over the ranks into itself."""
+    op = choose_op(op, average)
     return new_handle(
-        _ops.allreduce(
-            (tensor,), name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
-        )
+        _ops.allreduce((tensor,), name, op, prescale_factor, postscale_factor, process_set, in_place=True)
     )
 
 
+@documented
 def grouped_allreduce_async(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -72,14 +74,12 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Starts reductions that run together or not at all; the result is a list."""
-    return new_handle(
-        _ops.allreduce(
-            tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, grouped=True
-        )
-    )
+    """Starts to reduce several tensors over the ranks together; the result is a list."""
+    op = choose_op(op, average)
+    return new_handle(_ops.allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True))
 
 
+@documented
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -89,52 +89,52 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
+    """Starts to reduce several tensors over the ranks together, each into itself."""
+    op = choose_op(op, average)
     return new_handle(
-        _ops.allreduce(
-            tensors,
-            name,
-            choose_op(op, average),
-            prescale_factor,
-            postscale_factor,
-            process_set,
-            in_place=True,
-            grouped=True,
-        )
+        _ops.allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set, in_place=True, grouped=True)
     )
 
 
+@documented
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
-    """Starts the concatenation of all ranks' tensors along their first dimension, which may
-    differ."""
+    """Starts to concatenate the tensors of all ranks along the first dimension, whose extents may differ."""
     return new_handle(_ops.allgather((tensor,), name, process_set))
 
 
+@documented
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
+    """Starts to concatenate each of several tensors of all ranks; the result is a list."""
     return new_handle(_ops.allgather(tensors, name, process_set, grouped=True))
 
 
+@documented
 def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Starts a copy of the tensor of root_rank (a rank of the whole job) into a new tensor."""
+    """Starts to copy the tensor of root_rank into a new tensor on every rank."""
     return new_handle(_ops.broadcast((tensor,), root_rank, name, process_set))
 
 
+@documented
 def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
+    """Starts to write the tensor of root_rank into that of every rank."""
     return new_handle(_ops.broadcast((tensor,), root_rank, name, process_set, in_place=True))
 
 
+@documented
 def alltoall_async(
     tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Starts to send splits[i] rows to rank i of the set (equal parts without splits)."""
+    """Starts to send a part of the rows to each rank; the result is the rows that the ranks sent here."""
     return new_handle(_ops.alltoall(tensor, numeric_splits(splits), name, process_set))
 
 
+@documented
 def reducescatter_async(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -143,12 +143,13 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Starts a reduction of which every rank gets its part of the rows."""
+    """Starts to reduce a tensor over the ranks; the result is this rank's part of the rows."""
     return new_handle(
         _ops.reducescatter((tensor,), name, scatter_op(op), prescale_factor, postscale_factor, process_set)
     )
 
 
+@documented
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -157,6 +158,7 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
+    """Starts reducescatter() of several tensors together; the result is a list."""
     return new_handle(
         _ops.reducescatter(tensors, name, scatter_op(op), prescale_factor, postscale_factor, process_set, grouped=True)
     )

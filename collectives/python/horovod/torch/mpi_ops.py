@@ -21,6 +21,7 @@ import torch
 from hora import operations
 from hora.basics import *  # noqa: F403
 from hora.basics import Average
+from hora.collective_docs import documented
 from hora.operations import choose_op, numeric_splits, wait_now
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set
@@ -67,6 +68,7 @@ def handle_average_backwards_compatibility(op: int, average: bool | None) -> int
 # --- allreduce --------------------------------------------------------------------------------------
 
 
+@documented
 def allreduce(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -77,7 +79,7 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """The reduction of all ranks' tensors: Average, Sum, Min, Max, Product or Adasum."""
+    """Reduces a tensor over the ranks, with Average, Sum, Min, Max, Product or Adasum."""
     op = choose_op(op, average)
     if compression is Compression.none:
         return differentiable.allreduce(tensor, name, op, prescale_factor, postscale_factor, process_set)
@@ -86,6 +88,7 @@ def allreduce(
     return compression.decompress(reduced, context)
 
 
+@documented
 def allreduce_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -95,12 +98,13 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Reduces into the tensor itself, and returns it."""
+    """Reduces a tensor over the ranks into itself, and returns it."""
     if op is None or average is not None:
         op = choose_op(op, average)
     return _ops.allreduce_now(tensor, name, op, prescale_factor, postscale_factor, process_set, in_place=True)
 
 
+@documented
 def grouped_allreduce(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -111,7 +115,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """The reductions of several tensors as one; a list."""
+    """Reduces several tensors over the ranks together; returns a list."""
     op = choose_op(op, average)
     compressed = [compression.compress(tensor) for tensor in tensors]
     wires = [wire for wire, _ in compressed]
@@ -119,6 +123,7 @@ def grouped_allreduce(
     return [compression.decompress(wire, context) for wire, (_, context) in zip(reduced, compressed)]
 
 
+@documented
 def grouped_allreduce_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -128,67 +133,66 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
+    """Reduces several tensors over the ranks together, each into itself; returns a list."""
+    op = choose_op(op, average)
     return wait_now(
-        _ops.allreduce(
-            tensors,
-            name,
-            choose_op(op, average),
-            prescale_factor,
-            postscale_factor,
-            process_set,
-            in_place=True,
-            grouped=True,
-        )
+        _ops.allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set, in_place=True, grouped=True)
     )
 
 
 # --- allgather --------------------------------------------------------------------------------------
 
 
+@documented
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """All ranks' tensors, concatenated along the first dimension in the order of the ranks."""
+    """Concatenates the tensors of all ranks along the first dimension, whose extents may differ."""
     return differentiable.allgather(tensor, name, process_set)
 
 
+@documented
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
-    """The concatenations of several tensors, which run together; a list."""
+    """Concatenates each of several tensors of all ranks along the first dimension; returns a list."""
     return differentiable.grouped_allgather(list(tensors), name, process_set)
 
 
 # --- broadcast --------------------------------------------------------------------------------------
 
 
+@documented
 def broadcast(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """The tensor of root_rank (a rank of the whole job), on every rank of the set."""
+    """Returns the tensor of root_rank on every rank."""
     return differentiable.broadcast(tensor, root_rank, name, process_set)
 
 
+@documented
 def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
+    """Writes the tensor of root_rank into that of every rank, and returns it."""
     return _ops.broadcast_now(tensor, root_rank, name, process_set, in_place=True)
 
 
 # --- alltoall ---------------------------------------------------------------------------------------
 
 
+@documented
 def alltoall(
     tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The rows that the other ranks sent to this one, in the order of the ranks; with splits, a
-    pair of that and the number of rows received from each."""
+    """Sends a part of the rows to each rank; returns the rows that the ranks sent here."""
     return differentiable.alltoall(tensor, numeric_splits(splits), name, process_set)
 
 
 # --- reducescatter ----------------------------------------------------------------------------------
 
 
+@documented
 def reducescatter(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -198,8 +202,7 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """This rank's rows of the reduction: the first ranks get one more where the number of rows
-    is no multiple of the set's size."""
+    """Reduces a tensor over the ranks, with Average or Sum; returns this rank's part of the rows."""
     wire, context = compression.compress(tensor)
     (reduced,) = differentiable.reducescatter(
         (wire,), name, op, prescale_factor, postscale_factor, process_set, grouped=False
@@ -207,6 +210,7 @@ def reducescatter(
     return compression.decompress(reduced, context)
 
 
+@documented
 def grouped_reducescatter(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -216,7 +220,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """reducescatter of several tensors, which run together; a list."""
+    """reducescatter() of several tensors together; returns a list."""
     compressed = [compression.compress(tensor) for tensor in tensors]
     wires = [wire for wire, _ in compressed]
     reduced = differentiable.reducescatter(
@@ -229,13 +233,21 @@ def grouped_reducescatter(
 
 
 def join(device: int = -1) -> int:
-    """Declares that this rank has no more batches: it contributes zeros to the reductions of the others
-    until all ranks have joined. Returns the rank that joined last."""
+    """Declares that this rank has no more data, and waits for the others.
+
+    Until every rank of the job has joined, this one takes part in their reductions with zeros. Returns the rank that
+    joined last. Blocks until all have joined, without a time limit. Raises HorovodInternalError if a rank is lost,
+    and NotInitializedError before init(). `device` is accepted and ignored.
+    """
     return operations.join(global_process_set)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Blocks until every rank of the set has called it."""
+    """Blocks until every rank of the set has called it, without a time limit.
+
+    Raises HorovodInternalError if a rank is lost, NotInitializedError before init(), and ValueError or TypeError for
+    what is not a registered set.
+    """
     operations.barrier(process_set)
 
 

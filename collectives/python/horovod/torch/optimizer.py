@@ -92,8 +92,11 @@ class _Distributed(_Wrapped):
     """What DistributedOptimizer adds to the class of the optimizer that it wraps."""
 
     def synchronize(self):
-        """Waits until every gradient is reduced. step() does it; call it before to change the
-        reduced gradients (clip them), then step under skip_synchronize()."""
+        """Waits until every gradient is reduced; raises what a reduction failed with.
+
+        step() does it. Call it before step() to change the reduced gradients (clip them, say), and then call step()
+        within skip_synchronize(). Blocks until all ranks of the set have computed their gradients.
+        """
         self._reduction.synchronize(self.param_groups)
 
     @contextlib.contextmanager
@@ -106,6 +109,10 @@ class _Distributed(_Wrapped):
             self._reduction.synchronize_in_step = True
 
     def step(self, closure=None):
+        """Waits for the reduced gradients, as synchronize() does, and takes the step of the wrapped optimizer.
+
+        RuntimeError if a gradient changed after backward() had begun to reduce it.
+        """
         reduction = self._reduction
         self._note_step()
         if not reduction.active:
@@ -136,6 +143,7 @@ class _Distributed(_Wrapped):
         return result
 
     def zero_grad(self, *args, **kwargs):
+        """Clears the gradients. AssertionError between backward() and step(), where they are being reduced."""
         if self._reduction.in_flight:
             self._reduction.check_unchanged()
             raise AssertionError(
@@ -145,13 +153,14 @@ class _Distributed(_Wrapped):
         return super(self.__class__, self).zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes):
-        """Accumulates that many backward passes before the gradients are reduced."""
+        """Accumulates that many backward passes before gradients are reduced. ValueError unless it is 1 or more."""
         _check_passes(passes)
         self._reduction.passes = passes
         for parameter in self._reduction.passes_left:
             self._reduction.passes_left[parameter] = passes
 
     def load_state_dict(self, *args, **kwargs):
+        """Loads the state of the wrapped optimizer. Gradients that were accumulated or in flight are forgotten."""
         self._reduction.reset()
         return super(self.__class__, self).load_state_dict(*args, **kwargs)
 
@@ -169,6 +178,7 @@ class _AdasumDelta(_Wrapped):
 
     @contextlib.contextmanager
     def skip_synchronize(self):
+        """AssertionError: gradients are not reduced with op=Adasum."""
         raise AssertionError(
             "skip_synchronize() has no meaning with op=Adasum: gradients are "
             "not reduced, the changes of the parameters are"
@@ -176,6 +186,7 @@ class _AdasumDelta(_Wrapped):
         yield  # never reached; makes this a context manager
 
     def step(self, closure=None):
+        """Takes this rank's own step, and combines the changes of all ranks. Blocks until all ranks call it."""
         parameters = [
             parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad
         ]
@@ -202,6 +213,7 @@ class _AdasumDelta(_Wrapped):
         return finish
 
     def set_backward_passes_per_step(self, passes):
+        """Accepted; ValueError unless it is 1 or more."""
         _check_passes(passes)
         self._reduction.passes = passes
 
@@ -307,13 +319,32 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The optimizer with its gradients reduced over the ranks of process_set before each step.
+    """Wraps an optimizer so that its gradients are reduced over the ranks before each step.
 
-    named_parameters gives the names by which ranks match gradients (default: positions).
-    backward_passes_per_step first accumulates that many backward passes. gradient_predivide_factor
-    moves a part of the average's division before the sum. groups: a number of groups, or lists of
-    parameters, that are reduced together. op=Adasum combines the changes that the ranks' own
-    steps make instead of their gradients.
+    Returns an optimizer of a class that derives from that of the given one, with its options and its state. A hook on
+    each parameter starts to reduce the gradient as soon as backward() has computed it; step() waits for all of them.
+    Call broadcast_parameters() and broadcast_optimizer_state() first, so that all ranks start from the same values.
+    The call itself does not block, unless groups is a number: then rank 0 broadcasts the order of the parameters.
+
+    Args:
+        optimizer: a torch.optim.Optimizer that is not distributed yet
+        named_parameters: (name, parameter) pairs of all its parameters, as model.named_parameters() gives them: ranks
+            match gradients by these names. Default: positions
+        compression: Compression.none, .fp16 or .bf16: wider floats travel as that type
+        backward_passes_per_step: how many backward passes to accumulate before gradients are reduced
+        op: Average, Sum, Min, Max, Product, or Adasum, which combines the changes that the ranks' own steps make
+            instead of their gradients
+        gradient_predivide_factor: with op=Average, divides by this before the sum and by size/factor after it
+        num_groups: the older spelling of a number for groups
+        groups: a number of groups, or lists of parameters, whose gradients are reduced together
+        sparse_as_dense: reduce sparse gradients as dense tensors
+        process_set: the ranks that take part; the others keep their own gradients
+
+    Raises:
+        NotInitializedError: before init()
+        TypeError: not an optimizer, or not a compression
+        ValueError: it is distributed already; names are missing or used twice; a group has a parameter that is not
+            the optimizer's, or one twice; an argument is out of range; the set is not registered
     """
     _check_arguments(optimizer, op, compression)
     _check_passes(backward_passes_per_step)

@@ -115,6 +115,7 @@ class Reduction:
         self.used = False  # whether any step has waited for gradients
 
     def reset(self) -> None:
+        """Forgets what is in flight and what was counted, as before the first backward pass."""
         for key in self.in_flight:
             self._free_name(self._name(key))
         self.in_flight.clear()

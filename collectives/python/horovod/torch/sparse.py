@@ -31,8 +31,12 @@ def empty_sparse(like: torch.Tensor, sparse_dims: Any) -> Any:
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Starts the sum or average of sparse tensors; returns a function that waits for the result,
-    a sparse tensor."""
+    """Starts to add up or average sparse tensors; returns a function that waits for the result, a sparse tensor.
+
+    Shape, dtype and the number of sparse dimensions are the same on all ranks; the ranks may have different rows. op
+    is Average or Sum. Raises ValueError for another op and for a dense tensor; the returned function raises
+    TensorMismatchError if the shapes differ, and otherwise what synchronize() raises.
+    """
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can be reduced with Average and Sum only")
     if not getattr(tensor, "is_sparse", False):

@@ -23,6 +23,8 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"SyncBatchNorm expects at least 2 dimensions, not {input.dim()}")
 
     def forward(self, input: Any) -> Any:
+        """Normalizes with the statistics of all ranks' batches in training. Collective then; the batches may differ
+        in size."""
         self._check_input_dim(input)
         use_batch = self.training or not self.track_running_stats
         if not use_batch or size() == 1:

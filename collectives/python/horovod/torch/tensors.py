@@ -61,9 +61,12 @@ _HAS_NEG_VIEWS = hasattr(torch.Tensor, "is_neg")
 
 
 class TorchFramework(Framework):
+    """Access to the memory of PyTorch tensors."""
+
     name = "torch"
 
     def dense(self, tensor: torch.Tensor) -> Any:
+        """See Framework.dense(). TypeError for what is not a tensor, ValueError if it is sparse."""
         try:
             dense = tensor.layout is _STRIDED
         except AttributeError:
@@ -80,6 +83,7 @@ class TorchFramework(Framework):
     dense_in_place = dense  # torch itself refuses to write where it must not
 
     def plain(self, tensor: torch.Tensor, written: bool) -> Any:
+        """See Framework.plain()."""
         try:
             if (
                 tensor.layout is not _STRIDED
@@ -93,6 +97,7 @@ class TorchFramework(Framework):
             return None
 
     def view(self, tensor: torch.Tensor, op: int = dtypes.COPY) -> Any:
+        """See Framework.view(). ValueError for quantized tensors, and for devices other than CPU and CUDA."""
         shape: Sequence[int] = tensor.shape
         code = _CODE_OF.get(tensor.dtype)
         if code is None:
@@ -111,9 +116,11 @@ class TorchFramework(Framework):
         return tensor.data_ptr(), shape, code, device.index, stream
 
     def address(self, tensor: torch.Tensor) -> int:
+        """See Framework.address()."""
         return tensor.data_ptr()
 
     def empty_like(self, tensor: torch.Tensor) -> Any:
+        """See Framework.empty_like()."""
         out = torch.empty_like(tensor)
         size = out.numel() * out.element_size()
         if size >= huge_pages.LEAST_BYTES and out.device == _CPU_DEVICE:
@@ -121,6 +128,7 @@ class TorchFramework(Framework):
         return out
 
     def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: torch.Tensor) -> Any:
+        """See Framework.from_native()."""
         size = byte_count(shape, dtype)
         shape = shape[: like.dim()]
         if device == _CPU:
@@ -138,9 +146,11 @@ class TorchFramework(Framework):
         return out
 
     def from_integers(self, values: Sequence[Any], like: torch.Tensor) -> Any:
+        """See Framework.from_integers()."""
         return torch.tensor(values, dtype=torch.int32, device=like.device)
 
     def assign(self, tensor: torch.Tensor, source: Any) -> None:
+        """See Framework.assign()."""
         with torch.no_grad():
             tensor.copy_(source)
 

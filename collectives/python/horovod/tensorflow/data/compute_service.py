@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorFlow's data service, started by horarun: datasets are computed on other machines than the
-ones that train. compute_worker is the command; docs/reference/python-tensorflow.md tells of both."""
+ones that train. compute_worker is the command; docs/reference/python-tensorflow.md describes both."""
 
 from __future__ import annotations
 
@@ -42,10 +42,12 @@ class TfDataServiceConfig:
             raise ValueError(f"dispatcher_side={self.dispatcher_side!r}: expected one of {_SIDES}")
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields, as from_dict() takes them."""
         return dataclasses.asdict(self)
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TfDataServiceConfig:
+        """A configuration from to_dict(); unknown keys are ignored."""
         known = {field.name for field in dataclasses.fields(TfDataServiceConfig)}
         return TfDataServiceConfig(**{name: value for name, value in values.items() if name in known})
 
@@ -61,7 +63,8 @@ class TfDataServiceConfig:
     def read(
         filename: str | os.PathLike[str], wait_for_file_creation: bool = False, timeout: float = 60
     ) -> TfDataServiceConfig:
-        """wait_for_file_creation: for so many seconds at most."""
+        """Reads the file that write() makes. With wait_for_file_creation waits until it is there, at most `timeout`
+        seconds; TimeoutError then."""
         deadline = time.monotonic() + timeout
         while wait_for_file_creation and not os.path.exists(filename):
             if time.monotonic() > deadline:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs dispatchers and workers of the data service until the trainings end it; see --help."""
     parser = argparse.ArgumentParser(prog="compute_worker", description="Runs TensorFlow's data service.")
     parser.add_argument("configfile", help="file to write, for the trainings; on a path that all their hosts see")
     parser.add_argument("--dispatchers", type=int, default=1, help="one, or as many as the training has ranks")

@@ -34,6 +34,7 @@ class Registry(desk.Desk):
         super().__init__(everywhere=True)
 
     def talk(self, connection: socket.socket, link: channel.Channel) -> None:
+        """Answers one question of a client."""
         question = json.loads(link.receive())
         link.send(json.dumps(self._answer(question)).encode())
 
@@ -66,6 +67,7 @@ class RegistryClient:
         self.address, self._key, self.timeout = address, bytes.fromhex(key), timeout
 
     def register_dispatcher(self, index: int, address: str) -> None:
+        """Makes the address of a dispatcher known to the clients."""
         self._ask(ask="register", index=index, address=address)
 
     def wait_for_dispatcher(self, index: int, end_with_service: bool = False) -> str:

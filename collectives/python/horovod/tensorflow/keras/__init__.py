@@ -46,10 +46,27 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The Keras optimizer with its gradients reduced over the ranks of process_set before each
-    step. backward_passes_per_step first accumulates the gradients of that many steps. groups: a number
-    of groups, or lists of variables, that are reduced together. The device arguments are
-    accepted: gradients are reduced where they are."""
+    """Wraps a Keras optimizer so that its gradients are reduced over the ranks before each step.
+
+    Returns an optimizer of a class that derives from that of the given one and shares its state. Does not block.
+
+    Args:
+        name: prefix of the names by which ranks match gradients. Default: made of the optimizer's class
+        device_dense, device_sparse: accepted; gradients are reduced where they are
+        compression: Compression.none, .fp16 or .bf16: wider floats travel as that type
+        sparse_as_dense: reduce sparse gradients as dense tensors
+        gradient_predivide_factor: with op=Average, divides by this before the sum and by size/factor after it
+        op: Average or Sum
+        backward_passes_per_step: how many steps to add up before gradients are reduced and applied
+        average_aggregated_gradients: divide those sums by the number of steps
+        num_groups: the older spelling of a number for groups
+        groups: a number of groups, or lists of variables, whose gradients are reduced together
+        process_set: the ranks that take part; the others keep their own gradients
+        scale_local_gradients: divide the gradients of local variables by the size of the set
+
+    Raises TypeError for what is not a Keras optimizer, and ValueError for one that is distributed already or an
+    argument out of range.
+    """
     return _distribute(
         optimizer,
         name=name,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BestModelCheckpoint(_what.BestModelCheckpoint, keras.callbacks.ModelCheckpoint):
-    __doc__ = _what.BestModelCheckpoint.__doc__
+    """Keeps the best model in `filepath`, which rank 0 writes. ValueError in fit() where filepath is not set."""
 
     def __init__(
         self,

@@ -36,24 +36,34 @@ class _StateDictHandler(StateHandler):
 
 
 class ModelStateHandler(_StateDictHandler):
+    """Handles a torch.nn.Module by its state_dict()."""
+
     def sync(self) -> None:
+        """Writes rank 0's parameters and buffers into those of every rank. Collective."""
         broadcast_parameters(self.value.state_dict(), root_rank=0)
         self.save()
 
 
 class OptimizerStateHandler(_StateDictHandler):
+    """Handles a torch.optim.Optimizer by its state_dict()."""
+
     def sync(self) -> None:
+        """Gives every rank the state of rank 0's optimizer. Collective."""
         broadcast_optimizer_state(self.value, root_rank=0)
         self.save()
 
 
 class SamplerStateHandler(_StateDictHandler):
+    """Handles an ElasticSampler."""
+
     def sync(self) -> None:
+        """Gives every rank the progress of rank 0's sampler. Collective."""
         state = broadcast_object(self.value.state_dict(), 0, "sampler_state")
         self.value.load_state_dict(state)
         self.save()
 
     def reset(self) -> None:
+        """Divides what is left of the epoch among the current ranks."""
         self.value.reset()
 
 
@@ -70,6 +80,7 @@ def get_handler_registry() -> Any:
 
 
 def set_handler_registry(registry: Any) -> None:
+    """Replaces the list of (type, handler class) that get_handler_registry() returns."""
     _handler_types[:] = registry
 
 

@@ -24,12 +24,15 @@ class LogCallback(callbacks.keras.callbacks.Callback):
         return ", ".join(f"{name}: {float(value):.4g}" for name, value in sorted((logs or {}).items()))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Sends a line to the driver."""
         self._epoch = epoch
         log_to_driver(f"epoch {epoch} begins")
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Sends the metrics of the batch to the driver, if per_batch_log is set."""
         if self.per_batch_log:
             log_to_driver(f"epoch {self._epoch}, batch {batch}: {self._text(logs)}")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Sends the metrics of the epoch to the driver."""
         log_to_driver(f"epoch {epoch} ends: {self._text(logs)}")

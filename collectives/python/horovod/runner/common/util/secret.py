@@ -16,6 +16,7 @@ DIGEST_LENGTH = 32  # bytes
 
 
 def make_secret_key() -> bytes:
+    """A random key of DIGEST_LENGTH bytes."""
     return secrets.token_bytes(DIGEST_LENGTH)
 
 
@@ -25,4 +26,5 @@ def compute_digest(key: bytes, msg: Any) -> bytes:
 
 
 def check_digest(key: bytes, message: Any, digest: bytes) -> bool:
+    """Whether the digest is that of the message with this key; takes the same time either way."""
     return hmac.compare_digest(compute_digest(key, message), digest)

@@ -23,6 +23,7 @@ class Timeout:
         return max(0.0, self._end - time.monotonic())
 
     def timed_out(self) -> bool:
+        """Whether the time has passed."""
         return time.monotonic() > self._end
 
     def check_time_out_for(self, activity: str) -> None:
