@@ -81,3 +81,16 @@ def test_merlin():
     python = python_with("merlin", "tensorflow")
     finished = job.run_python(2, PROGRAMS / "merlin_horovod.py", python=python, timeout=400, **VARIABLES)
     trained(finished, 2, is_line=False)
+
+
+def test_lightning_1():
+    python = python_with("pytorch_lightning.strategies.horovod")
+    trained(job.run_python(2, PROGRAMS / "lightning_horovod.py", python=python, timeout=300, **VARIABLES), 2)
+
+
+@pytest.mark.parametrize("module", ["deepmd", "opennmt", "returnn"])
+def test_programs_of_tensorflow(module, tmp_path):
+    """They are started as they are; what each rank found comes from the end of their training."""
+    python = python_with(module, "tensorflow")
+    program = PROGRAMS / f"{module}_horovod.py"
+    trained(job.run_python(2, program, tmp_path, python=python, timeout=400, **VARIABLES), 2, is_line=False)
