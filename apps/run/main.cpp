@@ -353,7 +353,7 @@ int execute(const ManageCache& command) {
   JobSpec spec = command.job;
   spec.manages_cache = true;
   spec.cache_limits = {};
-  // Of several hosts each line has the name, of one none; every JSON object has it.
+  // With several hosts each line has the name, with one none; every JSON object has it.
   spec.prefix_output = false;
   const bool named = spec.hosts.size() > 1 || spec.json;
   const std::string manner =
@@ -426,7 +426,7 @@ int execute(const BundleReport& command) {
   return print(command.output + ": " + std::to_string(bundle->size()) + " bytes\n");
 }
 
-// From a terminal, a file that only its owner can read, or a pipe.
+// Reads from a terminal, a file that only its owner can read, or a pipe.
 Result<std::string> read_join_source(const std::string& source) {
   if (source.starts_with(kJoinScheme)) return source;
   if (source == "-" && ::isatty(STDIN_FILENO) == 1) {

@@ -194,8 +194,8 @@ Status Agent::watch_shim() {
   });
 }
 
-// What the launcher knows of this machine itself is not looked up again, and its order is answered
-// in the turn of the Hello: the launcher is woken once.
+// Facts that the launcher knows about this machine are not looked up again, and its order is
+// answered together with the Hello: the launcher is woken once.
 void Agent::greet_briefly() {
   Hello hello = brief_hello();
   hello.clock_ns = wall_clock_ns();
@@ -317,7 +317,7 @@ void Agent::on(HostOrder order) {
   lease_->take_order(Milliseconds(job_->order().lease_ms));
 }
 
-// What this host adds to the order.
+// This host's additions to the order.
 std::optional<Failure> Agent::prepare_place(bool ship_directory, JobPlace& place) {
   if (ship_directory) {
     // Files came before; without any, the folder is made now.

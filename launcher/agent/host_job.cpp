@@ -25,7 +25,7 @@ constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for su
 constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
 constexpr Milliseconds kKillAgain{20};
 constexpr Milliseconds kLongestPoll{40};
-// What a job of /bin/true need not wait for: no rank has used up a machine's memory by then.
+// A job of /bin/true need not wait for this: no rank has used up a machine's memory by then.
 constexpr Milliseconds kWatchAfter{5};
 constexpr Milliseconds kTidyAfter{500};  // unless the job is short and would have to wait for it
 

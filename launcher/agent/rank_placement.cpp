@@ -96,7 +96,7 @@ Status give_gpus(HostOrder& order, const char* const* machine, RankPlacement& pl
   for (RankOrder& rank : order.ranks) {
     const std::string* const own = own_devices(rank);
     const std::string list = own != nullptr ? *own : of_host;
-    // In an elastic job, other ranks of this host may have come before.
+    // In an elastic job, other ranks of this host may have run before.
     const int index = has_programs ? placed[list]++ : rank.local_rank;
     auto gpus = gpus_of(list, sharing[list], index, order);
     if (!gpus) {

@@ -16,7 +16,8 @@ namespace hora::launcher {
 
 namespace {
 
-// From a rank's leave of the others to the end of its process: an interpreter tidies up.
+// The time between a rank's leaving the others and the end of its process: an interpreter tidies
+// up.
 constexpr std::chrono::seconds kEndsSoon{10};
 
 std::int64_t microseconds(const timeval& time) {

@@ -54,10 +54,10 @@ class RankSet {
   bool all_succeeded() const;
   std::vector<RankProcess> living() const;
   std::vector<pid_t> living_pids() const;
-  // Those that have ended are among them.
+  // Ranks that have ended are included.
   std::vector<RankProcess> started() const;
 
-  // To the groups of all ranks that live, or of one.
+  // To the groups of all living ranks, or of one.
   void signal(int signal) const;
   void signal_rank(int rank, int signal) const;
   // TERM to all. Ranks that end from now on were ended by us. Returns the groups that had it. A

@@ -128,7 +128,7 @@ class Shim {
         pids.empty() ? " they fork and exit faster than they can be killed" : pids.c_str());
   }
 
-  // What the agent has made and not removed.
+  // Files that the agent has made and not removed.
   void remove_announced() {
     if (share_.job_directory[0] != '\0') (void)remove_tree(share_.job_directory);
     for (const ShimState::BundleSlots* slots :

@@ -26,7 +26,7 @@ struct ShimState {
   char mark[80];                 // "HORA_AGENT_MARK=<random>": in the environment of all ranks
   char cgroup[PATH_MAX];
   char job_directory[PATH_MAX];
-  // In the cache, of one bundle.
+  // Entries in the cache, of one bundle.
   struct BundleSlots {
     // While it is being made; two while it moves from one directory to the next.
     char unfinished_entries[2][PATH_MAX];
@@ -47,7 +47,7 @@ bool set_shared_text(char (&text)[PATH_MAX], const std::string& value);
 void be_continued_by(int fd);
 
 // In the agent: the shim leaves `place` at once, not after a while, because the ranks start
-// everywhere, and so will the agent end.
+// everywhere, and the end of the agent runs there, too.
 void take_shim_along(const OneCpu& place);
 
 // Never returns to its caller in the shim; `agent_main` is called in the agent, whose exit status

@@ -85,7 +85,7 @@ void StrayHunt::kill(const SparedProcesses& spared, JobCgroup* cgroup) {
   caught_up_ = chase.caught_up;
 }
 
-// What forks and ends all the time may not be in `seen`, though some of it is there at any moment.
+// Processes that fork and end all the time may not be in `seen`, though some exist at any moment.
 void StrayHunt::give_up(const std::vector<ProcessEntry>& seen, const SparedProcesses& spared) {
   for (const ProcessEntry& stray : seen) survivors_.push_back(stray.pid);
   if (!seen.empty()) return;

@@ -45,7 +45,7 @@ class StrayHunt {
   // False: a process forks faster than kill() kills, so there may be more than find() can see.
   bool caught_up() const { return caught_up_; }
 
-  // What is left will not be waited for.
+  // The remaining ones are not waited for.
   void give_up(const std::vector<ProcessEntry>& seen, const SparedProcesses& spared);
   // The account for the launcher, with ranks that could not be ended either.
   Goodbye account(const std::vector<pid_t>& living_ranks) const;

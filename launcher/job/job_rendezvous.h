@@ -23,8 +23,8 @@ class JobRendezvous {
       os::EventLoop& loop, const Plan& plan, const std::vector<std::string>& listen_addresses,
       rendezvous::AccessPolicy access, net::AcceptStream make_stream = {});
 
-  // Of an elastic job: forgets what the ranks of the epoch before have left, and expects those of
-  // this plan.
+  // In an elastic job: forgets the keys of the previous epoch's ranks, and expects those of this
+  // plan.
   void begin_round(const Plan& plan);
   // Ranks of further hosts come to this address of ours, from these of theirs.
   Status listen_also(const std::string& address) {

@@ -63,12 +63,12 @@ void JobState::settle_start(TimePoint now, std::vector<Action>& actions) {
   const HostPhase wanted = phase_ == Phase::kConnecting ? HostPhase::kGreeted : HostPhase::kReady;
   auto& failures = outcome_.unreached;
   if (!all_hosts_at_least(wanted) && (!others_deadline_ || now < *others_deadline_)) return;
-  // Those that have not answered are named, too: they may be what is wrong.
+  // Hosts that have not answered are named, too: they may be the cause.
   if (!failures.empty()) {
     for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
       if (hosts_[host] < wanted) outcome_.unanswered.push_back(host);
     }
-    // In the order of the list, whichever was quickest.
+    // In the order of the list, not of the answers.
     std::ranges::stable_sort(failures, {}, &Cause::host);
     Cause first = std::move(failures.front());
     failures.erase(failures.begin());
@@ -267,12 +267,12 @@ void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actio
   if (phase_ == Phase::kEnding) return;
   Cause cause;
   cause.kind = Cause::Kind::kOutputClosed;
-  // What a shell reports for a program that SIGPIPE ended.
+  // The code that a shell reports for a program that SIGPIPE ended.
   cause.exit_code = exit_code_of_signal(SIGPIPE);
   end(std::move(cause), now, options_.grace, actions);
 }
 
-// What the agents still have of it is lost.
+// The agents' remaining output is lost.
 void JobState::on(const OutputAbandoned&, TimePoint now, std::vector<Action>& actions) {
   if (phase_ != Phase::kEnding) return;
   end_deadline_ = now;
@@ -312,8 +312,8 @@ void JobState::on(const ClockTick& e, TimePoint now, std::vector<Action>& action
   finish_if_over(actions);
 }
 
-// Those that did not confirm the end in time: their agents end the ranks when the lease runs out.
-// Those that did may take as long as the reader of their output.
+// Hosts that did not confirm the end in time: their agents end the ranks when the lease runs out.
+// The others may take as long as the reader of their output.
 void JobState::give_up_hosts(bool output_waits, std::vector<Action>& actions) {
   for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
     if (hosts_[host] >= HostPhase::kFinished) continue;
@@ -386,7 +386,7 @@ void JobState::settle_cause() {
   outcome_.cause->host = earliest->second.host;
 }
 
-// What a batch system does looks like this; so does much else.
+// An end by a batch system looks like this; so do many others.
 bool JobState::may_be_ended_from_outside() const {
   if (!outcome_.cause) return false;
   const Cause& cause = *outcome_.cause;

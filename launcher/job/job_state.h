@@ -32,7 +32,7 @@ struct Cause {
 
 // --- events --------------------------------------------------------------------------------------
 
-// Hello arrived, and the bundle is there or on its way.
+// Hello arrived, and the bundle has arrived or is on its way.
 struct HostGreeted {
   int host;
 };
@@ -54,7 +54,7 @@ struct HostFinished {
   Goodbye goodbye;
   int missing_exits = 0;  // ranks of the host whose end was not reported
 };
-// Of a job that is being ended: nothing of it runs there any more. Output is still to come.
+// A job that is being ended: no process of it runs there any more. Output is still to come.
 struct HostRanksGone {
   int host;
 };
@@ -73,8 +73,8 @@ struct LaunchFailed {
   Failure failure;
   int exit_code;
 };
-// Of an elastic job (launcher/elastic/), whose hosts come and go without this one's doing: a host
-// is being connected; it is to be ended; the ranks of the first epoch run; the job is over.
+// In an elastic job (launcher/elastic/), hosts come and go without this state: a host is being
+// connected; it is to be ended; the ranks of the first epoch run; the job is over.
 struct HostAdded {};
 struct HostDismissed {
   int host;
@@ -166,7 +166,7 @@ class JobState {
   bool started() const { return was_started_; }
   bool ending() const { return phase_ == Phase::kEnding; }
   bool done() const { return phase_ == Phase::kDone; }
-  // Of a job that is ending: no rank is left, as far as hosts have said so; only output may be.
+  // A job that is ending: no rank is left, according to the hosts; only output may be.
   bool ranks_gone() const { return all_hosts_at_least(HostPhase::kRanksGone); }
   // Complete once done().
   const JobOutcome& outcome() const { return outcome_; }

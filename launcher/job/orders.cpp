@@ -60,7 +60,7 @@ std::vector<PmiHost> pmi_hosts(const Plan& plan) {
   return hosts;
 }
 
-// What the ranks of one host have in common.
+// The common settings of the ranks of one host.
 class CommonEnvironment {
  public:
   CommonEnvironment(const JobSpec& spec, const EnvironmentList& launcher_environment,

@@ -23,8 +23,8 @@ struct JobIdentity {
   int master_port = 0;  // free on rank 0's host
 };
 
-// That of plan.hosts[host]; `routes[i]` belongs to plan.hosts[i]. Thousands of orders take much
-// more memory than what they are made of: a large job makes each when it is sent.
+// The order of plan.hosts[host]; `routes[i]` belongs to plan.hosts[i]. Thousands of orders take
+// much more memory than their inputs: a large job makes each when it is sent.
 HostOrder make_order(const JobSpec& spec, const Plan& plan, std::size_t host,
                      const std::vector<HostRoute>& routes, bool same_machine,
                      const JobIdentity& identity, const EnvironmentList& launcher_environment);

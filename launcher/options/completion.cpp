@@ -269,7 +269,7 @@ std::string fish_text(std::string_view text) {
   return out;
 }
 
-// The test under which fish offers the option: its verb is there, or no other one.
+// The condition for fish to offer the option: its verb is given, or no other one.
 std::string fish_condition(const OptionRow& row) {
   const bool is_of_jobs = (row.verbs & kVerbLaunch) != 0;
   std::string out;

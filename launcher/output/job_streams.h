@@ -46,7 +46,7 @@ class JobStreams {
   void input_delivered(std::size_t bytes) { input_.delivered(bytes); }
   void rank_ended(int rank) { rank_lives_[static_cast<std::size_t>(rank)] = false; }
 
-  // Those of --output-filename that are not whole: each once. Complete when finish() is done.
+  // The incomplete files of --output-filename: each once. Complete when finish() is done.
   struct CutFile {
     std::string path;
     int errnum = 0;

@@ -43,8 +43,8 @@ Status make_directories(const std::string& path) {
   return Ok{};
 }
 
-// In a folder that others may write to, or that is another user's, a link may be theirs, and lead
-// to a file of ours.
+// In a folder of another user, or that others may write to, a link may be theirs, and lead to a
+// file of ours.
 Result<int> flag_against_links(int folder, const std::string& path) {
   struct stat info {};
   if (::fstat(folder, &info) != 0) return errno_error(errno, "--output-filename: " + path);

@@ -57,10 +57,10 @@ class OutputSinks {
   // `stream` is 1 or 2. The bytes count as credit of `host` until they are written.
   void output(int host, int rank, int stream, std::string_view bytes);
   void end_of_stream(int host, int rank, int stream);
-  // What is still held of streams that never ended (a lost host), and the end of all files.
+  // Writes the held parts of streams that never ended (a lost host), and the end of all files.
   void finish();
 
-  // Of one of our files, closed ones included; "" of any other.
+  // The name of one of our files, closed ones included; "" for any other.
   std::string path_of(int fd) const;
 
  private:

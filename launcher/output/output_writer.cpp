@@ -91,7 +91,8 @@ OutputWriter::~OutputWriter() {
   thread_.join();
 }
 
-// With the mutex held. The item becomes part of the last one, if that is for the same descriptor.
+// Call it with the mutex held. The item becomes part of the last one, if that is for the same
+// descriptor.
 bool OutputWriter::append(const Item& item) {
   if (queue_.empty() || item.text.empty()) return false;
   Item& last = queue_.back();

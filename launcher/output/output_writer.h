@@ -79,7 +79,7 @@ class OutputWriter {
   Handlers handlers_;
   const Wake wake_;
   bool wakes_at_end_ = false;  // of this turn
-  // What the loop has been asked to do at its end looks here first.
+  // Callbacks posted to the loop check this first.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   mutable std::mutex mutex_;
   std::condition_variable ready_;

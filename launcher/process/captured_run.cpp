@@ -22,7 +22,7 @@ constexpr std::size_t kLongestOutput = 1u << 20;
 // Linux < 5.3 cannot report the end of a process through a descriptor, so look for it.
 constexpr int kLookAgainMs = 20;
 
-// Takes what is there, and closes the pipe at its end. What is too much is read and dropped: a
+// Takes the available bytes, and closes the pipe at its end. Excess output is read and dropped: a
 // program that waits for room in its pipe would not end. One call reads no more than a pipe holds,
 // so that a program that prints without end cannot keep the caller from its deadline.
 void drain(os::Fd& pipe, std::string& text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process's control groups allow, of version 2 or 1 or a mixture, as containers and job
-// systems set it.
+// The limits of this process's control groups, of version 2 or 1 or a mixture, as containers and
+// job systems set them.
 #pragma once
 
 #include <cstdint>

@@ -73,7 +73,7 @@ std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_
   }
 }
 
-// What the guard is given by the process that forks it.
+// The guard's inputs from the process that forks it.
 struct Duty {
   SpawnRequest request;
   std::array<int, 2> kept{-1, -1};

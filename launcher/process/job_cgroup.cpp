@@ -42,7 +42,7 @@ bool write_one(int directory, const char* name, char what) {
   return file.valid() && ::write(file.get(), &what, 1) == 1;
 }
 
-// What is left all the same is found by the sweep.
+// The sweep finds any remaining ones.
 void kill_all_in(int directory) {
   if (!write_one(directory, "cgroup.kill", '1')) kill_frozen(directory);
 }

@@ -37,7 +37,7 @@ class JobCgroup {
   os::Fd directory_;
 };
 
-// What the shim does when only the path is left: ends everything in it, and removes it.
+// For the shim when only the path is left: ends everything in it, and removes it.
 void kill_cgroup(const char* path);
 void remove_cgroup(const char* path);
 

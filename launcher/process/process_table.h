@@ -48,11 +48,11 @@ bool numbers_ascend_since(pid_t first, double age_s, pid_t last, pid_t circle);
 // In /proc/PID/task. Empty when the process is gone, nothing as with list_processes().
 std::optional<std::vector<pid_t>> list_threads(pid_t pid);
 
-// As the kernel lists them, without a look at every process. Those that have ended and were not
-// reaped are among them. Nothing on a kernel that has no such list (CONFIG_PROC_CHILDREN).
+// As the kernel lists them, without a look at every process, including those that have ended and
+// were not reaped. Nothing on a kernel that has no such list (CONFIG_PROC_CHILDREN).
 std::optional<std::vector<pid_t>> list_children(pid_t pid);
 
-// Those of `all` that `root` is an ancestor of; root itself is not among them.  [pure]
+// The descendants of `root` in `all`, without root itself. [pure]
 std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEntry>& all);
 
 // Whether a mask of /proc/PID/status, such as "SigBlk", has the signal.  [pure]
@@ -60,7 +60,7 @@ bool has_signal(std::string_view status, std::string_view mask, int signal);
 // Whether the process has a handler for the signal, which may end it otherwise.
 bool handles_signal(pid_t pid, int signal);
 
-// Of a process that shares our PID namespace. Where /proc cannot say (another namespace's is
+// For a process that shares our PID namespace. If /proc does not know (another namespace's is
 // mounted, it is hidden, or descriptors or memory have run out), a process that exists counts as at
 // work.
 Pulse pulse_of(pid_t pid);

@@ -37,9 +37,9 @@ namespace hora::launcher {
 
 namespace {
 
-// From the heap: a mapping of its own would cost a change of the address space and one back.
+// From the heap: a mapping of its own would cost two changes of the address space.
 constexpr std::size_t kChildStackBytes = 16 * 1024;
-// What the child reads, and where it leaves its failure.
+// The child's inputs, and the place for its failure.
 struct ChildPlan {
   const SpawnRequest* request;
   std::array<int, 3> stdio;

@@ -34,7 +34,7 @@ bool is_spared(const StrayScope& scope, pid_t pid) {
   return std::find(scope.spare.begin(), scope.spare.end(), pid) != scope.spare.end();
 }
 
-// Of a process that may have gone since `of` was read, so that its number is another's.
+// For a process that may have gone since `of` was read, so that its number is another's.
 std::vector<pid_t> children_of(const ProcessEntry& of) {
   auto children = list_children(of.pid);
   if (!children) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In a job of many ranks nearly all of them stand in the same place. The report shows each place
-// once, with its ranks, and the rarest place first: there stands the rank that the others wait for.
+// In a job of many ranks nearly all of them have the same stack. The report shows each stack once,
+// with its ranks, and the rarest first: its rank is the one that the others wait for.
 #include "launcher/report/hang_report_text.h"
 
 #include <algorithm>

@@ -99,7 +99,7 @@ std::string waterfall(const JobReport& report) {
   const StartBoard& board = *report.board;
   const double whole = std::max(fractional_ms(board.end(board.start()) - board.start()), 0.001);
   const std::size_t hosts = board.names().size();
-  // Those that were not ready come first, then those that became so last.
+  // Those that were not ready come first, then the last ones that became ready.
   const auto key_of = [&board](std::size_t host) {
     const auto& steps = board.steps()[host];
     if (steps.empty()) return std::pair(-1, StartBoard::TimePoint::duration{});

@@ -63,7 +63,7 @@ class Narrator {
 
   // From now on its messages appear, and the log goes through it. Starts a thread.
   void open(os::EventLoop& loop, std::string job_id);
-  // To a person; a program gets an event instead. Whole lines.
+  // For a person; a program gets an event instead. Whole lines.
   void tell(const std::string& text);
 
   // --- the start ---

@@ -31,8 +31,8 @@ bool is_marker(std::string_view line) {
   return line.find_first_not_of(" ^~") == std::string_view::npos;
 }
 
-// Of a Python traceback, without the frames inside of Hora's packages, which have two lines each:
-// the caller's own is above seven of them.
+// The frames of a Python traceback, without those inside of Hora's packages, which have two lines
+// each: the caller's own is above seven of them.
 std::vector<std::string_view> without_own_frames(const std::vector<std::string_view>& lines) {
   std::vector<std::string_view> out;
   bool is_own = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In a job of several programs a rank's number alone says little.  [pure]
+// In a job of several programs a rank's number alone says little. [pure]
 #pragma once
 
 #include <string>

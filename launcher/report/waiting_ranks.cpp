@@ -140,7 +140,7 @@ std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings
 }
 
 std::string waiting_table(const std::vector<WaitingRank>& ranks) {
-  // In a job of a thousand ranks all but a few stand in the same call: one row for them.
+  // In a job of a thousand ranks all but a few are in the same call: one row for them.
   struct Row {
     WaitingRank first;
     std::vector<int> ranks;

@@ -24,7 +24,7 @@ namespace hora::launcher {
 
 namespace {
 
-// What the state has to know of the options of the command line.
+// The options of the command line that the state needs.
 elastic::ElasticOptions elastic_options(const JobSpec& spec) {
   elastic::ElasticOptions options;
   options.np = spec.num_proc;
@@ -313,8 +313,8 @@ std::variant<NetworkChoice, Failure> ElasticRun::choose_network() const {
 Status ElasticRun::open_rendezvous(const NetworkChoice& network) {
   interfaces_.clear();
   for (const HostRoute& route : network.hosts) interfaces_.push_back(route.interface);
-  // Of the first epoch a server is made; later ones let the new hosts in, so that those which
-  // stay keep their connections.
+  // The first epoch starts a server; later ones admit the new hosts to it, so that those which stay
+  // keep their connections.
   auto access = access_for(state_.new_incarnations());
   if (rendezvous_) {
     for (const Cidr& host : access.allow) rendezvous_->service().admit_also(host);

@@ -22,7 +22,7 @@ class FixedHostsRun : public Run {
  protected:
   using Run::Run;
 
-  // What the agent of a single host, which is this machine, would say; nothing: it has to be asked.
+  // The Hello of a single host's agent on this machine; nothing: it has to be asked.
   virtual std::optional<Hello> known_hello() { return std::nullopt; }
   // The local agents run; the remote ones are not connected yet.
   virtual Status open_streams() { return Ok{}; }

@@ -25,7 +25,7 @@
 
 namespace hora::launcher {
 
-// What a run works with. All of it outlives the run.
+// The inputs of a run. All of them outlive it.
 struct RunContext {
   const JobSpec& spec;
   const EnvironmentList& environment;  // the launcher's
@@ -53,12 +53,11 @@ class Run {
   virtual Status make_plan() = 0;
   virtual void connect() = 0;
 
-  // What the job state decides: all hosts have greeted; all are ready.
+  // Decisions of the job state: all hosts have said hello; all are ready.
   virtual void prepare_all() {}
   virtual void start_all() {}
 
-  // What agents report.
-  // NOLINTBEGIN(performance-unnecessary-value-param): what overrides keep.
+  // Reports of agents. NOLINTBEGIN(performance-unnecessary-value-param): what overrides keep.
   virtual void on_probe_result(int, ProbeResult) {}
   virtual void on_relay(int, RelayFrame) {}
   virtual void on_ready(int, AgentReady) {}

@@ -120,7 +120,7 @@ void StaticRun::open_channel(RelayChannels::Number number) {
   if (relay_->has(number)) return;
   const Endpoint own{*parse_ip_address("127.0.0.1"),
                      static_cast<std::uint16_t>(rendezvous_->port())};
-  // To a listener of this process, so it is there at once or never.
+  // It connects to a listener of this process, so it succeeds at once or never.
   auto socket = net::connect_tcp(own, Clock::now() + kOwnConnection);
   if (socket && relay_->size() < kMostRelayedConnections) {
     return relay_->add(number, std::move(*socket));

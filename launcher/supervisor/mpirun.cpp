@@ -135,8 +135,8 @@ Status make_output_folders(const JobSpec& spec, const MpiLauncher& launcher, int
   return Ok{};
 }
 
-// horarun holds them for the job; mpirun deals with them itself. Those that have come already would
-// end it before it does.
+// horarun holds them for the job; mpirun handles them itself. Pending ones would end it before it
+// does.
 void leave_held_signals() {
   sigset_t set;
   sigemptyset(&set);

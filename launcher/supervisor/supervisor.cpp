@@ -155,7 +155,7 @@ Status Supervisor::watch_starter() {
   if (!job_.spec.end_with) return Ok{};
   auto starter = os::ProcessEnd::watch(*loop_, *job_.spec.end_with, [this] {
     narrator_.tell("process " + std::to_string(*job_.spec.end_with) + " has ended (--end-with)\n");
-    // A signal to the whole group ended it and is here already, or on its way to be taken.
+    // A signal to the whole group ended it and is pending here, or about to be.
     signals_->take();
     if (interrupted_by_ == 0) on_signal(SIGTERM);
   });
@@ -415,7 +415,7 @@ void Supervisor::finish() {
   run_->streams()->finish([this] { leave(); });
 }
 
-// Of a job that its user ends, from the first signal on.
+// A job that its user ends, from the first signal on.
 void Supervisor::watch_reader(std::size_t written_before, Milliseconds idle) {
   loop_->call_after(kLookAtReader, [this, written_before, idle_before = idle] {
     if (leaving_.begun) return;

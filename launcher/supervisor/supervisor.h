@@ -80,7 +80,7 @@ class Supervisor {
     JobIdentity identity;
     net::AcceptStream accept_stream;  // of --rendezvous-tls
   };
-  // Of the job's phase, as JobState::next_deadline() says.
+  // From the job's phase, as JobState::next_deadline() says.
   struct Deadline {
     os::EventLoop::TimerId timer = 0;
     std::uint64_t shipped = 0;   // Fleet::shipping() when the start was last given its time
@@ -105,7 +105,7 @@ class Supervisor {
   void make_hang_report();
   void watch_for_stall();
 
-  // What the fleet reports.
+  // Reports of the fleet.
   void on(int host, const StageReached& reached);
   void on(int host, const AgentGreeted& greeted);
   void on(int host, const RuntimeSupplied& supplied);

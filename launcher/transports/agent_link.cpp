@@ -47,7 +47,7 @@ bool has_build(const AgentImage& image, const std::string& sha256) {
 AgentLink::Attempt::Attempt(bool fresh_copy)
     : nonce(new_nonce()), dialogue(nonce), forced(fresh_copy) {}
 
-// What the far side said, noise and stderr, for a message; empty when it said nothing.
+// The output of the far side, noise and stderr, for a message; empty when there is none.
 std::string AgentLink::Attempt::remote_words() const {
   std::string text = dialogue.noise();
   if (!trim(text).empty() && !trim(errors).empty()) text += '\n';
@@ -111,7 +111,7 @@ void AgentLink::on_supervisor(std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) write_to_supervisor();
   const bool closed = (events & (EPOLLHUP | EPOLLERR)) != 0;
   if (state_ == State::kRunning) {
-    // What it wrote before it closed its end is all there: no more than the socket holds.
+    // Its last output before it closed its end is complete: no more than the socket holds.
     if (closed || (events & EPOLLIN) != 0) {
       supervisor_.read_into(to_remote_, closed ? kNoLimit : kWindow);
     }

@@ -22,7 +22,7 @@ class AgentSharing {
   virtual ~AgentSharing() = default;
   // It lacks the agent for `machine`.
   virtual void want(int host, const std::string& machine, Answer answer) = 0;
-  // What it says of an offer.
+  // Its messages about an offer.
   virtual void opened(int host, int number) = 0;
   virtual void got(int host, int number) = 0;
   // Number 0: no source is left for it.

@@ -83,7 +83,7 @@ constexpr std::string_view kScript =
     "[ -L \"$_d\" ] || { _p && exec \"$_a\" agent --cache \"$_d\" \"$@\"; }; fi; "
     "done; done; echo \"HORA-$_k fail\"; exit 1";
 
-// What the script says about a directory, as the word of the "unfit" line and as text.
+// The script's result for a directory, as the word of the "unfit" line and as text.
 struct ReasonRow {
   UnfitReason reason;
   std::string_view word;

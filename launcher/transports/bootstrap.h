@@ -42,8 +42,8 @@ struct BootstrapRequest {
   bool for_sh = false;
 };
 
-// The line for the user's login shell, whichever it is. Needs /bin/sh, head, mkdir, chmod, mv,
-// rm, wc and cat there; uses gzip when it is there. Errors: an argument that cannot be quoted.
+// The line for the user's login shell, whichever it is. Needs /bin/sh, head, mkdir, chmod, mv, rm,
+// wc and cat there; uses gzip if it exists. Errors: an argument that cannot be quoted.
 Result<std::string> bootstrap_line(const BootstrapRequest& request);
 
 // The same where no shell is needed to start an agent that is in the cache: the line's arguments,
@@ -57,7 +57,7 @@ struct CachedAgent {
 std::optional<CachedAgent> cached_agent(const std::vector<std::string>& words,
                                         std::string_view machine);
 
-// What the launcher answers to "need": the header of the transfer, or the refusal.
+// The launcher's answer to "need": the header of the transfer, or the refusal.
 std::string transfer_header(bool gzip, std::uint64_t bytes);
 std::string transfer_refusal();
 

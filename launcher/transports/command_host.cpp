@@ -121,7 +121,7 @@ void CommandHost::link_finished() {
 
 // The second step of three: end of input, then SIGTERM, then SIGKILL when the child is dropped.
 void CommandHost::ask_child_to_end() {
-  // What it says from here on is about what we ask for, and no reason for the job's end.
+  // Its output from here on is about our request, and not a reason for the job's end.
   listener_ = nullptr;
   child_.ask_to_end();
   exit_timer_ = loop_.call_after(kEndPatience, [this] {

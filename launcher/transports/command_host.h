@@ -29,7 +29,7 @@ class CommandHost : private AgentLink::Carrier {
   using Listener = std::function<void(std::string_view said)>;
   void listen_to_errors(Listener listener) { listener_ = std::move(listener); }
 
-  // What the command says when it refuses this host for now: a few times, it is run again then.
+  // The command's messages when it refuses this host for now: it is run again a few times then.
   void try_again_after(std::string refusal) { refusals_.words = std::move(refusal); }
 
   void begin();

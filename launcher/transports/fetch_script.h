@@ -30,7 +30,7 @@ struct AgentOffer {
   friend bool operator==(const AgentOffer&, const AgentOffer&) = default;
 };
 
-// What a host says of an attempt.
+// A host's messages about an attempt.
 struct FetchNews {
   enum class Kind { kOpen, kGot, kMissed };
   Kind kind = Kind::kOpen;

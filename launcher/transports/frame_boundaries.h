@@ -22,7 +22,7 @@ class FrameBoundaries {
   }
 
  private:
-  std::string header_;    // of the next frame, as far as it is there
+  std::string header_;    // of the next frame, as far as it has arrived
   std::size_t left_ = 0;  // of the payload that is passing
   FrameType last_type_ = FrameType::kHeartbeat;
 };

@@ -44,7 +44,7 @@ void IoThreads::run(os::EventLoop& loop) {
   one_ended_.notify_all();
 }
 
-// What the threads that run have used of the processor.
+// The processor time that the running threads have used.
 std::chrono::nanoseconds IoThreads::processor_time() {
   std::chrono::nanoseconds used{0};
   for (auto& thread : threads_) {

@@ -29,7 +29,7 @@ struct KnownKey {
 std::vector<KnownKey> lines_for(std::string_view known_hosts, const std::string& name,
                                 const std::string& file);
 
-// What the known_hosts files say about one host.
+// The entries of the known_hosts files about one host.
 struct KnownHost {
   std::string name;             // as its lines have it: "node3", "[node3]:2222", the alias
   std::vector<KnownKey> keys;   // the lines for that name

@@ -57,7 +57,7 @@ namespace hora::launcher {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 struct LibsshModule {
-  // Of the headers: the two sides have to have been built with the same.
+  // The version of the headers: both sides must have been built with the same.
   int header_version;
   // Call it before all others, once in a process. Null, or why it failed.
   const char* (*prepare)();

@@ -15,7 +15,7 @@ namespace hora::launcher {
 
 class PayloadStore {
  public:
-  // Those of image.builds, in their order. Thread-safe.
+  // The payloads of image.builds, in their order. Thread-safe.
   std::vector<std::shared_ptr<AgentPayload>> of(const AgentImage& image) {
     std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<AgentPayload>> found;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ssh program of this machine says of hosts (`ssh -G`), remembered from launch to launch:
-// an answer is the same as long as the program, the question and the text of every file are, unless
-// the configuration runs commands or asks name servers.
+// The answers of this machine's ssh program about hosts (`ssh -G`), remembered from launch to
+// launch: an answer is the same as long as the program, the question and the text of every file
+// are, unless the configuration runs commands or asks name servers.
 #pragma once
 
 #include <map>

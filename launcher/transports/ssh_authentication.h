@@ -32,7 +32,7 @@ class SshAuthentication {
   const std::string& tried() const { return tried_; }
   // The server accepted a key and asks for a second factor.
   bool half_authenticated() const { return half_authenticated_; }
-  // What the server accepts: "publickey, password".
+  // The methods that the server accepts: "publickey, password".
   std::string methods() const;
 
  private:

@@ -106,7 +106,7 @@ Status SshClient::set_options() {
   if (!set(SSH_OPTIONS_PROCESS_CONFIG, &off) || !set(SSH_OPTIONS_SSH_DIR, "/")) {
     return make_error(ErrorCode::kFailed, "libssh: " + error());
   }
-  // What the file sets is overridden by what follows.
+  // Settings below override those of the file.
   if (const auto& config = target_.libssh_config) {
     (void)set(SSH_OPTIONS_HOST, target_.name.c_str());
     const char* file = config->empty() ? nullptr : config->c_str();
@@ -192,8 +192,8 @@ SshClient::Step SshClient::handshake() {
   ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
   if (code == SSH_OK) return Step::kDone;
   if (code == SSH_AGAIN) return Step::kAgain;
-  // What is no SSH server may have spoken and gone meanwhile: libssh then fails to write, and has
-  // read nothing.
+  // A server that is not an SSH server may have sent something and gone meanwhile: libssh then
+  // fails to write, and has read nothing.
   look_at_banner();
   return Step::kFailed;
 }

@@ -24,7 +24,7 @@ class SshClient {
  public:
   using Step = SshStep;
 
-  // What this machine has for the host: keys that it is known by, and keys to log in with.
+  // This machine's data for the host: its known keys, and keys to log in with.
   struct Keys {
     KnownHost known;
     SshIdentities identities;

@@ -36,7 +36,7 @@ class SshHost : private AgentLink::Carrier {
     ByProgram by_program;
   };
 
-  // What the hosts of one transport share; outlives them.
+  // Shared by the hosts of one transport; outlives them.
   struct Shared {
     BlockingCalls* resolver = nullptr;
     FanOut* fan_out = nullptr;

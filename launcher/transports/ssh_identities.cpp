@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a key file holds is read here, without libssh: libssh says nothing of a type that it does
-// not know, and cannot compare a private key that has a passphrase with one of the agent.
+// Reads key files without libssh, which ignores types that it does not know, and cannot compare a
+// private key that has a passphrase with one of the agent.
 #include "launcher/transports/ssh_identities.h"
 
 #include <fcntl.h>
@@ -45,7 +45,7 @@ std::optional<KeyFile> read_key_file(const std::string& path) {
 // Every format of a private key is in an armour that begins so.
 bool is_private(std::string_view text) { return text.starts_with("-----BEGIN "); }
 
-// What one named file stands for.
+// The identity in one named file.
 struct NamedKey {
   std::string path;
   std::string key;  // empty: unknown

@@ -19,8 +19,8 @@ namespace hora::launcher {
 bool means_busy(std::string_view banner);
 bool may_mean_penalty(std::string_view banner);
 
-// What is known before a connection is made: why libssh cannot get into the host, but the ssh
-// program may. Empty: libssh may.
+// Known before a connection is made: why libssh cannot get into the host, but the ssh program may.
+// Empty: libssh may.
 std::string why_program(const SshTarget& target, const KnownHost& known,
                         const SshIdentities& identities);
 // The same once the server has shown a key that is not trusted, and once it has refused the login.
@@ -40,7 +40,7 @@ Failure handshake_refusal(const std::string& banner, const std::string& proxy,
 std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& target,
                                         const std::string& error);
 
-// What the login led to: the names of SshAuthentication's functions.
+// The result of the login: the names of SshAuthentication's functions.
 struct LoginAttempt {
   std::string tried;
   bool half_authenticated = false;

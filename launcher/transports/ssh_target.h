@@ -32,9 +32,9 @@ struct SshRoute {
   bool compression = false;
 };
 
-// What the user can log in with.
+// The identities that the user can log in with.
 struct SshKeys {
-  // Identities of which the file or its ".pub" is there, in OpenSSH's order of trial.
+  // Identities whose file or ".pub" exists, in OpenSSH's order of trial.
   std::vector<std::string> files;
   std::vector<std::string> missing;  // named, but not there: for the error text
   std::string agent_socket;          // empty: none

@@ -129,7 +129,8 @@ Result<SshTarget> SshTargets::target_of(const Host& host) {
   return resolve_ssh_target(host, options_, *settings, answers_->defaults(), machine_);
 }
 
-// libssh's own parser knows fewer keywords than OpenSSH. What it says of the others is passed on.
+// libssh's own parser knows fewer keywords than OpenSSH. Its messages about the others are passed
+// on.
 Status SshTargets::read_by_libssh(ssh_session_struct* session, const Host& host) {
   const LibsshModule& library = libssh();
   std::set<std::string> words;

@@ -46,7 +46,7 @@ class SupervisorSocket {
   // Reads until `to` has `limit` bytes of its own, or there is no more for now.
   void read_into(OutgoingBytes& to, std::size_t limit);
 
-  // What is watched for from now on, besides room for waiting bytes.
+  // The events to watch for from now on, besides room for waiting bytes.
   void update_watch(bool input, bool end);
 
   bool at_end() const { return at_end_; }  // the supervisor will write nothing more

@@ -36,7 +36,7 @@ struct AgentBuild {
   std::string parts;    // of the runtime, as part_list_text(); may be empty
 };
 
-// What a transport needs to start an agent on a host.
+// The inputs of a transport to start an agent on a host.
 struct AgentImage {
   std::vector<AgentBuild> builds;      // never empty; the one for this machine comes first
   std::string machines;                // what this installation has builds for, for messages
@@ -65,8 +65,8 @@ class Transport {
 // For hosts that a transport of the registry does not reach.
 using MakeTransport = std::function<std::unique_ptr<Transport>(StageObserver observer)>;
 
-// What the rest of the launcher knows of a transport: the last thing in the transport's file. One
-// line in CMakeLists.txt adds it to the registry (registry.h, docs/howto/add-transport.md).
+// The interface of a transport to the rest of the launcher: the last thing in the transport's file.
+// One line in CMakeLists.txt adds it to the registry (registry.h, docs/howto/add-transport.md).
 struct TransportDescriptor {
   std::string_view name = {};  // --transport NAME; shown by --dry-run
   std::string_view how = {};   // how it reaches a host: a sentence for docs/reference/transports.md
