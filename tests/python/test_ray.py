@@ -123,6 +123,7 @@ def test_a_rank_that_fails_is_reported_with_its_traceback_and_the_next_run_works
         executor.run(fail, args=(2, exception))
     text = str(failure.value)
     assert "in fail" in text and "raise exception" in text, text
+    assert failure.value.rank == 2 and failure.value.__cause__ is not None
     assert [record.message for record in caplog.records if record.message.startswith("rank 2 on ")], caplog.text
     assert executor.run(place) == places()
 

@@ -311,11 +311,78 @@ def test_a_failure_of_horovod_run_has_the_words_of_horovods():
     with pytest.raises(RuntimeError, match=rf"(?s)^{told}: rank 1 failed:.*rank 1 is wrong") as caught:
         horovod.run(sum_or_fail, args=(1,), num_proc=2)
     assert type(caught.value) is RuntimeError
+    assert caught.value.rank == 1 and isinstance(caught.value.__cause__, ValueError)
     with pytest.raises(RuntimeError, match=rf"^{told}: the job failed with exit code 9"):
         horovod.run(os._exit, args=(9,), num_proc=1)
     with pytest.raises(RuntimeError) as caught:
         hora.run(sum_or_fail, args=(1,), np=2, options=options())
     assert told not in str(caught.value)
+
+
+class BadBatch(Exception):
+    """Cannot be made again from its text, as pickle does."""
+
+    def __init__(self, shard, label):
+        super().__init__(f"shard {shard}: label {label}")
+        self.shard = shard
+
+
+def raise_on_rank_1(error):
+    if os.environ["HOROVOD_RANK"] == "1":
+        raise error
+    time.sleep(600)
+
+
+def test_the_original_exception_is_the_cause():
+    with pytest.raises(launch.JobFailed) as caught:
+        hora.run(raise_on_rank_1, (FileNotFoundError(2, "No such file", "data.csv"),), np=2, options=options())
+    cause = caught.value.__cause__
+    assert caught.value.rank == 1 and type(cause) is FileNotFoundError and cause.filename == "data.csv"
+    text = str(caught.value)
+    assert text.startswith("rank 1 failed:\nTraceback (most recent call last):\n") and text.count("Traceback") == 1
+    assert "launch_worker" not in text and "hora/forked" not in text, "the caller's own frames only"
+    with pytest.raises(launch.JobFailed, match="shard 3: label -1") as caught:
+        hora.run(lambda: raise_on_rank_1(BadBatch(3, -1)), np=2, options=options())
+    assert caught.value.rank == 1 and "shard 3: label -1" in str(caught.value.__cause__)
+    with pytest.raises(launch.JobFailed) as caught:
+        hora.run(os._exit, (9,), np=1, options=options())
+    assert caught.value.rank is None and caught.value.__cause__ is None
+
+
+CELLS = """
+import hora, traceback
+class Wrong(ValueError):
+    pass
+def check(label):
+    raise Wrong(f"label {label}")  # here
+def train(n):
+    check(-n)
+try:
+    hora.run(train, (3,), np=2, options=OPTIONS)
+except Exception as error:
+    assert type(error.__cause__) is Wrong, "the very class of the notebook"
+    traceback.print_exc()
+"""
+
+
+@pytest.mark.parametrize("through", ["linecache", "IPython"])
+def test_tracebacks_have_the_lines_of_notebook_cells(tmp_path, through):
+    """By real IPython where it is installed; and by what it leaves in linecache."""
+    if through == "IPython":
+        pytest.importorskip("IPython")
+        run = "from IPython.core.interactiveshell import InteractiveShell as S; S.instance().run_cell(text)"
+    else:
+        run = (
+            "import linecache; name = '<cell 7>'; "
+            "linecache.cache[name] = (len(text), None, text.splitlines(True), name); exec(compile(text, name, 'exec'))"
+        )
+    script = tmp_path / "session.py"
+    script.write_text(f"text = {CELLS.replace('OPTIONS', repr(options()))!r}\n{run}\n")
+    environment = {**os.environ, "PYTHONPATH": str(job.PACKAGES), "IPYTHONDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, env=environment)
+    said = done.stdout + done.stderr
+    assert 'raise Wrong(f"label {label}")  # here' in said and "check(-n)" in said, said
+    assert said.count("label -3\n") == 2, "the exception, and the traceback of its rank"
 
 
 def learn(steps):

@@ -136,8 +136,10 @@ def misbehave(rank, how, mark):
     ],
 )
 def test_a_rank_that_fails_is_told_and_the_next_run_works(spark, tmp_path, how, text):
-    with pytest.raises(RuntimeError, match=text):
+    with pytest.raises(RuntimeError, match=text) as caught:
         horovod.spark.run(misbehave, args=(1, how, None), num_proc=3, env={"HORA_TEST_MARK": str(tmp_path)})
+    cause = {"raise": ValueError, "exit": SystemExit}.get(how, type(None))
+    assert caught.value.rank == 1 and type(caught.value.__cause__) is cause
     wait_until(lambda: not marked(tmp_path), "all ranks end")
     assert [found[0] for found in horovod.spark.run(place, num_proc=4)] == [0, 1, 2, 3]
 

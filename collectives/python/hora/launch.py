@@ -16,7 +16,8 @@ import subprocess
 import sys
 import threading
 
-from hora import desk, serialization
+from hora import desk, rank_error, serialization
+from hora.rank_error import JobFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class _ResultServer(desk.Desk):
 
     def __init__(self, payload, everywhere, watcher):
         self._payload, self._watcher = payload, watcher
-        self.outcomes = {}  # rank -> ("ok", value) or ("error", text)
+        self.outcomes = {}  # rank -> ("ok", value) or ("error", JobFailed)
         super().__init__(everywhere)
 
     def talk(self, connection: socket.socket, link: channel.Channel) -> None:
@@ -84,19 +85,19 @@ class Watcher:
 
 
 def encode_outcome(kind: bytes, rank: int, body: bytes) -> bytes:
-    """What a rank sends in the end: kind is b"R" (a pickled result) or b"E" (a traceback)."""
+    """What a rank sends in the end: kind is b"R" (a pickled result) or b"E" (rank_error.encode)."""
     return kind + rank.to_bytes(8, "little") + body
 
 
 def _read_outcome(message):
-    """(rank, ("ok", value) or ("error", text))"""
+    """(rank, ("ok", value) or ("error", JobFailed))"""
     kind, rank, body = message[:1], int.from_bytes(message[1:9], "little"), message[9:]
     if kind == b"E":
-        return rank, ("error", body.decode(errors="replace"))
+        return rank, ("error", rank_error.decode(rank, body))
     try:
         return rank, ("ok", serialization.loads(body, f"the result of rank {rank}"))
     except Exception as error:
-        return rank, ("error", str(error))
+        return rank, ("error", JobFailed(f"rank {rank} failed:\n{error}", rank))
 
 
 class _Report:
@@ -290,10 +291,6 @@ def _some(ranks):
     return f"{ranks[:16]} and {len(ranks) - 16} more" if len(ranks) > 16 else str(ranks)
 
 
-class JobFailed(RuntimeError):
-    """The job ran, and did not bring what it was to bring."""
-
-
 class Finished:
     """A job that has ended."""
 
@@ -304,9 +301,9 @@ class Finished:
         """Those of the ranks 0..count-1 by rank; without a count, those of all ranks that returned. Raises
         what went wrong."""
         if self._code != 0 or not self._outcomes:
-            for rank, (kind, value) in self._outcomes.items():  # in the order in which they came
+            for kind, value in self._outcomes.values():  # in the order in which they came
                 if kind == "error":
-                    raise JobFailed(f"rank {rank} failed:\n{value}")
+                    raise value
         # An elastic job may succeed though a rank failed, which others have replaced.
         returned = {rank: value for rank, (kind, value) in self._outcomes.items() if kind == "ok"}
         if count is None:
@@ -320,7 +317,7 @@ class Finished:
             )
         for rank in missing:
             if rank in self._outcomes:
-                raise JobFailed(f"rank {rank} failed:\n{self._outcomes[rank][1]}")
+                raise self._outcomes[rank][1]
         if missing:
             raise JobFailed(f"the job ended, but no result from ranks {_some(missing)}")
         return [returned[rank] for rank in range(count)]
@@ -368,7 +365,7 @@ def encode_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> bytes:
     """The call as the ranks get it. Raises what is wrong with it; `name` is what the caller calls np."""
     check_call(func, args, kwargs, np, name)
     return serialization.dumps(
-        (func, tuple(args), dict(kwargs or {})),
+        (rank_error.with_sources(func), tuple(args), dict(kwargs or {})),
         f"the function {getattr(func, '__qualname__', func)!r} with its arguments",
     )
 

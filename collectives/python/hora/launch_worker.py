@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import time
-import traceback
 
 
 def main() -> None:
@@ -19,7 +18,7 @@ def main() -> None:
 
 def work() -> str | int:
     """What to exit with, once the caller has the outcome."""
-    from hora import forked, serialization
+    from hora import forked, rank_error, serialization
     from hora.exceptions import RemovedFromJob
     from hora.launch import encode_outcome
 
@@ -39,8 +38,7 @@ def work() -> str | int:
         except RemovedFromJob:
             raise  # the job goes on without this process, whose result nobody waits for
         except (Exception, SystemExit) as error:
-            # The names of files may hold what UTF-8 cannot.
-            kind, body = b"E", traceback.format_exc().encode(errors="backslashreplace")
+            kind, body = b"E", rank_error.encode(error)
             code = error.code if isinstance(error, SystemExit) and error.code else 1
         link.send(encode_outcome(kind, _rank(at_start), body))
         link.receive()

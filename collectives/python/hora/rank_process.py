@@ -8,7 +8,6 @@ import ctypes
 import os
 import signal
 import sys
-import traceback
 
 _PR_SET_PDEATHSIG = 1
 
@@ -23,7 +22,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
-    from hora import forked, serialization
+    from hora import forked, rank_error, serialization
 
     with open(function, "rb") as file:
         data = file.read()
@@ -33,7 +32,7 @@ def main() -> None:
         name = getattr(func, "__qualname__", func)
         body = RESULT + serialization.dumps(forked.call(func, args, kwargs), f"the result of {name!r}")
     except (Exception, SystemExit) as error:
-        body = _kind(error) + traceback.format_exc().encode(errors="backslashreplace")
+        body = _kind(error) + rank_error.encode(error)
         code = error.code if isinstance(error, SystemExit) and error.code else 1
     with open(outcome, "wb") as file:
         file.write(body)

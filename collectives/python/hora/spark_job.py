@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from hora import channel, desk, elastic_job, launch, meeting, rank_process, serialization, spark_task
+from hora import channel, desk, elastic_job, launch, meeting, rank_error, rank_process, serialization, spark_task
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class _Ranks(desk.Desk):
         self._places: dict[int, dict[str, Any]] = {}
         self._links: dict[int, channel.Channel] = {}
         self._results: dict[int, bytes] = {}
-        self._failures: list[tuple[bool, str]] = []  # whether it is a consequence, text
+        self._failures: list[tuple[bool, rank_error.JobFailed]] = []  # whether it is a consequence, error
         self._is_over = False
         self.lost = False
         super().__init__(everywhere=True)
@@ -242,14 +242,14 @@ class _Ranks(desk.Desk):
             if kind == rank_process.RESULT:
                 self._results[rank] = body
             elif kind:
-                text = f"rank {rank} failed:\n{body.decode(errors='replace')}"
-                self._failures.append((kind == rank_process.CONSEQUENCE, text))
+                self._failures.append((kind == rank_process.CONSEQUENCE, rank_error.decode(rank, body)))
             elif status is None:
                 self.lost = self.lost or not self._is_over
                 text = f"rank {rank} on {host} was lost: its task of Spark ended without a word (executor killed?)"
-                self._failures.append((False, text))
+                self._failures.append((False, rank_error.JobFailed(text, rank)))
             else:
-                self._failures.append((False, f"rank {rank} on {host} {_status_text(status)}"))
+                text = f"rank {rank} on {host} {_status_text(status)}"
+                self._failures.append((False, rank_error.JobFailed(text, rank)))
             self._news.notify_all()
 
     def wait(self, stage: _Stage, deadline: float, start_timeout: float) -> list[Any]:
@@ -258,15 +258,15 @@ class _Ranks(desk.Desk):
         while True:
             with self._news:
                 self._news.wait(0.1)
-                cause = next((text for consequence, text in self._failures if not consequence), None)
+                cause = next((error for consequence, error in self._failures if not consequence), None)
                 failed, missing = bool(self._failures), self._count - len(self._places)
                 done = len(self._results) == self._count
             if cause:
-                raise RuntimeError(cause)
+                raise cause
             if failed:
                 patience = patience or time.monotonic() + meeting.CAUSE_SECONDS
                 if time.monotonic() > patience:
-                    raise RuntimeError(self._failures[0][1])
+                    raise self._failures[0][1]
             elif done:
                 return [
                     serialization.loads(self._results[rank], f"the result of rank {rank}")

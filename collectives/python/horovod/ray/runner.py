@@ -13,7 +13,7 @@ import ray
 import ray.util.placement_group
 import ray.util.scheduling_strategies
 
-from hora import meeting
+from hora import meeting, rank_error
 from hora.elastic_job import Limits
 from horovod.ray.elastic import ElasticJob, Resources
 from horovod.ray.placement import Placement, Request, check_connection
@@ -343,6 +343,10 @@ class RayExecutor:
         if failure is not None:
             self._must_meet_again = True
             self._tell(failed_rank, failure)
+            failure.rank = failed_rank  # type: ignore[attr-defined]
+            cause = getattr(failure, "cause", None)  # the exception that the function raised
+            if failure.__cause__ is None and isinstance(cause, BaseException):
+                failure.__cause__ = cause
             raise failure
         self._running = {}
         return results
@@ -365,7 +369,7 @@ class _Call:
     def __init__(self, fn, args, kwargs):
         if not callable(fn):
             raise TypeError(f"run() calls a function on every rank; {fn!r} is not callable")
-        self._fn, self._args, self._kwargs = fn, tuple(args or ()), dict(kwargs or {})
+        self._fn, self._args, self._kwargs = rank_error.with_sources(fn), tuple(args or ()), dict(kwargs or {})
 
     def __call__(self, executable):
         return self._fn(*self._args, **self._kwargs)

@@ -101,7 +101,9 @@ def run(
     except launch.JobFailed as failure:
         # Callers compare with this text, which every failure has in Horovod.
         told = "Horovod detected that one or more processes exited with non-zero status"
-        raise RuntimeError(f"{told}: {failure}") from None
+        error = RuntimeError(f"{told}: {failure}")
+        error.rank = failure.rank  # type: ignore[attr-defined]
+        raise error from failure.__cause__
 
 
 def _renamed(name, value, old_name, old_value):
