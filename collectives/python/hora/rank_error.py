@@ -22,7 +22,7 @@ _MOST_SOURCE_CHARACTERS = 1 << 20
 
 
 class JobFailed(RuntimeError):
-    """The job ran and failed. `rank` is the rank whose exception is the `__cause__`; None if no rank raised one."""
+    """The job ran and failed. `rank` is the rank whose exception is the cause; None if no rank raised one."""
 
     def __init__(self, text: str, rank: int | None = None) -> None:
         super().__init__(text)
