@@ -42,7 +42,7 @@ NAMES = " -o ".join(
     for name in ("hora-job-*", ".incoming-*", ".used-*", ".ship-*", "hora-*-????????????????", ".verified-*.*")
 )
 ON_A_HOST = "/tmp /var/tmp /dev/shm /root/.cache/hora"
-# With a breath between them: what is attacked is the job, and others run beside it.
+# With a breath between them: what is attacked is the job, and others run next to it.
 COLLECTIVES = """import numpy, time, hora.numpy as hvd
 hvd.init()
 print('ready', flush=True)

@@ -106,7 +106,7 @@ def test_a_checkout_that_was_moved_or_copied_gets_its_own_venv(machine, original
     assert machine.called("pip install") == ["pip install -q cmake>=3.25,<4"]
     assert not machine.called("the pip of the original install")
     machine.setup()
-    assert len(machine.called("python3")) == 1  # made anew once
+    assert len(machine.called("python3")) == 1  # made again once
 
 
 def test_a_cmake_that_is_missing_is_installed(machine):

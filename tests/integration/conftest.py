@@ -38,7 +38,7 @@ hosts_tool = _load_hosts_tool()
 
 @pytest.fixture
 def own_world():
-    """For tests that mount file systems: nobody else may see those."""
+    """For tests that mount file systems: no other process may see those."""
     if not hosts_tool.in_world():
         pytest.skip("needs root and a world of its own (tests/integration/in-a-world)")
 
@@ -79,7 +79,7 @@ class TestHosts:
         self.names = hosts.names()
 
     def spec(self, slots):
-        """A -H list with so many slots each."""
+        """A -H list with that many slots each."""
         return ",".join(f"{name}:{slots}" for name in self.names)
 
     def address(self, k, net=0):

@@ -81,7 +81,7 @@ class Running:
             self.process.send_signal(signal.SIGKILL)
             try:
                 out, err = self.process.communicate(timeout=5)
-            except subprocess.TimeoutExpired as still:  # somebody else holds the streams open
+            except subprocess.TimeoutExpired as still:  # another process holds the streams open
                 out, err = still.stdout, still.stderr
             raise AssertionError(
                 f"horarun did not end within {timeout} s\n"

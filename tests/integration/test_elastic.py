@@ -100,7 +100,7 @@ def test_a_host_that_dies(horarun, shared, hosts):
 @pytest.mark.hosts
 @pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
 def test_cut_and_healed(horarun, shared, hosts):
-    """A host behind a cut cable is lost, and used again some time after the cable is mended."""
+    """A host behind a cut cable is lost, and used again some time after the cable is fixed."""
     three = hosts(3)
     training = on_discovered(
         horarun,
@@ -145,7 +145,7 @@ def test_ranks_that_do_not_meet_say_who_is_missing(horarun, hosts):
 
 @pytest.mark.hosts
 def test_a_host_without_descriptors_is_left_out(horarun, shared, hosts):
-    """The others wait in vain for its rank, which cannot connect to them, and are not to blame."""
+    """The others wait without result for its rank, which cannot connect to them, and are not to blame."""
     three = hosts(3)
     pathlib.Path(shared, "few.py").write_text(FEW_DESCRIPTORS)
     job = ("-np", 3, "--min-np", 1, "-H", three.spec(1), "--gloo-timeout-seconds", 10, PYTHON, f"{shared}/few.py")

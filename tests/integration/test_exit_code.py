@@ -74,7 +74,7 @@ def test_a_program_that_is_called_interpreter(horarun, tmp_path, line, code, wor
 
 def test_an_executable_for_another_c_library(horarun, tmp_path):
     program = tmp_path / "program"
-    # The loader that programs of Alpine name, in the place of this machine's; the kernel reads up to the NUL.
+    # The loader that programs of Alpine name, instead of this machine's; the kernel reads up to the NUL.
     loader = re.search(rb"/lib(64)?/ld-linux[^\0]*", pathlib.Path("/bin/true").read_bytes())[0]
     musl = f"/lib/ld-musl-{os.uname().machine}.so.1".encode().ljust(len(loader), b"\0")
     assert len(musl) == len(loader)

@@ -30,7 +30,7 @@ def run(horarun, tmp_path):
 
 
 def test_a_rank_that_waited_for_others(run):
-    # Rank 0 knows of the barrier only after rank 1 has asked for what nobody else will.
+    # Rank 0 learns of the barrier only after rank 1 has asked for something that the others do not request.
     done = run(
         "if hvd.rank() == 1:\n"
         "    handle = hvd.allreduce_async(np.ones(4), name='only.mine')\n"
@@ -45,7 +45,7 @@ def test_a_rank_that_waited_for_others(run):
 
 
 def test_the_rank_that_left_first_is_named(horarun, tmp_path):
-    """Its interpreter tidies up for so long that the other, which fails because of it, has ended before."""
+    """Its interpreter tidies up until the other, which fails because of it, has ended."""
     program = tmp_path / "program.py"
     program.write_text(
         "import atexit, os, sys, time\n"

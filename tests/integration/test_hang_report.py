@@ -44,7 +44,7 @@ def test_sigquit_while_hosts_are_examined_does_not_end_the_job(horarun, tmp_path
     assert "done" in done.text, done
 
 
-# timeout leads a process group of its own. Beside each other, ranks share a session where they are more than the CPUs.
+# timeout leads a process group of its own. Next to each other, ranks share a session where they are more than the CPUs.
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_what_ranks_start_has_stacks_too(horarun, shared, ranks):
     job = horarun.start("-np", ranks, "sh", "-c", "timeout 1000 python3 $0; exit $?", f"{shared}/hang.py")

@@ -318,7 +318,7 @@ def test_secrets_are_not_on_command_lines(horarun, hosts):
 
 
 def test_horovodrun_spelling(horarun):
-    """By its name, which lies beside horarun: ranks get no standard input, and the version is Horovod's."""
+    """By its name, which lies next to horarun: ranks get no standard input, and the version is Horovod's."""
     options = ("--gloo", "-np", 2, "-H", "localhost:2", "--start-timeout", 30, "--cycle-time-ms", 2.5)
     program = ("sh", "-c", 'echo "$HOROVOD_CYCLE_TIME"; cat')
     done = horarun.run(*options, *program, name="horovodrun", input=b"not for the ranks\n").expect(0)

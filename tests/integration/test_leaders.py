@@ -169,7 +169,7 @@ def test_a_lost_host_or_a_stopped_leader(horarun, hosts, shared, way, operation,
     else:
         three.act(way, 2)
     seen = job.read_until("LOST", 4 if way != "stop" else 5)
-    # They do not obey, and MPI cannot end where a rank was lost. That of a lost host is its agent's business.
+    # They do not follow, and MPI cannot end where a rank was lost. That of a lost host is its agent's business.
     for rank in (0, 1, 3, 4, 5) if way == "stop" else (0, 1, 4, 5):
         three.execute(rank // 2 + 1, "kill", "-9", str(pids[rank]), check=False)
     job.send_signal(signal.SIGKILL)

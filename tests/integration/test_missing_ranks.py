@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-# They stay until all have been told, and do not obey the launcher, which ends the job when the first one fails.
+# They stay until all have been told, and do not follow the launcher, which ends the job when the first one fails.
 PROGRAM = """\
 import os, signal, sys, time
 if int(os.environ["HOROVOD_RANK"]) in {missing}:

@@ -291,7 +291,7 @@ def test_horarun_mpi_by_mpich_on_two_hosts(horarun, hosts, shared):
     two = hosts(2)
     folder = os.path.join(shared, "mpich")
     os.makedirs(folder, exist_ok=True)
-    with open(folder + "/mpirun", "w") as script:  # a link would not do: Hydra looks for its parts beside itself
+    with open(folder + "/mpirun", "w") as script:  # a link would not do: Hydra looks for its parts next to itself
         script.write('#!/bin/sh\nexec mpiexec.hydra "$@"\n')
     os.chmod(script.name, 0o755)
     done = horarun.run(

@@ -56,7 +56,7 @@ def mpi4py(request, shared):
     found = glob.glob("/usr/lib/*/libmpich.so.12")
     if not found:
         pytest.skip("no MPICH (libmpich12)")
-    # Debian calls it libmpich.so.12, everybody else libmpi.so.12.
+    # Debian calls it libmpich.so.12, all others libmpi.so.12.
     link = os.path.join(packages, "mpich", "libmpi.so.12")
     if not os.path.islink(link):
         os.makedirs(os.path.dirname(link))

@@ -44,13 +44,13 @@ class Launcher:
             return f"{self.mpirun.parent}:/usr/bin:/bin"
         link = folder / "path" / "mpirun"
         link.parent.mkdir(exist_ok=True)
-        if not link.exists():  # Hydra looks for its parts beside itself, so a link would not do
+        if not link.exists():  # Hydra looks for its parts next to itself, so a link would not do
             link.write_text(f'#!/bin/sh\nexec {self.mpirun} "$@"\n')
             link.chmod(0o755)
         return f"{link.parent}:/usr/bin:/bin"
 
     def hosts(self, ranks, names="localhost"):
-        """Its own options for so many ranks on each of these hosts."""
+        """Its own options for this many ranks on each of these hosts."""
         names = names.split(",")
         if self.is_open_mpi:
             slots = ",".join(f"{name}:{ranks}" for name in names)

@@ -235,7 +235,7 @@ def test_a_small_address_space(horarun, kilobytes):
 
 
 def test_a_smoke_test_without_memory(horarun):
-    """Its own threads or tensors are too large for the limit, which the library beside it keeps."""
+    """Its own threads or tensors are too large for the limit, which the library next to it keeps."""
     line = f"ulimit -c 0; ulimit -v 40000; exec {os.path.dirname(horarun.path)}/hora-smoke"
     done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
     assert done.returncode == 1, done

@@ -70,7 +70,7 @@ def test_a_rank_that_is_stopped_is_missing_in_what_all_did_before(start):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_stopped_in_the_middle_of_an_operation(start, tmp_path, victim):
-    """By default: it is told of, by name, and when it goes on, so does the job. Rank 0 is told of by the others."""
+    """By default it is reported by name, and when it goes on, so does the job. The others report rank 0."""
     job = start(
         f"import os\n"
         f"many = np.ones(4 << 20, np.float32)\n"

@@ -30,7 +30,7 @@ def test_a_killed_rank(horarun, shared):
 
 
 def test_hosts_come_and_go(horarun, shared, hosts):
-    """Nobody asks Horovod's workers to look: only the launcher's message to rank 0 makes them meet anew."""
+    """Nobody asks Horovod's workers to look: only the launcher's message to rank 0 makes them meet again."""
     hosts(3)
     training = elastic.on_discovered(horarun, shared, "--runtime", "host", "-np", 2, "--min-np", 1)
     training.list("node1:2")

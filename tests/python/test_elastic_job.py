@@ -28,7 +28,7 @@ PROGRAM = ["/bin/sh", "-c", 'exec "$HORA_MEMBER_PYTHON" -m hora.launch_worker']
 
 
 class Processes(elastic_job.Engine):
-    """An engine that has room for so many processes."""
+    """An engine that has room for that many processes."""
 
     def __init__(self, room):
         self.free, self.processes, self.begun = room, [], 0

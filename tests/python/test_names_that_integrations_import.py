@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules and functions beside the public interface, which programs that build on Horovod import."""
+"""Modules and functions next to the public interface, which programs that build on Horovod import."""
 
 import importlib
 import io

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions on ranks of test hosts, however the ranks are started, and on this machine beside them."""
+"""Functions on ranks of test hosts, however the ranks are started, and on this machine next to them."""
 
 import pathlib
 import shutil

@@ -235,7 +235,7 @@ def beats(horarun, seconds):
     return alive and all(b[0] <= a[0] + 512 and b[1] <= a[1] for a, b in zip(first, last))
 
 
-# Each turn by a new connection, as a newcomer has to.
+# Each turn by a new connection, as a new client has to.
 MEETINGS = """import http.client, os, time
 rank = os.environ['HOROVOD_RANK']
 where = os.environ['HOROVOD_GLOO_RENDEZVOUS_ADDR'], int(os.environ['HOROVOD_GLOO_RENDEZVOUS_PORT'])

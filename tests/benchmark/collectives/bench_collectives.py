@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Allreduce of float32 beside Open MPI, Gloo and torch.distributed's gloo.  Called by ./run.
+"""Allreduce of float32 next to Open MPI, Gloo and torch.distributed's gloo.  Called by ./run.
 
   sizes    4 B to 256 MiB on this machine
-  busy     4 B to 64 MiB beside 0, 1, 2 and 4 processes that never wait (--loops): the median and the 99th percentile
-  sets     many tensors in flight: ResNet-50's 161 gradients, and 1,000 of 4 KiB beside one of the same bytes
+  busy     4 B to 64 MiB next to 0, 1, 2 and 4 processes that never wait (--loops): the median and the 99th percentile
+  sets     many tensors in flight: ResNet-50's 161 gradients, and 1,000 of 4 KiB next to one of the same bytes
   hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s and take --rtt ms there and back
   hosts-sets    ResNet-50's gradients there
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in an allocation of Slurm: horarun beside srun and mpirun, in one run.  Called by ./run.
+"""Jobs in an allocation of Slurm: horarun next to srun and mpirun, in one run.  Called by ./run.
 
   horarun      /bin/true, two ranks on each node, after a first job that left the runtime there
   cold         the same with an empty cache on every node

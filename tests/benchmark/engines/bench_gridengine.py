@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in an allocation of Grid Engine: horarun beside qrsh, in one run.  Called by ./run --engine gridengine.
+"""Jobs in an allocation of Grid Engine: horarun next to qrsh, in one run.  Called by ./run --engine gridengine.
 
 horarun      /bin/true, four ranks on each host, after a first job that left the runtime there
 qrsh         `qrsh -inherit HOST /bin/true` for each host, all at the same time

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`horarun k8s` in a cluster of two nodes, beside kubectl, in one run.  Called by ./run --engine kubernetes.
+"""`horarun k8s` in a cluster of two nodes, next to kubectl, in one run.  Called by ./run --engine kubernetes.
 
 k8s          a whole job: two pods are made, /bin/true runs in both, they are deleted
 kubectl      the same by hand: a Job of two pods that run /bin/true; create, wait for it, delete

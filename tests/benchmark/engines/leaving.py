@@ -47,7 +47,7 @@ class Leaver:
     def _victim(self, way):
         if way == "srun":  # it has forked a guard of its own
             return min(p.pid for p in self.job.survivors() if re.match(r"srun\b.*--input=all", p.command))
-        if way == "agent":  # beside the helper that has dialled for it
+        if way == "agent":  # next to the helper that has dialled for it
             dialled = self.cluster.hosts.processes(2, "\0node2\0")
             return min(pid for pid in self.cluster.hosts.processes(2, "/hora/agent-") if pid not in dialled)
         return self.job.pid

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a launch takes, beside its peers, in one run.  Called by ./run.
+"""How long a launch takes, next to its peers, in one run.  Called by ./run.
 
   local    /bin/true on this machine at np = 1, 4, 16, 64, 128
-  busy     the same beside 0, 1, 2 and 4 processes that never wait (--loops), with the switches between processes
+  busy     the same next to 0, 1, 2 and 4 processes that never wait (--loops), with the switches between processes
   hosts    /bin/true over ssh on 1 and 16 test hosts, 1 and 4 ranks each, cold and warm cache; --rtt: that take so
            many ms from this machine and back, and twice that from each other
   memory   resident memory and open descriptors of launcher and agent in a job of 64 ranks

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The rendezvous server beside nginx, and what a job's wire-up costs.  Called by ./run.
+"""The rendezvous server next to nginx, and what a job's wire-up costs.  Called by ./run.
 
   serve    GET of a 64-byte value at 1, 64 and 1024 connections, kept alive and closing, by wrk; nginx
            answers the same bytes from its configuration (`return 200`), which is its fastest way

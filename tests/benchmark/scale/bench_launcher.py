@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the launcher against 100 to 10,000 simulated hosts and fits how each cost grows.  Called by ./run.
 
-The simulator is one process beside the launcher: on two cores it slows the wall time, but not the launcher's CPU time,
+The simulator is one process next to the launcher: on two cores it slows the wall time, but not the launcher's CPU time,
 memory, messages or bytes. Ends with 1 when a bar is missed.
 """
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A folder (--ship) or a Python environment (--ship-env) to test hosts, beside rsync and tar over ssh: time, bytes.
+"""A folder (--ship) or a Python environment (--ship-env) to test hosts, next to rsync and tar over ssh: time, bytes.
 Called by ./run folder.
 
 Three launches of /bin/true: to hosts that have nothing of it, with nothing changed, with one file changed. rsync does

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Connect to hosts by ssh and start something there: Hora's transport beside the OpenSSH client, in
+"""Connect to hosts by ssh and start something there: Hora's transport next to the OpenSSH client, in
 one run.  Called by ./run.
 
   ours warm    connect to every host at once, start the cached agent, have its Hello

@@ -25,7 +25,7 @@ CLEAN_S = 30
 
 @pytest.fixture
 def allocation(cluster):
-    """allocation("fill", 7): a job with so many slots, and the variables that its script has."""
+    """allocation("fill", 7): a job with that many slots, and the variables that its script has."""
     held = []
 
     def allocate(shape, slots):

@@ -188,7 +188,7 @@ def test_a_pod_that_is_deleted(k8s, cluster):
     victim = pods_of(cluster)[0]
     cluster.kubectl("delete", "pod", victim, "--wait=false")
     done = job.finish(timeout=90).expect(125)
-    assert b"told" in done.out, done  # ranks hear of it
+    assert b"told" in done.out, done  # ranks learn of it
     expect_engine_failure(done, victim, "it (is being|was) deleted")
     expect_nothing_left(cluster, 90)
 

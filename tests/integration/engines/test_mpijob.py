@@ -30,7 +30,7 @@ SERVER = (f"AuthorizedKeysFile {AUTHORIZED}", "StrictModes no")
 
 @contextlib.contextmanager
 def covered(folder):
-    """An empty one in its place, for as long as it lasts. This world is the only one that sees it."""
+    """An empty one instead, for as long as it lasts. This world is the only one that sees it."""
     made = not os.path.isdir(folder)
     os.makedirs(folder, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", "tmpfs", folder], check=True)
@@ -180,7 +180,7 @@ def test_who_does_not_come_in_time_is_named(horarun, pod):
 
 
 def list_workers(*names):
-    """As the operator writes its script anew: a volume is changed by a link that is put in its place.
+    """As the operator writes its script again: a volume is changed by replacing a link.
 
     Returns the name of a file that is there once the new script has been run.
     """

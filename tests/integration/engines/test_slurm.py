@@ -207,7 +207,7 @@ def test_what_is_copied_is_kept_and_left_nowhere_else(horarun, allocation, clust
 def test_an_agent_that_left_the_cache_of_a_host_comes_again(horarun, allocation, cluster):
     held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
     start(horarun, held, "true").finish().expect(0)
-    # hora-dial stays, which starts the agent beside it, or else runs the script that sends for one.
+    # hora-dial stays, which starts the agent next to it, or else runs the script that sends for one.
     gone = "cd ~/.cache/hora; for f in agent-*; do grep -q OpenSSL $f || rm $f; done; ls"
     left = cluster.hosts.execute(2, "sh", "-c", gone).split()
     assert len([name for name in left if name.startswith("agent-")]) == 1, left

@@ -4,7 +4,7 @@ are in host memory, and of NCCL, which is Gloo. A rank that uses a device that i
 
     on_gpu_double.py [--dies RANK:EPOCH] PROGRAM [ARGUMENT...]
 
-With --dies, that rank dies in the first attempt when its sampler is told of that epoch.
+With --dies, that rank dies in the first attempt when its sampler is informed of that epoch.
 """
 
 import os

@@ -203,7 +203,7 @@ def test_host_over_ssh(horarun, host):
 
 
 def test_launcher_over_ssh(newest, host):
-    """By the newest ssh, and by libssh beside it."""
+    """By the newest ssh, and by libssh next to it."""
     for transport in ("auto", "ssh"):
         line = newest.script(TRAIN) + f"horarun -H {host.spec(2)} --transport {transport} --ship /tmp/program.py "
         done = newest(line + "python3 program.py").expect()

@@ -61,7 +61,7 @@ touch etc/hosts && mount --bind /etc/hosts etc/hosts
 mkdir -p .{folder} .{build} && mount --bind {folder} .{folder} && mount --bind {build} .{build}
 exec chroot . env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin {build}/bin/horarun "$@"
 """
-# The same for the horarun of a package for ARM64, which goes by ssh, as this machine does: what a user namespace holds
+# The same for the horarun of a package for ARM64, which uses ssh, as this machine does: what a user namespace holds
 # may not enter hosts. $DEB is the package, $FOLDER an empty folder, $BUILD the build for the hosts.
 LAUNCH_ARM64 = """
 mount -t tmpfs tmpfs "$FOLDER" && cd "$FOLDER" && mkdir upper work root
@@ -201,7 +201,7 @@ def test_from_each_to_each(systems, build, launcher):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_launcher_itself(systems, build, name):
-    """horarun on the old system; what it needs is beside it."""
+    """horarun on the old system; what it needs is next to it."""
     here = systems(name)
     here.set_of_hosts.execute(
         1, "sh", "-ec", f"for i in bin share; do mkdir -p /mnt/opt/$i; mount --bind {build}/$i /mnt/opt/$i; done"

@@ -3,7 +3,7 @@
 
     flood.py [ADDRESS:]PORT CONNECTIONS SECONDS [KIND...]
 
-Keeps so many connections for so long, each of one KIND, in turn (all of them when none is named):
+Keeps that many connections for that long, each of one KIND, in turn (all of them when none is named):
 
   greedy    asks in line, as fast as it is let, and reads the answers
   slow      asks in line, and reads so little that there is always something left to send

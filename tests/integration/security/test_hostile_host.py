@@ -10,7 +10,7 @@ import jobs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "/usr/bin/python3"
-MOST_KIB = 100_000  # of the launcher's memory: some 20 MB, and a frame or two
+MOST_KIB = 100_000  # of the launcher's memory: about 20 MB, and a frame or two
 
 BROKEN = "host liar: its agent broke the protocol: "
 LIES = {

@@ -213,7 +213,7 @@ def test_ten_thousand_connections(attacked):
 
 
 class Flood:
-    """Programs of another user's, where this one may become another, that attack for so long."""
+    """Programs of another user's, where this one may become another, that attack for that long."""
 
     def __init__(self, where, programs, connections, seconds, *kinds):
         who = dict(user=65534, group=65534, extra_groups=[]) if os.geteuid() == 0 else {}
@@ -246,7 +246,7 @@ class Flood:
         return [json.loads(program.communicate(timeout=self.seconds + 60)[0]) for program in self.programs]
 
 
-# How many connections of each of two programs, for so long, of a job with these options.
+# How many connections of each of two programs, for that long, of a job with these options.
 FLOODS = [(800, 15, (), ())]
 if "HORA_LONG_TESTS" in os.environ:
     FLOODS += [(8_192, 300, (), ()), (8_192, 120, ("--rendezvous-tls",), ("tls", "silent"))]

@@ -163,7 +163,7 @@ def test_a_job_within_a_job_does_not_get_the_outer_token(horarun, runtime):
 
 
 def test_what_a_job_leaves_or_holds_is_its_users_alone(horarun, hosts, shared, tmp_path):
-    """Caches, the job's folder, shared memory: no other user may read the first two, nobody else write any."""
+    """Caches, the job's folder, shared memory: no other user may read the first two or write any."""
     two = hosts(2)
     file = tmp_path / "data.txt"
     file.write_text("shipped")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an ssh configuration means: horarun beside the ssh of this machine."""
+"""What an ssh configuration means: horarun next to the ssh of this machine."""
 
 import json
 import os

@@ -399,7 +399,7 @@ def test_agents_of_other_kinds(both, two, sshd, config, keys, agent, tmp_path, s
         run("ssh-keygen", "-q", "-s", ca, "-I", "me", "-n", "root", f"{mine}.pub")
         two.execute(1, "sh", "-c", "cat >/run/user_ca.pub", input=public(ca) + "\n")
         sshd(PORT + 1, TrustedUserCAKeys="/run/user_ca.pub")
-        environment = agent(mine)  # with the certificate, which is beside it
+        environment = agent(mine)  # with the certificate, which is next to it
         os.remove(f"{mine}-cert.pub")
         path = config(f"Port {PORT + 1}", "StrictHostKeyChecking no", identity=False)
         both("node1", path, environment=environment).hello()

@@ -203,7 +203,7 @@ def check_optimizer():
 
 
 def check_arrays_on_a_gpu():
-    """Without a GPU: what the runtime is told of them, and what is called before a result is given back."""
+    """Without a GPU: what the runtime learns about them, and what is called before a result is given back."""
     calls = []
     before = tensors.gpu_of, tensors.cuda_driver
     tensors.gpu_of = lambda array: 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tool is told of ranges (NVTX). The headers of NVTX, which are in libhora.so, load the tool that
+"""The ranges that a tool of NVTX receives. The headers of NVTX, which are in libhora.so, load the tool that
 NVTX_INJECTION64_PATH names: tests/support/gpu_double/nvtx_double.cpp."""
 
 import ctypes

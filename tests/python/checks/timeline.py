@@ -39,7 +39,7 @@ def check_only_what_lies_between_is_recorded():
     hvd.allreduce(np.ones(3), name='with "quotes"')
     hvd.allgather(np.ones((2, 2)), name="rows")
     hvd.stop_timeline()
-    hvd.barrier()  # rank 0 records what it hears of other ranks' requests, too
+    hvd.barrier()  # rank 0 records what it learns of other ranks' requests, too
     hvd.allreduce(np.ones(3), name="later")
     hvd.barrier()
     if hvd.rank() == 0:

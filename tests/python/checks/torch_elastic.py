@@ -119,7 +119,7 @@ def check_all_sync_where_one_has_to():
 
 
 def check_news_while_the_ranks_meet():
-    """What is heard of the epoch that begins is not forgotten with what was heard of the one before."""
+    """What is learned of the epoch that begins is not forgotten with what was learned of the one before."""
     calls, resets = [], []
     state = hvd.elastic.TorchState(step=0)
 

@@ -101,7 +101,7 @@ def check_nothing_is_left_after_failures_and_process_sets():
 def grown(before, after, half):
     """What is more by as much as a leak would make it."""
     # A leak of one object or block for each operation would be `half` of them; of 64 bytes for each,
-    # beside what an allocator takes in one piece, the kilobytes.
+    # next to what an allocator takes in one piece, the kilobytes.
     limits = {
         "descriptors": 1,
         "threads": 1,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small potential with the TensorFlow backend of DeePMD-kit, by its own program; every rank says what it found.
+"""Trains a small potential with the TensorFlow backend of DeePMD-kit, by its own program; each rank prints its result.
 
 Usage: deepmd_horovod.py FOLDER"""
 

@@ -23,7 +23,7 @@ def place_on_machine():
 
 
 def train(folder, sizes, what):
-    """An epoch for each of `sizes`, which lasts until there are so many ranks. In the second one, all call
+    """An epoch for each of `sizes`, which lasts until there are that many ranks. In the second one, all call
     what(folder) before they commit. Returns (rank, the sizes at the ends of epochs)."""
     import hora
     from hora import elastic

@@ -32,7 +32,7 @@ def spark_variables():
 
 @contextlib.contextmanager
 def spark_context(executors, cores, **settings):
-    """A SparkContext with so many executors, each with so many slots. settings: names with _ for dots."""
+    """A SparkContext with that many executors, each with that many slots. settings: names with _ for dots."""
     from pyspark.sql import SparkSession
 
     with variables(**spark_variables()):

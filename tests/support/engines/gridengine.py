@@ -6,7 +6,7 @@
     cluster.close()
 
 It has a root folder and ports of its own, so what the packages have set up on this machine stays as it is. Names
-are trusted, as Grid Engine does by default: the test hosts are nobody else's."""
+are trusted, as Grid Engine does by default: the test hosts have no other users."""
 
 import os
 import signal
