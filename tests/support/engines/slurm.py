@@ -6,7 +6,7 @@
     cluster.environment                          # for salloc, srun, sbatch
     cluster.close()
 
-Authentication is off (auth/none): the test hosts have no other users. HORA_SLURM_ROOT=FOLDER takes Slurm, and the nodes'
+Authentication is off (auth/none): test hosts have no other users. HORA_SLURM_ROOT=FOLDER takes Slurm, and the nodes'
 systems with it, from the root file system of another distribution."""
 
 import contextlib
