@@ -34,6 +34,8 @@ def _load_hosts_tool():
 
 
 hosts_tool = _load_hosts_tool()
+# The files of a shared queue that this run has taken, and those that it leaves to others.
+_taken, _left = set(), set()
 
 
 @pytest.fixture
@@ -180,29 +182,32 @@ def hosts(request):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--part", metavar="K/N", default="1/1", help="of the tests in N parts, those of the K-th alone")
-
-
-def files_of_part(items, part, parts):
-    """Whole files, because tests of a file share hosts; so that each part has about as many tests."""
-    counts = collections.Counter(item.path for item in items)
-    sizes = [0] * parts
-    chosen = set()
-    for path, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
-        smallest = sizes.index(min(sizes))
-        sizes[smallest] += count
-        if smallest == part - 1:
-            chosen.add(path)
-    return chosen
+    parser.addoption("--queue", metavar="FOLDER", help="several runs with one FOLDER share the tests, file by file")
 
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if "hosts" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.hosts)
-    part, parts = (int(number) for number in config.getoption("--part").split("/"))
-    if not 1 <= part <= parts:
-        raise pytest.UsageError(f"--part {part}/{parts}: expected K/N with K from 1 to N")
-    chosen = files_of_part(items, part, parts)
-    config.hook.pytest_deselected(items=[item for item in items if item.path not in chosen])
-    items[:] = [item for item in items if item.path in chosen]
+    # Whole files, because tests of a file share hosts; those that take longest first.
+    weights = collections.Counter()
+    for item in items:
+        weights[item.path] += 20 if item.get_closest_marker("slow") else 1
+    if config.getoption("--queue"):
+        items.sort(key=lambda item: (-weights[item.path], item.path))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    """True, and the test is left to another run, if that has taken the file from the queue."""
+    queue = item.config.getoption("--queue")
+    if not queue or item.path in _taken:
+        return None
+    if item.path not in _left:
+        try:
+            os.close(os.open(os.path.join(queue, str(item.path).replace("/", "%")), os.O_CREAT | os.O_EXCL))
+            _taken.add(item.path)
+            return None
+        except FileExistsError:
+            _left.add(item.path)
+    return True

@@ -12,3 +12,4 @@ test, test_job_ends_well = checks_as_tests(
     timeout=400,
     HORA_TEST_DUMP_AFTER="380",
 )
+test_endurance, test_job_of_endurance_ends_well = checks_as_tests("torch_endurance.py", ranks=(1, 2))

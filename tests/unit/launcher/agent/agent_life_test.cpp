@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -79,8 +80,13 @@ const std::vector<std::vector<std::string>> kWickedness{
 
 template <typename Check>
 void with_each_wickedness(const Check& check) {
+  // With the agent on an old kernel (HORA_TEST_AGENT) each runs once, by turns with one session or
+  // more.
+  const bool by_turns = std::getenv("HORA_TEST_AGENT") != nullptr;
   for (const bool one_session : {false, true}) {
-    for (const auto& features : kWickedness) {
+    for (std::size_t i = 0; i < kWickedness.size(); ++i) {
+      if (by_turns && (i % 2 == 0) == one_session) continue;
+      const auto& features = kWickedness[i];
       INFO(name_of(features) << (one_session ? ", in one session" : ""));
       check(features, one_session);
     }
