@@ -175,7 +175,7 @@ class Job:
         os.close(writer)
         os.set_blocking(reader, False)
         self.reader, self.said, self.times = reader, b"", 0
-        self.told, self.told_bytes = [], 0
+        self.told, self.reported_bytes = [], 0
         self.pid, self.mark = self.running.pid, self.running.mark
 
     def close_reader(self):
@@ -198,13 +198,13 @@ class Job:
 
     def events(self):
         with open(self.events_path, "rb") as file:
-            file.seek(self.told_bytes)
+            file.seek(self.reported_bytes)
             whole, newline, _ = file.read().rpartition(b"\n")  # the last line may not be written to its end
         for line in whole.split(b"\n"):
             if line.startswith(b'{"schema":'):
                 with contextlib.suppress(ValueError):  # cut in two by the launcher's death
                     self.told.append(json.loads(line))
-        self.told_bytes += len(whole) + len(newline)
+        self.reported_bytes += len(whole) + len(newline)
         return self.told
 
     def ended(self):

@@ -64,7 +64,7 @@ def calls(*names):
     )
 
 
-def test_what_the_floor_has_is_no_fault(share, c_library):
+def test_symbols_of_the_floor_are_allowed(share, c_library):
     link(share / "agent/a.so", calls("old_function", "function_of_the_floor"), c_library)
     assert found(share, code=0) == ""
 
@@ -113,7 +113,7 @@ def test_a_launcher_with_libm(share, tmp_path):
     assert found(share, code=1) == f"{launcher} needs libm, which takes each launch a while to load\n"
 
 
-def test_a_build_for_this_machine_alone_is_no_success(share):
+def test_a_build_for_this_machine_alone_is_not_a_success(share):
     said = "check-bundle: not checked, hosts need the glibc of this machine: no network\n"
     assert found(share, 77, "--unless", "no network", env={"CI": ""}) == said
     assert found(share, 1, "--unless", "no network", env={"CI": "true"}) == said

@@ -61,7 +61,7 @@ def run(horarun, tmp_path):
     return start
 
 
-def test_the_log_tells_what_was_tried_and_the_best_last(run):
+def test_the_log_lists_what_was_tried_and_the_best_last(run):
     rows = run()
     # The last two samples are a duel, unless nothing has beaten the defaults, which are the first then.
     samples = 6 if len(rows) == 6 + 1 and rows[-1] == rows[0] else 8

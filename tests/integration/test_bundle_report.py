@@ -53,7 +53,7 @@ def test_one_file_without_secrets(horarun, tmp_path):
     assert bundle["environment"]["HORA_TEST_PASSWORD"] == "***" and "MY_SERVICE_TOKEN" not in bundle["environment"]
 
 
-def test_what_is_no_record(horarun, tmp_path):
+def test_an_invalid_record(horarun, tmp_path):
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"schema": 1}')
     done = horarun.run("bundle-report", wrong, "-o", tmp_path / "out.json").expect(2)

@@ -31,7 +31,7 @@ def test_a_rank_is_killed(horarun, hosts, tmp_path):
     assert [event["at_ms"] for event in report["events"] if event["event"] == "chaos"] == [act["at_ms"]]
 
 
-def test_a_rank_is_told_to_end(horarun):
+def test_a_rank_gets_sigterm(horarun):
     done = horarun.run("-np", 2, "--chaos", "term:0@0", "sleep", 60).expect(143)
     assert "rank 0 on localhost was killed by SIGTERM\n  --chaos sent it that signal\n" in done.messages, done
 

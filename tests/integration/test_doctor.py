@@ -117,7 +117,7 @@ def test_a_host_that_is_down(horarun, hosts):
     assert [bool(host["machine"]) for host in report["hosts"]] == [True, True, False, True]
 
 
-def test_two_hosts_that_cannot_hear_each_other(horarun, hosts):
+def test_two_hosts_that_cannot_reach_each_other(horarun, hosts):
     four = hosts(4)
     four.act("part", 2, 4)
     try:

@@ -161,7 +161,7 @@ print('through', flush=True)
 """
 
 
-def test_who_waits_for_whom_and_native_stacks(horarun, tmp_path):
+def test_waiting_ranks_and_native_stacks(horarun, tmp_path):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     (tmp_path / "program.py").write_text(STANDS_ELSEWHERE)
     job = horarun.start(
@@ -187,7 +187,7 @@ def test_who_waits_for_whom_and_native_stacks(horarun, tmp_path):
     job.finish(input=b"\n").expect(0)  # the signals have disturbed nobody
 
 
-def test_programs_that_are_no_python_have_a_row(horarun):
+def test_other_programs_than_python_have_a_row(horarun):
     job = horarun.start("-np", 2, "sh", "-c", "echo ready; sleep 300")
     job.read_until("ready", 2)
     job.send_signal(signal.SIGQUIT)

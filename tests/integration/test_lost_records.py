@@ -138,7 +138,7 @@ def test_what_the_report_and_the_events_say(horarun, tmp_path):
     assert report["events"][-1]["exit_code"] == 125, report
 
 
-def test_a_report_that_is_lost_is_told_to_programs(horarun, tmp_path):
+def test_a_report_that_is_lost_is_reported_to_programs(horarun, tmp_path):
     done = horarun.run("-np", 1, "--report", full(tmp_path / "r.json"), "--json", "true").expect(125)
     end = json.loads(done.messages.splitlines()[-1])
     assert (end["event"], end["exit_code"], end["code"]) == ("job_end", 125, "E_REPORT"), done
@@ -189,7 +189,7 @@ def test_what_is_refused_late(horarun, build, tmp_path, word, call, error, what)
     assert sorted(os.listdir(tmp_path))[:2] == ["console", "out"] and len(os.listdir(tmp_path)) <= 3
 
 
-def test_output_that_nobody_waits_for(horarun):
+def test_output_that_is_not_awaited(horarun):
     """The ranks have succeeded, nobody reads, and a Ctrl-C says that nobody will."""
     job = horarun.start("-np", 1, "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x")
     os.read(job.process.stdout.fileno(), 1)

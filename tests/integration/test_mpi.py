@@ -317,7 +317,7 @@ def test_horarun_mpi_by_mpich_on_two_hosts(horarun, hosts, shared):
 
 
 @pytest.mark.parametrize("name", ["MPI", "NCCL"])
-def test_check_build_tells_whether_the_library_is_here(build, name):
+def test_check_build_says_whether_the_library_is_here(build, name):
     """The box, the reason, and the rest of the table, on a machine whose library is gone."""
     command = [os.path.join(build, "bin", "horarun"), "--check-build", "--verbose"]
 
@@ -338,7 +338,7 @@ def test_check_build_tells_whether_the_library_is_here(build, name):
     assert "[X] Gloo" in gone.stdout, gone
 
 
-def test_mpirun_hears_user_signals(horarun, tmp_path):
+def test_mpirun_gets_user_signals(horarun, tmp_path):
     """horarun holds them for its own ranks; one that came before there was an mpirun is not for it."""
     fifo, mpirun = tmp_path / "hosts", tmp_path / "mpirun"
     os.mkfifo(fifo)

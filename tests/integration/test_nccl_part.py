@@ -234,7 +234,7 @@ def test_elastic_ranks_use_it(horarun, two, double):
     assert SENDING.findall(done.messages)[0][1] == "2", done
 
 
-def test_a_file_that_has_changed_is_sent_anew(horarun, two, double):
+def test_a_file_that_has_changed_is_sent_again(horarun, two, double):
     """What is remembered of it does not hide that."""
     with without_nccl(two, double, 1, 2):
         launch(horarun, two, double).expect(0)
@@ -252,7 +252,7 @@ def test_the_event_of_sending(horarun, two, double):
     assert len(events) == 1 and events[0]["library"] == "NCCL" and events[0]["hosts"] == 2, done
 
 
-def test_dry_run_tells(horarun, two, double):
+def test_dry_run_reports_it(horarun, two, double):
     done = launch(horarun, two, double, "--dry-run").expect(0)
     assert not re.search("^NCCL ", done.text, re.M), done
     done = launch(horarun, two, double, "--dry-run", mode="auto").expect(0)

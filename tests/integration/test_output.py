@@ -90,7 +90,7 @@ def test_files_that_cannot_be_made(horarun, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("link", ["rank.0", "rank.0/stdout"])
 @pytest.mark.parametrize("owner,mode", [(65534, 0o755), (0, 0o777)])
-def test_files_follow_nobody_in_a_folder_of_others(horarun, tmp_path, link, owner, mode):
+def test_files_follow_no_link_in_a_folder_of_others(horarun, tmp_path, link, owner, mode):
     """Another user has made the folder, or may write to it, and has put a link to a file of ours there."""
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "stdout").write_text("precious")
@@ -178,7 +178,7 @@ def test_a_long_line_is_cut_where_another_rank_comes_between(horarun, tmp_path, 
     assert stored == b"[0]<stdout>:" + b"l" * 1_500_000 + b"end\n"
 
 
-def test_a_long_line_is_whole_where_nobody_comes_between(horarun, tmp_path):
+def test_a_long_line_is_whole_without_other_output(horarun, tmp_path):
     """Neither on another console, nor when others were silent."""
     job, seen = speak_in_turn(horarun, tmp_path, LONG_PART + "; echo error >&2", "true", "-np", 2, "--no-prefix-output")
     assert os.read(job.process.stderr.fileno(), 100) == b"error\n"
@@ -251,7 +251,7 @@ def test_a_slow_reader_costs_no_memory(horarun):
     job.finish()
 
 
-def test_standard_error_that_nobody_reads(horarun):
+def test_standard_error_without_a_reader(horarun):
     """Not even what horarun itself has to say there keeps it from its hosts, and from its user's signals."""
     reader, writer = os.pipe()
     try:

@@ -55,7 +55,7 @@ def test_another_value(horarun, options, message):
     assert horarun.run("-np", 2, *options, "true").expect(2).messages.strip().endswith(message)
 
 
-def test_a_variable_that_is_not_set_is_told(horarun):
+def test_a_variable_that_is_not_set_is_reported(horarun):
     done = horarun.run("-np", 1, "-x", "NOT_SET_ANYWHERE", "true").expect(0)
     assert "warning: -x: NOT_SET_ANYWHERE is not set here" in done.messages
 

@@ -97,7 +97,7 @@ def test_variables_of_torchrun(horarun):
     assert first[2] == second[2] != "stray"
 
 
-def test_report_and_events_tell_the_attempts(horarun, tmp_path):
+def test_report_and_events_list_the_attempts(horarun, tmp_path):
     report = tmp_path / "job.json"
     done = horarun.run("-np", 2, "--restarts", 2, "--json", "--report", report, *fail_below(1)).expect(0)
     events = [json.loads(line) for line in done.messages.splitlines() if line.startswith('{"schema":')]

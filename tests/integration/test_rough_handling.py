@@ -26,7 +26,7 @@ def run(horarun, redirections, *arguments):
 
 
 @pytest.mark.parametrize("redirections", [">&-", "<&- >&-", "<&- >&- 2>&-"])
-def test_a_closed_output_is_no_output(horarun, redirections):
+def test_a_closed_output_is_not_an_output(horarun, redirections):
     """Its number must not go to a socket of horarun's, and the ranks' lines into that."""
     done = run(horarun, redirections, "-np", "2", "echo", "x")
     assert done.returncode == 125 and done.stdout == b""
@@ -40,12 +40,12 @@ def test_a_closed_input_is_empty(horarun):
 
 
 @pytest.mark.parametrize("arguments", [["--help=all"], ["completion", "bash"], ["explain"]])
-def test_a_full_disk_is_told(horarun, arguments):
+def test_a_full_disk_is_reported(horarun, arguments):
     done = run(horarun, ">/dev/full", *arguments)
     assert done.returncode == 125 and b"No space left on device" in done.stderr
 
 
-def test_errors_that_nobody_takes_are_no_success(horarun):
+def test_unread_errors_are_not_a_success(horarun):
     done = run(horarun, "2>/dev/full", "-np", "1", "sh", "-c", "echo lost >&2")
     assert done.returncode == 125, done
     done = run(horarun, "2>&-", "-np", "1", "sh", "-c", "echo not wanted >&2; echo wanted")
@@ -284,7 +284,7 @@ def test_a_report_goes_through_links_and_into_devices(horarun, tmp_path):
     assert stat.S_ISCHR(os.stat(tmp_path / "null.json").st_mode)
 
 
-def test_a_report_follows_nobody_in_a_folder_of_everybody(horarun, tmp_path):
+def test_a_report_follows_no_link_in_a_world_writable_folder(horarun, tmp_path):
     """Others may guess the name under which it is written, and have put a link or a file of theirs there."""
     (tmp_path / "victim").write_text("precious")
     done = subprocess.run(
@@ -348,7 +348,7 @@ def test_a_host_list_without_an_end(horarun):
     assert done.code == 2 and "/dev/zero is larger than" in done.messages
 
 
-def test_one_host_by_a_transport_that_tells_no_address(horarun, hosts):
+def test_one_host_by_a_transport_without_addresses(horarun, hosts):
     up = hosts(2)
     pid = up._hosts.init_pid(1)
     enter = f"nsenter -t {pid} -m -u -i -n -p --wd=/ -- env -i HOME=/root PATH=/usr/bin:/bin sh -c"

@@ -118,13 +118,13 @@ def test_settings_without_effect_are_reported_once_by_rank_0(horarun):
         assert f"{name}=" in told[0], name
 
 
-def test_a_log_level_that_is_none_is_told_once_by_rank_0(horarun):
+def test_an_invalid_log_level_is_reported_once_by_rank_0(horarun):
     done = horarun.run("-np", 2, PYTHON, "-c", PLACE, env={"HOROVOD_LOG_LEVEL": "loud"}).expect(0)
     told = [line for line in done.messages.splitlines() if "HOROVOD_LOG_LEVEL=loud" in line]
     assert len(told) == 1 and told[0].startswith("[0]<stderr>:") and "expected trace, debug" in told[0], done
 
 
-def test_nothing_is_told_without_a_wish(horarun):
+def test_nothing_is_reported_for_unset_variables(horarun):
     done = horarun.run("-np", 2, "--no-torus-allreduce", PYTHON, "-c", PLACE, env={"HOROVOD_CCL_CACHE": "0"}).expect(0)
     assert "not used here" not in done.messages, done
 
@@ -161,7 +161,7 @@ def test_thread_affinity_pins_the_thread_of_the_runtime(horarun):
         ), f"other threads of rank {rank} are pinned, too: {lines}"
 
 
-def test_an_affinity_that_cannot_be_had_is_told_and_ignored(horarun):
+def test_an_unavailable_affinity_is_reported_and_ignored(horarun):
     done = horarun.run("-np", 2, "--thread-affinity", "0", PYTHON, "-c", PLACE).expect(0)
     assert runtime_threads(done)[0] == ["0"] and len(runtime_threads(done)[1]) > 1, done
     assert "HOROVOD_THREAD_AFFINITY names 1 of 2 cores" in done.messages, done

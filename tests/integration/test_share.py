@@ -136,7 +136,7 @@ def test_what_was_fetched_works(horarun, hosts):
     assert "bytes of runtime from node" in done.messages, done
 
 
-def test_nobody_listens_while_ranks_run(horarun, hosts):
+def test_no_port_listens_while_ranks_run(horarun, hosts):
     nodes = hosts(2)
     forget(nodes)
     before = [listeners(nodes, k) for k in (1, 2)]

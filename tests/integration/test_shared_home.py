@@ -147,7 +147,7 @@ def test_cleaning_keeps_what_a_job_on_another_host_uses(horarun, apart, shared_c
 
 
 @pytest.mark.parametrize("dead", [("nowhere.invalid",), ("nowhere.invalid", "nobody.invalid")])
-def test_hosts_beside_one_that_is_not_there(horarun, hosts, dead):
+def test_hosts_next_to_a_missing_one(horarun, hosts, dead):
     hosts(2)
     listed = horarun.run("cache", "ls", "-H", ",".join(("node1", *dead, "node2"))).expect(125)
     named = {line.split(":")[0] for line in listed.text.splitlines()}

@@ -167,7 +167,7 @@ def test_each_of_several_programs_may_be_of_it(horarun, hosts, tmp_path):
     assert done.ranks()[0] == done.ranks()[1] and "/.cache/hora/" in done.ranks()[1][0], done
 
 
-def test_a_host_without_the_python_is_told_before_anything_starts(horarun, hosts, tmp_path):
+def test_a_host_without_the_python_is_reported_before_anything_starts(horarun, hosts, tmp_path):
     nodes = hosts(2, without=["python3", VERSION])
     forget(nodes)
     environment = make_environment(tmp_path / "venv")
@@ -210,7 +210,7 @@ def test_dry_run_shows_what_would_travel(horarun, tmp_path):
     assert f"{VERSION[6:]}, hosts need {SYSTEM}" in line and " files, 2.9M" in line, done
 
 
-def test_what_is_no_environment_starts_nothing(horarun, hosts, tmp_path):
+def test_an_invalid_environment_starts_nothing(horarun, hosts, tmp_path):
     nodes = hosts(1)
     (tmp_path / "empty").mkdir()
     for path, code, text in [

@@ -20,7 +20,7 @@ def test_all_ranks_read_it(horarun):
     assert done.ranks() == {rank: [f"{DIGEST}  -"] for rank in range(3)}, done
 
 
-def test_nobody_reads_it(horarun):
+def test_without_a_reader(horarun):
     done = horarun.run("-np", 1, "--stdin", "none", "wc", "-c", input=b"x" * 1000).expect(0)
     assert done.ranks() == {0: ["0"]}, done
 
@@ -44,7 +44,7 @@ def test_closed_stdin(horarun):
     assert done.out == b"", done
 
 
-def test_an_input_that_cannot_be_read_is_told(horarun, tmp_path):
+def test_an_unreadable_input_is_reported(horarun, tmp_path):
     """Ranks that get half of their input, or none, would take it for all of it."""
     folder = os.open(tmp_path, os.O_RDONLY)
     try:

@@ -209,7 +209,7 @@ def test_ship_takes_the_place_of_the_hosts_own(horarun, two, program):
     assert SENDING.findall(done.messages)[0][1] == "2", done
 
 
-def test_one_beside_the_program_is_its_own(horarun, two, program, shared):
+def test_one_next_to_the_program_is_its_own(horarun, two, program, shared):
     """The compilers of MPI write a run path into programs."""
     own = os.path.join(shared, "own-mpi")
     os.makedirs(own, exist_ok=True)
@@ -278,7 +278,7 @@ def test_no_such_mode(horarun, two, program):
         assert "HORA_MPI='sometimes': expected auto, site or ship" in done.messages, done
 
 
-def test_dry_run_tells(horarun, two, program):
+def test_dry_run_reports_it(horarun, two, program):
     for mode, told in (
         (None, r"the host's; where there is none, sent: /\S*libmpi\.so\.40 \(HORA_MPI=auto\)"),
         ("site", r"the host's \(HORA_MPI=site\)"),

@@ -180,7 +180,7 @@ BUGS = [
     ("a rank that misses others does not ask who they are", "collectives/runtime/control_meeting.cpp", "if (auto told = attendance_.told()) return *std::move(told);\n    return world;", "return world;", "collectives_test"),
     ("who gives up a meeting tells nobody", "collectives/runtime/attendance.cpp", "static_cast<void>(store_.set(told_key_, error.message, soon()));", "", "collectives_test"),
     ("the launcher does not say where ranks are", "launcher/job/job_rendezvous.cpp", "rendezvous::encode_rank_hosts(ranks)", "std::string()", "integration/test_missing_ranks.py::test_on_one_host"),
-    ("rank 0 does not stand in for those who miss a meeting", "collectives/runtime/meeting_point.cpp", "HORA_TRY(mark_missing(place));", "", "integration/test_started_world.py::test_all_that_come_are_told_who_does_not"),
+    ("rank 0 does not stand in for those who miss a meeting", "collectives/runtime/meeting_point.cpp", "HORA_TRY(mark_missing(place));", "", "integration/test_started_world.py::test_all_that_come_learn_which_do_not"),
     ("two turns decide the duel of autotuning", "collectives/autotune/autotuner.cpp", "std::clamp<std::size_t>(all / 6, 1, kMostTurns)", "std::clamp<std::size_t>(all / 6, 1, 2)", "collectives_test"),
     # --- machines that dial, steps of engines, pods
     ("a machine that dials may announce a long message", DIAL, "if (length && *length > largest_) {", "if (false) {", "dial_test"),
@@ -262,7 +262,7 @@ BUGS = [
     ("a job that was continued too early stops all the same", "launcher/supervisor/supervisor.cpp", "      return suspension_->call_off();", "      return;", "integration/test_life.py::test_continued_before_it_has_stopped"),
     ("a file that has gone ends the launch", "launcher/build/tree_listing.cpp", "return error.errnum == ENOENT;", "return error.errnum == -1;", "launcher_test"),
     ("a HUP that nohup ignores takes the restarts", "launcher/process/signals.cpp", "return !is_handled_by(SIG_IGN, signal);", "return true;", "integration/test_restart.py::test_a_signal_that_is_ignored_takes_no_restart"),
-    ("an input that cannot be read is empty", "launcher/output/input_pump.cpp", "if (got < 0) tell_of_error(fd_, errno);", "", "integration/test_stdin.py::test_an_input_that_cannot_be_read_is_told"),
+    ("an input that cannot be read is empty", "launcher/output/input_pump.cpp", "if (got < 0) tell_of_error(fd_, errno);", "", "integration/test_stdin.py::test_an_unreadable_input_is_reported"),
 ]
 
 # The defences of docs/security.md, one taken away at a time: its attack test must notice.
@@ -287,8 +287,8 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("an idle thread is never rung", "collectives/control/ring_channel.cpp", "if (std::exchange(peer.unrung, false)) call(*peer.doorbell);", "peer.unrung = false;", "collectives_test"),
     ("a call takes the operation of a handle", "collectives/runtime/repeated_calls.cpp", "operation.alone() && ", "", "collectives_test"),
     ("shared memory is open to others", "collectives/memory/segment.cpp", "O_CREAT | O_EXCL | O_CLOEXEC, 0600)", "O_CREAT | O_EXCL | O_CLOEXEC, 0666)", "collectives_test"),
-    ("a prepared cache that is a link is filled", BOOT, 'if [ -L \\"$_d\\" ]; then return 1; fi;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),
-    ("a prepared cache of another user's is filled", BOOT, '[ -O \\"$_d\\" ] || return 1;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),
+    ("a prepared cache that is a link is filled", BOOT, 'if [ -L \\"$_d\\" ]; then return 1; fi;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_another_user_made"),
+    ("a prepared cache of another user's is filled", BOOT, '[ -O \\"$_d\\" ] || return 1;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_another_user_made"),
     ("a cache that others may replace is filled", BOOT, '_p || return 1;', ":;", "transports_bootstrap_test"),
     ("a cache that others may replace is started from", BOOT, '{ _p && exec', '{ exec', "transports_bootstrap_test"),
     ("an agent that was changed on its way is used", "launcher/transports/agent_link.cpp", "!has_build(options_.image, message->agent_sha256)", "false", "transports_link_test integration/ssh/test_cache.py::test_an_agent_that_is_not_what_was_sent_is_refused"),
@@ -326,11 +326,11 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("who never finishes has all places", UNAUTHENTICATED, "silent_.empty() || speaking_.size() > awaited", "silent_.empty()", "rendezvous_os_test"),
     ("a pickle may be nested without end", WIRE, "kDeepest = 16;", "kDeepest = 1u << 30;", "elastic_test"),
     ("a pickle may cost what it likes", WIRE, "return spent_ <= kMostWork;", "return true;", "elastic_test"),
-    ("the key of hora.run is not looked at", CHANNEL, "if not hmac.compare_digest(code, self._code(self._theirs, self._received, body)):", "if False:", "python/test_run.py::test_strangers_get_nothing"),
+    ("the key of hora.run is not looked at", CHANNEL, "if not hmac.compare_digest(code, self._code(self._theirs, self._received, body)):", "if False:", "python/test_run.py::test_outsiders_get_nothing"),
     ("messages of hora.run may come again", CHANNEL, "head = side + _LENGTH.pack(number) + _LENGTH.pack(len(body))", "head = side + _LENGTH.pack(len(body))", "python/test_run.py::test_messages_cannot_be_replayed_or_changed"),
     ("messages of hora.run may be sent back", CHANNEL, '(b"server", b"worker") if is_server else (b"worker", b"server")', '(b"worker", b"worker")', "python/test_run.py::test_messages_cannot_be_replayed_or_changed"),
-    ("strangers may announce long messages to hora.run", CHANNEL, "limit = _MAX_MESSAGE if self._received else 64", "limit = _MAX_MESSAGE", "python/test_run.py::test_strangers_get_nothing"),
-    ("the desk of hora.run has no limit", DESK, "            if crowded:\n", "            if False:\n", "python/test_run.py::test_a_crowd_of_silent_strangers_keeps_no_rank_out"),
+    ("strangers may announce long messages to hora.run", CHANNEL, "limit = _MAX_MESSAGE if self._received else 64", "limit = _MAX_MESSAGE", "python/test_run.py::test_outsiders_get_nothing"),
+    ("the desk of hora.run has no limit", DESK, "            if crowded:\n", "            if False:\n", "python/test_run.py::test_a_crowd_of_silent_clients_keeps_no_rank_out"),
     ("a host's exit of another's rank is believed", TALK, 'if (rank == ranks_.end()) return violation("exit of a rank that is not of this host");', "if (rank == ranks_.end()) return AgentMessage(std::move(*exit));", "protocol_test " + HOSTILE + "::test_a_lying_host"),
     ("a host's output of another's rank is believed", TALK, 'if (found == ranks_.end()) return violation("of a rank that is not of this host");', "if (found == ranks_.end()) return &ranks_[rank];", "protocol_test"),
     ("a host's output has no credit", TALK, "output_credit_ -= output.bytes().size();  // admit() has looked", "", "protocol_test"),
@@ -353,7 +353,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("an agent takes a second order", "launcher/agent/message_order.cpp", 'if (so_far.has_order) return "a second order";', "", "agent_message_order_test agent_life_test"),
     ("another user's stack traces are taken", "launcher/agent/stack_collector.cpp", "who.uid != ::geteuid()", "false", SECRETS + "::test_stack_traces_of_another_user_are_not_taken"),
     ("probes answer with one word", "launcher/agent/prober.cpp", "nonce_(os::random_token())", "nonce_(std::string(32, 'n'))", "agent_probe_test"),
-    ("output is written through links of others", "launcher/output/output_sinks.cpp", "? 0 : O_NOFOLLOW", "? 0 : 0", "integration/test_output.py::test_files_follow_nobody_in_a_folder_of_others"),
+    ("output is written through links of others", "launcher/output/output_sinks.cpp", "? 0 : O_NOFOLLOW", "? 0 : 0", "integration/test_output.py::test_files_follow_no_link_in_a_folder_of_others"),
     ("an agent leaves its cgroup", "apps/agent/main.cpp", '(void)!::chdir("/");', '(void)!::chdir("/");\n  for (const char* out : {"/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/cgroup.procs"}) {\n    if (std::FILE* file = std::fopen(out, "w")) std::fputs("0", file), std::fclose(file);\n  }', "integration/security/test_limits.py"),
     ("ranks get more descriptors than they had", "launcher/agent/prepared_job.cpp", "request.open_files_limit = open_files_limit_;", "", "agent_rank_process_test"),
 ]]

@@ -140,7 +140,7 @@ def test_the_end_reaches_all(registry_module, registry):
         client.wait_for_dispatcher(0)
 
 
-def test_strangers_and_mistakes_are_refused(registry_module, registry):
+def test_outsiders_and_mistakes_are_refused(registry_module, registry):
     stranger = client_of(registry_module, registry, key="00" * 32)
     for ask in (stranger.shutdown, lambda: stranger.register_dispatcher(0, "x"), stranger.wait_for_shutdown):
         with pytest.raises(PermissionError, match="refused"):

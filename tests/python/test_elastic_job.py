@@ -128,7 +128,7 @@ def test_more_room_is_used_up_to_max_np(tmp_path):
     assert engine.begun == 4
 
 
-def test_a_rank_that_raises_is_told_at_once_where_the_rest_is_too_few(tmp_path):
+def test_a_rank_that_raises_is_reported_at_once_where_the_rest_is_too_few(tmp_path):
     begun = time.monotonic()
     with pytest.raises(RuntimeError, match=r"(?s)rank 1 failed:.*in fail.*ValueError: bad luck"):
         run(Processes(2), fail, 1)

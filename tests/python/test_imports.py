@@ -65,7 +65,7 @@ def test_torch_face_brings_what_torch_brings():
     assert len(foreign) < 15, sorted(foreign)
 
 
-def test_library_is_found_beside_the_package():
+def test_library_is_found_next_to_the_package():
     """In the bundle the package needs no variable to find its library."""
     bundle = job.bundle_dir()
     if not bundle.exists():

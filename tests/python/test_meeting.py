@@ -108,7 +108,7 @@ def test_a_process_that_failed_to_join_one_job_joins_the_next():
         assert new.communicate(timeout=120)[0] == "1\n"
 
 
-def test_strangers_are_turned_away_and_nothing_tells_them_the_token():
+def test_outsiders_are_refused_and_learn_no_token():
     with meeting.Meeting("127.0.0.1") as desk:
         variables = desk.environment(meeting.assign_places(["here"])[0])
         token = variables["HORA_RENDEZVOUS_TOKEN"].encode()

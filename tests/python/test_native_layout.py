@@ -197,7 +197,7 @@ def test_blocking_calls_pack_alike_also_when_they_come_again(monkeypatch, ndim, 
         assert ours["name"] == seen["name"] == name.encode()
 
 
-def test_blocking_calls_say_what_is_no_number(monkeypatch):
+def test_blocking_calls_name_what_is_not_a_number(monkeypatch):
     packed(None, monkeypatch)
     for _ in range(3):
         _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)

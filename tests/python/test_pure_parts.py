@@ -255,7 +255,7 @@ def test_loop_translates_errors_of_a_framework():
     assert elastic.run_fn(train, lambda: None, translate)(make_state()) == 2
 
 
-def test_host_news():
+def test_host_changes():
     state = make_state(step=1)
     state.check_host_updates()
     state.on_hosts_updated(10, elastic.HostUpdateResult.removed)

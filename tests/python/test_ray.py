@@ -147,7 +147,7 @@ def test_a_rank_that_fails_before_it_joins(cluster):
         executor.shutdown()
 
 
-def test_a_killed_actor_is_told(cluster, caplog):
+def test_a_killed_actor_is_reported(cluster, caplog):
     def die():
         import hora.numpy as hvd
 

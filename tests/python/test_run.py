@@ -128,7 +128,7 @@ def test_a_child_that_the_function_forks_is_not_the_rank(end):
 
 
 @pytest.mark.parametrize("before", ["never", "earlier"])
-def test_a_child_of_who_is_no_rank_may_join_the_job(before):
+def test_a_child_of_a_process_that_is_not_a_rank_may_join_the_job(before):
     def with_child():
         import hora.numpy as hvd
 
@@ -554,7 +554,7 @@ def test_a_job_within_a_job_runs_every_sitecustomize_once(tmp_path):
     assert (done.stdout, done.stderr) == ("theirs\nprogram\n", ""), done
 
 
-def test_strangers_get_nothing():
+def test_outsiders_get_nothing():
     """Who has no key, or another one, is refused before anything is unpickled."""
     desk = launch._ResultServer(b"payload", everywhere=False, watcher=launch.Watcher())
     try:
@@ -580,7 +580,7 @@ def test_strangers_get_nothing():
 
 
 @pytest.mark.parametrize("files", [None, 64])
-def test_a_crowd_of_silent_strangers_keeps_no_rank_out(files):
+def test_a_crowd_of_silent_clients_keeps_no_rank_out(files):
     """Neither more connections than the desk keeps, nor as many as there are descriptors."""
     script = f"""if True:
         import resource, socket, sys

@@ -135,7 +135,7 @@ def misbehave(rank, how, mark):
         ("task", r"rank 1 on .* was lost: its task of Spark ended without a word"),
     ],
 )
-def test_a_rank_that_fails_is_told_and_the_next_run_works(spark, tmp_path, how, text):
+def test_a_rank_that_fails_is_reported_and_the_next_run_works(spark, tmp_path, how, text):
     with pytest.raises(RuntimeError, match=text) as caught:
         horovod.spark.run(misbehave, args=(1, how, None), num_proc=3, env={"HORA_TEST_MARK": str(tmp_path)})
     cause = {"raise": ValueError, "exit": SystemExit}.get(how, type(None))

@@ -48,7 +48,7 @@ def test_lightning_ddp(np, tmp_path):
     assert (tmp_path / "line.ckpt").stat().st_size > 0
 
 
-def test_lightning_is_told_of_another_number_of_ranks(tmp_path):
+def test_lightning_notices_another_number_of_ranks(tmp_path):
     """At once, by its own message, from a rank that horarun then names; it does not wait for a third rank."""
     finished = job.run_python(
         2, PROGRAMS / "lightning_ddp.py", tmp_path, 3, 1, python=python_with("lightning"), timeout=300, **VARIABLES

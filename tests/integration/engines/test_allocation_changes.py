@@ -56,7 +56,7 @@ def test_a_job_that_waits_for_nodes_ends_with_its_allocation(horarun, allocation
     expect_clean(job, held, since=time.monotonic())
 
 
-def test_hosts_that_somebody_has_chosen_stay(horarun, allocation):
+def test_hosts_that_the_user_has_chosen_stay(horarun, allocation):
     held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
     done = start(horarun, held, "--min-np", 1, "--include", "node2", "hostname").finish().expect(0)
     assert done.ranks() == {0: ["node2"]} and "come and go" not in done.messages, done

@@ -199,7 +199,7 @@ def expect_engine_failure(done, pod, words):
     assert re.search(told, done.messages), done
 
 
-def test_a_pod_whose_program_ends_when_it_is_told(k8s, cluster):
+def test_a_pod_whose_program_ends_on_request(k8s, cluster):
     """By a code of its own, as one does that has saved a checkpoint."""
     script = "trap 'exit 3' TERM; echo up; while :; do sleep 1000 & wait; done"
     job = k8s.start("--workers", 2, "-np", 2, "--grace", "2s", "sh", "-c", script)
@@ -230,7 +230,7 @@ def test_a_job_that_is_deleted(k8s, cluster):
     expect_nothing_left(cluster, 90)
 
 
-def test_ranks_that_fail_by_themselves_are_not_blamed_on_kubernetes(k8s, cluster):
+def test_ranks_that_fail_by_themselves_are_not_reported_as_kubernetes(k8s, cluster):
     """One that is killed while its pod goes on, and one whose code looks like a signal's."""
     done = k8s.run("--workers", 2, "-np", 2, "sh", "-c", "kill -KILL $$").expect(137)
     assert "E_ENGINE" not in done.messages, done

@@ -219,7 +219,7 @@ def test_an_elastic_job_follows_the_operators_script(horarun, shared, pod):
     assert f"epoch 4: 2 ranks: {pod.names[0]}:1, {pod.names[1]}:1" in done.messages, done
 
 
-def test_outside_of_an_engine_nobody_is_waited_for(horarun, pod):
+def test_outside_of_an_engine_no_host_is_awaited(horarun, pod):
     done = horarun.run("-H", f"{pod.names[0]}:1", "true").expect(125)
     assert "E_RESOLVE" in done.messages and "waiting for" not in done.messages, done
 

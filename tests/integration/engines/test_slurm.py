@@ -305,7 +305,7 @@ def test_what_the_user_says_wins(horarun, allocation):
     assert done.code not in (0, 1) and "no-such-option" in done.messages, done
 
 
-def test_who_tells_of_the_allocation(horarun, allocation, tmp_path):
+def test_reports_of_the_allocation(horarun, allocation, tmp_path):
     held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
     text = f"Slurm job {held.job}: 2 slots on 2 hosts (node1:1,node2:1); agents start by srun"
     expected = {"name": "slurm", "job": held.job, "text": text}

@@ -265,7 +265,7 @@ class Liar:
         return self.also(STARTED, [frame(INPUT_ACK, struct.pack("<II", 0, 1 << 31))])
 
     @property
-    def a_suspension_that_nobody_asked_for(self):
+    def a_suspension_without_request(self):
         return self.also(STARTED, [frame(SUSPEND)])
 
     @property

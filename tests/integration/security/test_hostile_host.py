@@ -46,7 +46,7 @@ LIES = {
     "a-million-survivors": BROKEN + "goodbye: 1048",
     "more-survivors-than-there-are": BROKEN + "goodbye: 'survivor_pids' has 1 entries",
     "input-that-was-never-sent": BROKEN + "input acknowledgement: of a rank that is not of this host",
-    "a-suspension-that-nobody-asked-for": BROKEN + "suspension: out of turn",
+    "a-suspension-without-request": BROKEN + "suspension: out of turn",
     "ready-without-an-order": BROKEN + "ready: out of turn",
 }
 
@@ -111,7 +111,7 @@ def test_what_a_host_logs_steers_no_terminal(horarun, tmp_path):
     assert not any((byte < 32 and byte != 10) or byte == 127 for byte in done.err), done.err
 
 
-def test_a_lie_is_told_to_programs(horarun, tmp_path):
+def test_a_lie_is_reported_to_programs(horarun, tmp_path):
     done, _ = run_with_a_liar(horarun, tmp_path, "an-exit-code-of-256", "echo ok", "--json")
     assert done.code == 125 and '"event":"job_end"' in done.messages, done
     assert '"code":"E_PROTOCOL"' in done.messages and "host liar: its agent" in done.messages, done

@@ -85,7 +85,7 @@ def ask(known, head, context=None):
         link.close()
 
 
-def test_the_wire_is_tls_by_the_certificate_that_ranks_are_told(horarun, shared):
+def test_the_wire_is_tls_with_the_certificate_that_ranks_get(horarun, shared):
     with waiting_job(horarun, shared, "-np", 2, "--rendezvous-tls") as (known, job):
         where = f"{known['address']}:{known['port']}"
         shown = subprocess.run(

@@ -100,7 +100,7 @@ def test_a_home_that_is_not_fit(probe, two, mounts, home):
         "mkdir -m 777 /tmp/h; chown 12345 /tmp/h; ln -s /tmp/h /tmp/hora-0",
     ],
 )
-def test_a_directory_that_somebody_else_made(probe, two, mounts, trap):
+def test_a_directory_that_another_user_made(probe, two, mounts, trap):
     mounts.tmpfs(1, "/root", "ro")
     two.execute(1, "sh", "-c", "rm -rf /tmp/h; " + trap)
     outcome = probe("node1")
@@ -126,7 +126,7 @@ def test_full_disks(probe, two, mounts):
     assert "is full" in message
 
 
-def test_a_limit_of_file_size_is_no_full_disk(probe, two, mounts):
+def test_a_limit_of_file_size_is_not_a_full_disk(probe, two, mounts):
     mounts.file(1, "/root/.bashrc", "ulimit -f 100\n")
     assert "(ulimit -f)" in probe("node1").failure("E_CACHE")
 

@@ -291,7 +291,7 @@ def check_tape_with_local_sources():
     raises(ValueError, hvd.PartialDistributedGradientTape, plain, local_layers=3)
 
 
-def check_what_is_no_process_set():
+def check_invalid_process_sets():
     for wrong in (None, 0):
         for call in (
             lambda: hvd.DistributedGradientTape(tf.GradientTape(), process_set=wrong),
@@ -465,11 +465,11 @@ class Skip(Exception):
 
 
 def check_elastic_state():
-    raises(hvd.HostsUpdatedInterrupt, _check_news)
+    raises(hvd.HostsUpdatedInterrupt, _check_host_changes)
     _check_elastic_state()
 
 
-def _check_news():
+def _check_host_changes():
     state = hvd.elastic.TensorFlowState(two_layers(seed=0))
     state.on_hosts_updated(1, 1)
     state.commit()
@@ -505,7 +505,7 @@ def _check_elastic_state():
     assert train(state) == "trained" and calls == [3]
 
 
-def check_elastic_hears_errors_of_graphs():
+def check_elastic_gets_errors_of_graphs():
     from horovod.tensorflow.elastic import _translate
 
     if hvd.size() == 1:

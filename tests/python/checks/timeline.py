@@ -57,7 +57,7 @@ def check_only_what_lies_between_is_recorded():
     hvd.barrier()
 
 
-def check_stopping_twice_is_no_trouble():
+def check_stopping_twice_is_harmless():
     try:
         hvd.stop_timeline()
     except UnsupportedError as error:

@@ -101,7 +101,7 @@ def check_run_goes_on_after_new_hosts():
 def check_all_sync_where_one_has_to():
     """A lost peer may come between the hosts' news of one rank and of another: where one rank went back
     to its last commit, the others do not go on without it."""
-    for told_alike in (False, True):
+    for same_reports in (False, True):
         calls = []
 
         @hvd.elastic.run
@@ -109,16 +109,16 @@ def check_all_sync_where_one_has_to():
             calls.append(state.step)
             if len(calls) == 1:
                 state.step = 10 + hvd.rank()
-                if hvd.rank() == 0 and not told_alike:
+                if hvd.rank() == 0 and not same_reports:
                     raise HorovodInternalError("as if a peer was lost")
                 raise hvd.HostsUpdatedInterrupt(skip_sync=True)
             return state.step
 
         step = train(hvd.elastic.TorchState(step=0))
-        assert step == (10 + hvd.rank() if told_alike else 0), (told_alike, step)
+        assert step == (10 + hvd.rank() if same_reports else 0), (same_reports, step)
 
 
-def check_news_while_the_ranks_meet():
+def check_host_changes_while_the_ranks_meet():
     """What is learned of the epoch that begins is not forgotten with what was learned of the one before."""
     calls, resets = [], []
     state = hvd.elastic.TorchState(step=0)

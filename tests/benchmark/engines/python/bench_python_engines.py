@@ -47,7 +47,7 @@ def fail(how, clock):
     hvd.allreduce([1.0], name="never")
 
 
-def told_after(run, how):
+def reported_after(run, how):
     """Seconds from the failure of a rank to the exception here."""
     with tempfile.TemporaryDirectory() as folder:
         clock = pathlib.Path(folder) / "clock"
@@ -80,7 +80,7 @@ def measure_spark(rounds):
         context.setLogLevel("OFF")
         for _ in range(2):
             took(run)
-        yield from rows(rounds, lambda: took(run), lambda how: told_after(run, how))
+        yield from rows(rounds, lambda: took(run), lambda how: reported_after(run, how))
 
 
 def measure_ray(rounds):
@@ -98,7 +98,7 @@ def measure_ray(rounds):
     def failure(how):
         with started(2) as run:
             run(place, (), 2)
-            return told_after(run, how)
+            return reported_after(run, how)
 
     with engines.ray_cluster(2, 4):
         with started(4) as run:
