@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read by every Python that a rank starts, before the program: lets horarun ask it where it stands. On a
-signal that nobody else uses it writes the stacks of all its threads to its host's agent. A
-sitecustomize of the environment itself is run as well."""
+"""Every Python that a rank starts runs this before its program, so that horarun can ask for its stacks: on an otherwise
+unused signal it writes the stacks of all threads to the agent of its host. Also runs the sitecustomize of the
+environment itself."""
 
 import os
 import sys

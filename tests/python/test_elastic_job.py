@@ -19,12 +19,12 @@ from hora import elastic_job
 
 PROCESS = """
 import os, sys
-from hora import member
+from hora import engine_host
 port, key, node = sys.stdin.readline().split()
-environment = {**os.environ, "HORA_MEMBER_PYTHON": sys.executable, "HORA_TEST_MEMBER": str(os.getpid())}
-member.serve("127.0.0.1", int(port), bytes.fromhex(key), {"node": node}, environment)
+environment = {**os.environ, "HORA_ENGINE_PYTHON": sys.executable, "HORA_TEST_MEMBER": str(os.getpid())}
+engine_host.serve("127.0.0.1", int(port), bytes.fromhex(key), {"node": node}, environment)
 """
-PROGRAM = ["/bin/sh", "-c", 'exec "$HORA_MEMBER_PYTHON" -m hora.launch_worker']
+PROGRAM = ["/bin/sh", "-c", 'exec "$HORA_ENGINE_PYTHON" -m hora.launch_worker']
 
 
 class Processes(elastic_job.Engine):
@@ -34,12 +34,12 @@ class Processes(elastic_job.Engine):
         self.free, self.processes, self.begun = room, [], 0
         self.waiting = []
 
-    def start(self, count, desk):
-        self.waiting += [desk] * count
+    def start(self, count, server):
+        self.waiting += [server] * count
 
     def alive(self):
         running = sum(process.poll() is None for process in self.processes)
-        while self.waiting and running < self.room():
+        while self.waiting and running < self.capacity():
             _, port, key = self.waiting.pop()
             self.begun += 1
             running += 1
@@ -49,10 +49,10 @@ class Processes(elastic_job.Engine):
             self.processes.append(process)
         return running + len(self.waiting)
 
-    def room(self):
+    def capacity(self):
         return self.free
 
-    def trouble(self):
+    def status(self):
         return f"room for {self.free}"
 
     def close(self):
@@ -120,7 +120,7 @@ def test_more_room_is_used_up_to_max_np(tmp_path):
         once(folder, "more")
 
     class Growing(Processes):
-        def room(self):
+        def capacity(self):
             return 5 if os.path.exists(tmp_path / "more") else 2
 
     engine = Growing(2)

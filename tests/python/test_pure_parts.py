@@ -16,7 +16,7 @@ import horovod.common.basics
 import horovod.common.elastic
 import horovod.common.exceptions
 import horovod.common.util
-from hora import elastic, exceptions, grouping, operations
+from hora import elastic, exceptions, grouping, names, operations
 from hora.exceptions import (
     HorovodInternalError,
     HostsUpdatedInterrupt,
@@ -80,8 +80,8 @@ def test_power_of_two():
 
 
 def test_made_up_names_are_counted_for_each_set_and_kind():
-    operations._name_counters.clear()
-    name = operations.operation_name
+    names.forget_all()
+    name = names.operation_name
     assert [
         name("allreduce", None, 0),
         name("allreduce", None, 1),
@@ -89,7 +89,7 @@ def test_made_up_names_are_counted_for_each_set_and_kind():
         name("allreduce", None, 0),
         name("allreduce", "given", 0),
     ] == ["allreduce.noname.0", "allreduce.noname.0", "allgather.noname.0", "allreduce.noname.1", "allreduce.given"]
-    operations.forget_names(0)
+    names.forget(0)
     assert name("allreduce", None, 0) == "allreduce.noname.0"
     assert name("allreduce", None, 1) == "allreduce.noname.1"
 

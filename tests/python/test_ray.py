@@ -324,10 +324,10 @@ def test_what_is_reserved():
 
 
 def test_gpus_of_a_host_are_seen_by_all_its_ranks(monkeypatch):
-    from hora import meeting
+    from hora import rendezvous
 
     executor = RayExecutor(None, num_workers=3, use_gpu=True, gpus_per_worker=2)
-    executor._places = meeting.assign_places(["a", "a", "b"])
+    executor._places = rendezvous.assign_ranks(["a", "a", "b"])
     given = [["0", "1"], ["2", "3"], ["0", "1"]]
     monkeypatch.setattr(executor, "workers", [FakeWorker(gpus) for gpus in given])
     monkeypatch.setattr(ray, "get", list)

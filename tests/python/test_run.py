@@ -21,7 +21,7 @@ pytest.importorskip("cloudpickle")
 sys.path.insert(0, str(job.PACKAGES))
 
 import hora
-from hora import channel, desk, launch, launch_worker, serialization
+from hora import authenticated_server, channel, launch, launch_worker, serialization
 
 
 @pytest.fixture(autouse=True)
@@ -58,15 +58,15 @@ def test_closures_and_large_values_travel():
 
 def test_what_is_large_may_take_its_time(monkeypatch):
     """Both ends wait without a limit for a function, and for a result to be taken, once they know each other."""
-    desk = launch._ResultServer(bytes(64 << 20), everywhere=False, watcher=launch.Watcher())
+    server = launch._ResultServer(bytes(64 << 20), everywhere=False, watcher=launch.Watcher())
     try:
-        with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
-            channel.Channel(connection, desk.key, is_server=False)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            channel.Channel(connection, server.key, is_server=False)
             assert connection.recv(1)  # of the function, most of which is yet to be sent
-            (served,) = desk._served
+            (served,) = server._served
             assert served.gettimeout() is None
     finally:
-        desk.close()
+        server.close()
 
     ours, theirs = socket.socketpair()
     waited = []
@@ -80,7 +80,7 @@ def test_what_is_large_may_take_its_time(monkeypatch):
             assert body[:1] == b"R"
 
     ours.settimeout(30)
-    monkeypatch.setattr(launch_worker, "_reach_desk", lambda port, key: contextlib.nullcontext((ours, Link())))
+    monkeypatch.setattr(launch_worker, "_connect_to_caller", lambda port, key: contextlib.nullcontext((ours, Link())))
     monkeypatch.setenv("HORA_RUN_KEY", "00")
     monkeypatch.setenv("HORA_RUN_PORT", "1")
     with ours, theirs:
@@ -556,43 +556,43 @@ def test_a_job_within_a_job_runs_every_sitecustomize_once(tmp_path):
 
 def test_outsiders_get_nothing():
     """Who has no key, or another one, is refused before anything is unpickled."""
-    desk = launch._ResultServer(b"payload", everywhere=False, watcher=launch.Watcher())
+    server = launch._ResultServer(b"payload", everywhere=False, watcher=launch.Watcher())
     try:
         for key in (b"", b"x" * 32):
-            with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection, pytest.raises(
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection, pytest.raises(
                 (channel.ChannelError, OSError)
             ):
                 channel.Channel(connection, key, is_server=False, timeout=10)
-        with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
             # A long message: refused as soon as it is announced, and not waited for (30 s).
             connection.sendall(bytes(32) + (1 << 20).to_bytes(8, "little"))
             with contextlib.suppress(ConnectionResetError):
                 while connection.recv(4096):
                     pass
-        with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
-            link = channel.Channel(connection, desk.key, is_server=False)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            link = channel.Channel(connection, server.key, is_server=False)
             assert link.receive() == b"payload"
             link.send(launch.encode_outcome(b"E", 0, b"text"))
             assert link.receive() == b"seen"
-        assert desk.outcomes == {0: ("error", "text")}
+        assert server.outcomes == {0: ("error", "text")}
     finally:
-        desk.close()
+        server.close()
 
 
 @pytest.mark.parametrize("files", [None, 64])
 def test_a_crowd_of_silent_clients_keeps_no_rank_out(files):
-    """Neither more connections than the desk keeps, nor as many as there are descriptors."""
+    """Neither more connections than the server keeps, nor as many as there are descriptors."""
     script = f"""if True:
         import resource, socket, sys
         sys.path.insert(0, {os.path.dirname(os.path.dirname(launch.__file__))!r})
         from hora import channel, launch
-        desk = launch._ResultServer(b"payload", everywhere=False, watcher=launch.Watcher())
-        print(desk.port, desk.key.hex(), flush=True)
+        server = launch._ResultServer(b"payload", everywhere=False, watcher=launch.Watcher())
+        print(server.port, server.key.hex(), flush=True)
         if {files}:
             resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
         sys.stdin.read()
-        assert desk.outcomes == {{0: ("error", "text")}}, desk.outcomes
-        desk.close()
+        assert server.outcomes == {{0: ("error", "text")}}, server.outcomes
+        server.close()
         print("closed", flush=True)
     """
     with subprocess.Popen(
@@ -600,7 +600,8 @@ def test_a_crowd_of_silent_clients_keeps_no_rank_out(files):
     ) as server:
         port, key = server.stdout.readline().split()
         crowd = [
-            socket.create_connection(("127.0.0.1", int(port)), timeout=60) for _ in range(desk._MOST_STRANGERS + 100)
+            socket.create_connection(("127.0.0.1", int(port)), timeout=60)
+            for _ in range(authenticated_server._MAX_UNAUTHENTICATED + 100)
         ]
         with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
             link = channel.Channel(connection, bytes.fromhex(key), is_server=False, timeout=60)

@@ -132,7 +132,7 @@ def misbehave(rank, how, mark):
         ("raise", r"(?s)rank 1 failed:.*in misbehave.*ValueError: bad luck"),
         ("exit", r"(?s)rank 1 failed:.*SystemExit: 7"),
         ("kill", r"rank 1 on .* was killed by SIGKILL"),
-        ("task", r"rank 1 on .* was lost: its task of Spark ended without a word"),
+        ("task", r"rank 1 on .* was lost: its Spark task ended without a result"),
     ],
 )
 def test_a_rank_that_fails_is_reported_and_the_next_run_works(spark, tmp_path, how, text):

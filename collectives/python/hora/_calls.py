@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WAIT_SLICE_MS = 50
 
 # (native handles, what they need) of operations that were submitted while a signal's handler raised:
-# their caller will never know of them.
+# their caller does not get the handles.
 interrupted: list[tuple[Sequence[int], Any]] = []
 
 
@@ -92,8 +92,8 @@ def submit(requests: Sequence[Request], kept: Any) -> Sequence[int]:
 
 # --- submitting and waiting in one ---------------------------------------------------------------
 
-# What a program asks for again and again, packed, while nobody uses it. A request that came once has
-# None here. As with spare, a signal handler that makes the same call finds nothing.
+# Packed requests that a program repeats, while they are not in use. A request that was made once has None here. As
+# with spare, a signal handler that makes the same call finds nothing.
 _repeated: dict[tuple[Any, ...] | None, Any] = {}
 _MOST_REPEATED = 512
 _NEVER = object()
@@ -129,8 +129,8 @@ def run_one(
         doubles[_PRESCALE] = prescale
         doubles[_POSTSCALE] = postscale
     except (AttributeError, TypeError):
-        # Not packed; or no numbers, of which packing tells. It is packed outside of here: an error of the operation
-        # is not to be told as one that happened while this one was handled.
+        # It is not packed yet, or an argument is not a number, which packing reports. It is packed after this block, so
+        # that an error of the operation does not appear as one that happened while this one was handled.
         pass
     else:
         _run(scratch, kept)
@@ -152,16 +152,16 @@ def run_one(
 
 
 def _remember(key):
-    """This request came once."""
+    """Notes that this request was made once."""
     if len(_repeated) >= _MOST_REPEATED:
         _repeated.clear()
-    with contextlib.suppress(TypeError):  # a number that is good for nothing but that
+    with contextlib.suppress(TypeError):  # an argument that cannot be hashed
         _repeated[key] = None
 
 
 def run(request: Request, kept: Any) -> int:
-    """submit() of one request, and wait(); raises if it fails. The native handle of what has a result,
-    which the library has allocated; else 0."""
+    """Submits one request and waits for it; raises if it fails. Returns the native handle if the library has
+    allocated a result, else 0."""
     scratch = pack([request])
     handle = _run(scratch, kept, request.output is None)
     spare.append(scratch)
@@ -169,8 +169,8 @@ def run(request: Request, kept: Any) -> int:
 
 
 def _run(scratch, kept, result=False):
-    """The request that is packed there. The native handle if it has a result, else 0. Where this raises, nobody
-    else uses the memory again."""
+    """Runs a packed request. Returns the native handle if it has a result, else 0. If this raises, the memory of the
+    request must not be used again."""
     base, words = scratch.address, scratch.words
     native = _native._library or library()
     handle = 0

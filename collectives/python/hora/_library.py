@@ -51,7 +51,7 @@ def library_candidates() -> list[str]:
         return [chosen]
     package = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(package))
-    bundled = os.path.join(root, "lib", "libhora.so")  # the bundle has python/hora beside lib
+    bundled = os.path.join(root, "lib", "libhora.so")  # the bundle has the folders python/hora and lib
     return [bundled] * os.path.exists(bundled) + ["libhora.so.0", "libhora.so"]
 
 

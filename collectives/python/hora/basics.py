@@ -130,7 +130,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         return _native.failure(status, native.last_error().decode(errors="replace"))
 
     error = _native.interruptible(join_job)
-    # A rank may have been lost while the ranks connected; then the launcher has another place for this process.
+    # A rank may have been lost while the ranks connected; then the launcher gives this process another rank.
     while isinstance(error, exceptions.HorovodInternalError) and in_elastic_job():
         error = _native.interruptible(join_job)
     if error is not None:
@@ -147,15 +147,15 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         )
     _setup_process_sets(sets, world.comm if world else None)
     if in_elastic_job():
-        _tell_environment()
+        _export_topology()
     if not _exit_registered:
         atexit.register(shutdown)
         _exit_registered = True
 
 
-def _tell_environment():
+def _export_topology():
     """Sets the variables of this epoch, for code that reads os.environ."""
-    place = {
+    numbers = {
         "RANK": rank(),
         "SIZE": size(),
         "LOCAL_RANK": local_rank(),
@@ -163,7 +163,7 @@ def _tell_environment():
         "CROSS_RANK": cross_rank(),
         "CROSS_SIZE": cross_size(),
     }
-    for name, value in place.items():
+    for name, value in numbers.items():
         os.environ["HOROVOD_" + name] = str(value)
     for name, other in (
         ("RANK", "RANK"),
@@ -171,7 +171,7 @@ def _tell_environment():
         ("LOCAL_RANK", "LOCAL_RANK"),
         ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"),
     ):
-        os.environ[name] = str(place[other])
+        os.environ[name] = str(numbers[other])
 
 
 class InitError(exceptions.HorovodInternalError, ValueError):

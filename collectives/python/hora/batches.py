@@ -67,7 +67,7 @@ class Batch:
         return all(operations.wait_for(handle, max(0.0, deadline - time.monotonic())) for handle in self._handles)
 
     def drop(self) -> None:
-        """Nobody will ask for the results."""
+        """Gives up the results."""
         for handle in self._handles:
             operations.forget(handle)
         self._handles = []

@@ -37,7 +37,7 @@ class Channel:
         self._key = hmac.new(key, b"hora channel" + first + second, hashlib.sha256).digest()
         self._ours, self._theirs = ours, theirs
         self._sent = self._received = 0
-        # The worker speaks first: a stranger that connects learns nothing but a nonce.
+        # The worker sends first, so that an unauthenticated client gets nothing but a nonce.
         if is_server:
             self.receive()
             self.send(b"hello")

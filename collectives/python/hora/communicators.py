@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-#: By which an MPI launcher, or horarun --pmi, tells a process its place.
+#: The variables with which an MPI launcher, or horarun --pmi, describes the job to a process.
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "PMI_FD")
 
 _LENGTH = struct.Struct("<Q")
-# How long processes wait for each other, where HOROVOD_GLOO_TIMEOUT_SECONDS does not say.
+# How long processes wait for each other by default (HOROVOD_GLOO_TIMEOUT_SECONDS).
 _GATHER_SECONDS = 30
 
 #: Buffers of exchanges that were given up: MPI may still write into them.

@@ -56,7 +56,7 @@ def _current(device: int) -> Iterator[None]:
 
 
 def device_of(address: int) -> int:
-    """The device that memory is on. Frameworks number the devices that they were told to use."""
+    """The device that memory is on. Frameworks number only the devices that they may use."""
     ordinal = ctypes.c_int()
     _call("cuPointerGetAttribute", ctypes.byref(ordinal), ctypes.c_int(_DEVICE_ORDINAL), ctypes.c_uint64(address))
     return ordinal.value

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors in GPU memory of frameworks that have no streams of ours (TensorFlow, JAX), read in place through DLPack.
 
-Such a framework works on streams that nobody else knows. So a tensor is ready before an operation on it starts
+Such a framework works on streams that other code cannot know. So a tensor is ready before an operation on it starts
 (its Source says how), and the operation is done on the GPU before its result is given back. Results lie in memory
 of the framework: most take almost all of the GPU's for their own allocator.
 """
@@ -82,7 +82,7 @@ class DeviceArray:
         return self.tensor.__array__().tolist()
 
     def another(self, shape: Sequence[int] | None = None, code: int | None = None) -> DeviceArray:
-        """A new array of the same framework and device, of this shape and dtype unless told."""
+        """A new array of the same framework and device, of the same shape and dtype by default."""
         view = self._view
         name = dtypes.NAME_OF_CODE[view.code if code is None else code]
         made = DeviceArray(self.source.fresh(view.shape if shape is None else shape, name, self.tensor), self.source)

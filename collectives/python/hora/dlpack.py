@@ -83,7 +83,7 @@ class DLManagedTensorVersioned(ctypes.Structure):
     ]
 
 
-# Own function objects: the types of those of ctypes.pythonapi belong to everybody.
+# Own function objects: all code of the process shares the types of those in ctypes.pythonapi.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -91,7 +91,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 def _tensor_in(capsule):
-    """The DLTensor of a capsule that nobody has consumed."""
+    """The DLTensor of a capsule that has not been consumed."""
     if _is_valid(capsule, b"dltensor"):
         return DLManagedTensor.from_address(_pointer(capsule, b"dltensor")).dl_tensor
     if _is_valid(capsule, b"dltensor_versioned"):
@@ -99,11 +99,11 @@ def _tensor_in(capsule):
         if managed.major != 1:  # another major version may have another layout
             raise ValueError(f"a DLPack capsule of version {managed.major}.{managed.minor}: expected version 1")
         return managed.dl_tensor
-    raise ValueError(f"expected a DLPack capsule that nobody has consumed, not {capsule!r}")
+    raise ValueError(f"expected a DLPack capsule that has not been consumed, not {capsule!r}")
 
 
 def _is_dense(shape, strides):
-    """Whether the elements lie one behind the other in row-major order. Strides of extents of 0 and 1 say nothing."""
+    """Whether the elements are contiguous in row-major order. The strides of extents of 0 and 1 do not matter."""
     expected = 1
     for extent, stride in zip(reversed(shape), reversed(strides)):
         if extent > 1 and stride != expected:

@@ -87,8 +87,7 @@ class State:
             message_time, message_result = self._host_messages.get()
             timestamp = max(timestamp, message_time)
             result |= int(getattr(message_result, "value", message_result))
-        news = self._bcast_object((timestamp, result))
-        self._last_updated_timestamp, result = news
+        self._last_updated_timestamp, result = self._bcast_object((timestamp, result))
         if result != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
 
@@ -216,7 +215,7 @@ class Handler:
         self.save()
 
 
-class _News:
+class _HostUpdateListener:
     """A thread that receives host updates from the launcher and passes them to the current state.
     Runs on rank 0 only, which informs the other ranks in State.check_host_updates()."""
 
@@ -234,7 +233,7 @@ class _News:
         native = _native.library()
         changes = ctypes.c_int32()
         while True:
-            if native.rank() != 0:  # another's business, or between two epochs
+            if native.rank() != 0:  # another rank listens, or this one is between two epochs
                 time.sleep(0.2)
                 continue
             status = native.wait_host_update(1000, ctypes.byref(changes))
@@ -244,7 +243,7 @@ class _News:
                 time.sleep(1)
 
 
-_news = _News()
+_listener = _HostUpdateListener()
 
 
 def reset_job() -> None:
@@ -272,12 +271,12 @@ def run_fn(
     @functools.wraps(func)
     def wrapper(state, *args, **kwargs):
         skip_sync = False
-        _news.attach(state)
+        _listener.attach(state)
         while True:
             try:
                 if not _all_skip(skip_sync):
                     state.sync()
-                os.environ["HORA_KNOWS_STATE"] = "1"  # the launcher asks, by hora_reset()
+                os.environ["HORA_KNOWS_STATE"] = "1"  # hora_reset() reports it to the launcher
                 return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as update:
                 skip_sync = update.skip_sync

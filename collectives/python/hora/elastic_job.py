@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic jobs in processes that an engine owns: horarun runs the job, as it runs any elastic one, on hosts
-that are processes of the engine; this keeps as many of them there as the job may use."""
+"""Elastic jobs in processes that an engine owns. horarun runs the job as it runs any elastic one, on hosts that are
+processes of the engine. This module keeps as many of them running as the job may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from hora import launch, members
+from hora import engine_hosts, launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,45 +21,46 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# What horarun itself needs of this process's environment. Everything else that it has, the ranks would get,
-# and with it what speaks of the driver's machine; they have the engine's own environment.
-_OF_THE_LAUNCHER = ("HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
-# Settings of the driver's that hold for the ranks, too.
+# The variables of this process that horarun itself needs. All others are left out: horarun would pass them to the
+# ranks, and some describe the machine of the driver. The ranks have the environment of the engine.
+_LAUNCHER_VARIABLES = ("HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
+# Prefixes of the driver's settings that the ranks get, too.
 PASSED_ON = ("HOROVOD_", "NCCL_", "GLOO_")
-# Where a member's commands find the Python that runs ranks.
-PYTHON_VARIABLE = "HORA_MEMBER_PYTHON"
+# Names the Python that runs ranks, for the commands of an engine's host.
+PYTHON_VARIABLE = "HORA_ENGINE_PYTHON"
 
-_LOOK_SECONDS = 0.5
-_PATIENCE_SECONDS = 10
-_LONGEST_PAUSE_SECONDS = 60
+_POLL_SECONDS = 0.5
+_WARN_AFTER_SECONDS = 10
+_MAX_PAUSE_SECONDS = 60
 _END_SECONDS = 30
 
 
 class Engine:
-    """Where processes come from. Each calls hora.member.serve() with what start() was given."""
+    """Starts and ends processes. Each process calls hora.engine_host.serve() with the `server` that start() got."""
 
-    #: Whether processes on one machine see the same GPUs, and tell them apart by their local ranks there. A process
-    #: with GPUs of its own counts from 0.
+    #: Whether processes on one machine see the same GPUs, and choose theirs by local rank. Otherwise each process has
+    #: GPUs of its own, and counts from 0.
     shares_devices = True
 
-    def start(self, count: int, desk: tuple[str, int, bytes]) -> None:
-        """Asks for so many more processes, which begin when there is room. Does not wait."""
+    def start(self, count: int, server: tuple[str, int, bytes]) -> None:
+        """Requests `count` more processes, which start when the engine has resources. Does not wait. `server` is the
+        address, port and key of the driver."""
         raise NotImplementedError
 
     def alive(self) -> int:
-        """How many were asked for and have not ended, whether they have begun or not."""
+        """How many processes were requested and have not ended, whether they have started or not."""
         raise NotImplementedError
 
-    def room(self) -> int:
-        """For how many there is room, those that are alive included."""
+    def capacity(self) -> int:
+        """How many processes the engine can run for this job, including those that are alive."""
         raise NotImplementedError
 
-    def trouble(self) -> str:
-        """What the engine says about processes that do not come: for messages."""
+    def status(self) -> str:
+        """Why processes may not have started, for messages."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Ends all processes."""
         raise NotImplementedError
 
 
@@ -103,12 +104,11 @@ class Limits:
 
 
 class _Keeper(launch.Watcher):
-    """Replaces members that end. Where the function itself has failed, nothing else takes the place of that
-    member: it would most likely fail again."""
+    """Replaces processes that end, except where the function itself has failed: it would most likely fail again."""
 
-    def __init__(self, engine, present, desk_address, limits):
-        self._engine, self._present, self._limits = engine, present, limits
-        self._desk = desk_address, present.port, present.key
+    def __init__(self, engine, hosts, address, limits):
+        self._engine, self._hosts, self._limits = engine, hosts, limits
+        self._server = address, hosts.port, hosts.key
         self._over = threading.Event()
         self._started, self._started_at = 0, 0.0
         self._failed = 0
@@ -120,7 +120,7 @@ class _Keeper(launch.Watcher):
     def _wanted(self):
         most = self._limits.max_np
         if most is None:
-            most = max(self._limits.np, self._engine.room())
+            most = max(self._limits.np, self._engine.capacity())
         return most - self._failed
 
     def fill(self):
@@ -128,36 +128,36 @@ class _Keeper(launch.Watcher):
         missing = self._wanted() - alive
         if missing <= 0:
             return
-        # Those that end before they have come would most likely do so again.
-        stillborn = self._started - self._present.total() - (alive - self._present.count())
-        pause = min(_LONGEST_PAUSE_SECONDS, 2 ** min(stillborn, 10)) if stillborn > 0 else 0
+        # A process that ends before it has connected would most likely do so again: wait longer and longer.
+        failed_early = self._started - self._hosts.total() - (alive - self._hosts.count())
+        pause = min(_MAX_PAUSE_SECONDS, 2 ** min(failed_early, 10)) if failed_early > 0 else 0
         if time.monotonic() - self._started_at >= pause:
-            self._engine.start(missing, self._desk)
+            self._engine.start(missing, self._server)
             self._started += missing
             self._started_at = time.monotonic()
 
     def wait_for_first(self):
-        """Until there are enough to begin."""
+        """Blocks until there are enough hosts to start the job; TimeoutError after start_timeout."""
         begun = time.monotonic()
-        told = False
+        warned = False
         self.fill()
-        while self._present.count() < self._limits.np:
+        while self._hosts.count() < self._limits.np:
             waited = time.monotonic() - begun
-            text = f"{self._present.count()} of {self._limits.np} processes of the job have started"
+            text = f"{self._hosts.count()} of {self._limits.np} processes of the job have started"
             if waited > self._limits.start_timeout:
-                raise TimeoutError(f"{text} within {self._limits.start_timeout:g} s: {self._engine.trouble()}")
-            if waited > _PATIENCE_SECONDS and not told:
-                _log.warning("%s after %d s: %s", text, _PATIENCE_SECONDS, self._engine.trouble())
-                told = True
-            self._present.wait_for_change(_LOOK_SECONDS)
+                raise TimeoutError(f"{text} within {self._limits.start_timeout:g} s: {self._engine.status()}")
+            if waited > _WARN_AFTER_SECONDS and not warned:
+                _log.warning("%s after %d s: %s", text, _WARN_AFTER_SECONDS, self._engine.status())
+                warned = True
+            self._hosts.wait_for_change(_POLL_SECONDS)
             self.fill()
         self._thread.start()
 
     def _keep(self):
         try:
-            while not self._over.wait(_LOOK_SECONDS):
-                self._present.retire_idle()
-                # Once a rank has returned, the job takes no new ones.
+            while not self._over.wait(_POLL_SECONDS):
+                self._hosts.retire_idle()
+                # Once a rank has returned, the job takes no new hosts.
                 if not self._returned:
                     self.fill()
         except Exception as error:
@@ -174,7 +174,7 @@ class _Keeper(launch.Watcher):
         self._failed += 1
         most = self._limits.max_np or self._engine.alive()
         if not self._returned and most - self._failed < self._limits.min_np:
-            self._end_job()  # it would wait for others
+            self._end_job()  # it would wait for other hosts
 
     def _end_job(self):
         if self._launcher is not None:
@@ -187,18 +187,18 @@ class _Keeper(launch.Watcher):
 
 
 class _Stream:
-    """A descriptor for what another process writes to a file of Python's, such as that of a notebook's cell."""
+    """A descriptor whose data is written to a Python file object, such as that of a notebook cell."""
 
     def __init__(self, file):
         self._file = file
 
     def __enter__(self):
         pipe, self.fd = os.pipe()
-        self._thread = threading.Thread(target=self._hand_on, args=(pipe,), daemon=True)
+        self._thread = threading.Thread(target=self._copy, args=(pipe,), daemon=True)
         self._thread.start()
         return self
 
-    def _hand_on(self, pipe):
+    def _copy(self, pipe):
         with open(pipe, errors="replace") as lines:
             for line in lines:
                 self._file.write(line)
@@ -220,22 +220,24 @@ def run(
     stdout: Any = None,
     stderr: Any = None,
 ) -> list[Any]:
-    """call's function on the ranks; their results by rank, of those that there were in the end.
+    """Runs the function of `call` on the ranks of an elastic job; returns the results by rank, of the ranks that there
+    were at the end. Blocks until the job has ended.
 
-    address: of this machine, by which the engine's processes reach it. program: what each rank runs, the
-    rest of it hora.launch_worker. options: further ones of horarun's."""
+    address: of this machine, for the processes of the engine. program: the command of each rank; it runs
+    hora.launch_worker. options: further options of horarun.
+    """
     payload = launch.encode_call(*call, limits.np, "np")
     variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
-    variables.update({name: os.environ[name] for name in _OF_THE_LAUNCHER if name in os.environ})
+    variables.update({name: os.environ[name] for name in _LAUNCHER_VARIABLES if name in os.environ})
     variables.update(env or {})
     if engine.shares_devices:
         variables["HORA_PLACES_BY_MACHINE"] = "1"
-    with contextlib.closing(engine), contextlib.closing(members.Members()) as present:
-        with contextlib.closing(_Keeper(engine, present, address, limits)) as keeper:
+    with contextlib.closing(engine), contextlib.closing(engine_hosts.EngineHosts()) as hosts:
+        with contextlib.closing(_Keeper(engine, hosts, address, limits)) as keeper:
             keeper.wait_for_first()
-            words = [*limits.options(), *present.options(), *options, *program]
+            arguments = [*limits.options(), *hosts.options(), *options, *program]
             with _Stream(stdout or sys.stdout) as out, _Stream(stderr or sys.stderr) as err:
-                finished = launch.carry_out(payload, words, variables, [address], out.fd, err.fd, keeper)
+                finished = launch.carry_out(payload, arguments, variables, [address], out.fd, err.fd, keeper)
         if keeper.error is not None:
             raise RuntimeError(f"the engine could not keep the job's processes: {keeper.error}") from keeper.error
         return finished.results()

@@ -37,10 +37,10 @@ from hora.jax_operations import (
     compress,
     differentiable,
     is_traced,
+    packed,
     run,
     spec,
 )
-from hora.jax_wire import packed
 from hora.operations import choose_op, numeric_splits
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set
@@ -176,7 +176,7 @@ def _allgather(values, name, process_set, grouped):
         reduced = _allreduce(cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, grouped)
         rows = np.array([value.shape[0] for value in inputs], np.int64)
         starts = process_set.rank() * rows
-        if not compiled:  # the number of all rows does not tell how many each rank has
+        if not compiled:  # the ranks may have different numbers of rows
             (extents,) = batches.run(
                 lambda: iter([ops.allgather([rows[np.newaxis]], _sub_name(name, "extents"), process_set)])
             )

@@ -37,11 +37,11 @@ class JaxState(elastic.ObjectState):
         super().__init__(objects.broadcast_object, basics.rank, **kwargs)
 
     def save(self) -> None:
-        """Copies every array of every tree."""
+        """Keeps the arrays of every tree, which never change, and deep copies of the other leaves."""
         self._saved_state = {name: jax.tree_util.tree_map(_own_copy, getattr(self, name)) for name in self._saved_state}
 
     def restore(self) -> None:
-        """Sets every tree to copies of the saved arrays."""
+        """Sets every tree to the saved one."""
         for name, value in self._saved_state.items():
             setattr(self, name, jax.tree_util.tree_map(_own_copy, value))
 

@@ -102,7 +102,7 @@ def as_jax(array: Any) -> Any:
 
 
 def spec(value: Any, rows: int | None = None) -> Any:
-    """What a result looks like: the value itself, or with another number of rows."""
+    """The shape and dtype of a result: those of the value, or with another number of rows."""
     shape = value.shape if rows is None else (rows, *value.shape[1:])
     return jax.ShapeDtypeStruct(shape, value.dtype)
 
@@ -179,8 +179,8 @@ def _staged(call: Callable[..., Any], specs: Sequence[Any], *values: Any) -> lis
 
 
 def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
-    """begin(*arrays) yields operations (hora.operations.Pending) on the values' arrays; returns
-    all of their results. `specs` tells what they look like: needed for traced values."""
+    """begin(*arrays) yields operations (hora.operations.Pending) on the arrays of the values; returns all of their
+    results. `specs` are the shapes and dtypes of the results, needed for traced values."""
     recover()
     if not any(map(is_traced, values)):
         return [as_jax(result) for result in batches.run(begin, *map(as_array, values))]
@@ -221,6 +221,15 @@ def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) ->
 
     function.defvjp(save, lambda saved, cotangents: tuple(backward(*saved, cotangents)))
     return function
+
+
+def packed(array: Any) -> Any:
+    """(array that can travel, function that makes of a received one what `array` is): keys of jax.random travel as
+    their data."""
+    if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return array, lambda received: received
+    implementation = jax.random.key_impl(array)
+    return jax.random.key_data(array), lambda received: jax.random.wrap_key_data(received, impl=implementation)
 
 
 def compress(value: Any, compression: Any) -> Any:

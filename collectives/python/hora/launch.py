@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 
-from hora import desk, rank_error, serialization
+from hora import authenticated_server, rank_error, serialization
 from hora.rank_error import JobFailed
 
 TYPE_CHECKING = False
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 WORKER_MODULE = "hora.launch_worker"
 
-# The exit code of a launcher that was called wrongly; also of ranks, of which there is a report.
+# The exit code for a wrong command line. Ranks may exit with it, too; then there is a report.
 _USAGE = 2
 
-# How long an interrupted launcher gets to end its job.
+# How long an interrupted launcher may take to end its job.
 _END_SECONDS = 30
 
 
@@ -54,8 +54,8 @@ def find_horarun() -> str:
     return found
 
 
-class _ResultServer(desk.Desk):
-    """Where the ranks fetch the function and bring their results."""
+class _ResultServer(authenticated_server.AuthenticatedServer):
+    """Sends the function to the ranks and receives their results."""
 
     def __init__(self, payload, everywhere, watcher):
         self._payload, self._watcher = payload, watcher
@@ -63,11 +63,11 @@ class _ResultServer(desk.Desk):
         super().__init__(everywhere)
 
     def talk(self, connection: socket.socket, link: channel.Channel) -> None:
-        connection.settimeout(None)  # the function may be large, and take as long as it wants
+        connection.settimeout(None)  # the function may be large, and its call may take any time
         link.send(self._payload)
         rank, outcome = _read_outcome(link.receive())
         with self._lock:
-            # In an elastic job another process may have come in the place of one that failed.
+            # In an elastic job another process may have replaced one that failed.
             if self.outcomes.get(rank, ("error",))[0] == "error":
                 self.outcomes[rank] = outcome
         self._watcher.returned(is_failure=outcome[0] == "error")
@@ -75,17 +75,17 @@ class _ResultServer(desk.Desk):
 
 
 class Watcher:
-    """Who wants to know how a job goes derives from this."""
+    """Receives the events of a job; subclasses override what they need."""
 
     def began(self, launcher: subprocess.Popen[bytes]) -> None:
-        """The launcher runs."""
+        """The launcher has started."""
 
     def returned(self, is_failure: bool) -> None:
-        """The function has returned on a rank, or failed. In any thread."""
+        """The function has returned on a rank, or failed. May be called from any thread."""
 
 
 def encode_outcome(kind: bytes, rank: int, body: bytes) -> bytes:
-    """What a rank sends in the end: kind is b"R" (a pickled result) or b"E" (rank_error.encode)."""
+    """The message by which a rank reports its outcome. kind is b"R" (a pickled result) or b"E" (rank_error.encode)."""
     return kind + rank.to_bytes(8, "little") + body
 
 
@@ -101,31 +101,31 @@ def _read_outcome(message):
 
 
 class _Report:
-    """What the launcher says in the end, for callers who do not see its output (notebooks): by a pipe,
-    of which nothing is left when this process is killed."""
+    """Reads the report of the launcher from a pipe, for callers that do not see its output (notebooks). Nothing remains
+    of a pipe when this process is killed."""
 
-    _END = b"\0"  # which JSON does not hold
+    _END = b"\0"  # JSON does not contain it
 
     def __init__(self):
         self._from, self.fd = os.pipe()
-        self._said = b""
+        self._data = b""
         self._reading = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self):
         try:
             self._reading.start()
-        except RuntimeError:  # no thread is to be had
+        except RuntimeError:  # the thread could not be started
             self._close()
             raise
         return self
 
     def _read(self):
         # Not to the end of the file: a process that another thread forks may hold the pipe open.
-        while not self._said.endswith(self._END):
-            self._said += os.read(self._from, 65536)
+        while not self._data.endswith(self._END):
+            self._data += os.read(self._from, 65536)
 
     def __exit__(self, *failure):
-        os.write(self.fd, self._END)  # behind all that the launcher has written
+        os.write(self.fd, self._END)  # after all that the launcher has written
         self._reading.join()
         self._close()
 
@@ -134,22 +134,22 @@ class _Report:
         os.close(self._from)
 
     def text(self):
-        """ "" where the launcher did not come so far."""
+        """ "" if the launcher wrote no report."""
         try:
-            return json.loads(self._said[:-1]).get("text", "").strip()
+            return json.loads(self._data[:-1]).get("text", "").strip()
         except ValueError:
             return ""
 
 
 def _are_local(hosts):
-    """Whether all ranks run here, by the names of their hosts; without a name nobody knows."""
+    """Whether these host names are all of this machine; False without names."""
     return bool(hosts) and all(name in ("localhost", "127.0.0.1") for name in hosts)
 
 
 def _plan(words, environment, program=("true",)):
-    """What the launcher would do, from --dry-run; RuntimeError says what it finds wrong."""
+    """The plan of the launcher, by --dry-run. RuntimeError has its error message."""
     asked = subprocess.run(
-        # --mpi leaves the places of the ranks to mpirun, but not the hosts.
+        # --mpi leaves the placement of the ranks to mpirun, but not the choice of hosts.
         [find_horarun(), "--dry-run", "--json", *(word for word in words if word != "--mpi"), *program],
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -163,7 +163,7 @@ def _plan(words, environment, program=("true",)):
 
 
 def _all_slots(words, environment):
-    """The number of ranks of a job that is given none."""
+    """The number of ranks of a job without -np."""
     try:
         return _plan(words, environment)["world_size"]
     except RuntimeError as error:
@@ -171,7 +171,7 @@ def _all_slots(words, environment):
 
 
 def _usage_error(command, environment):
-    """What the launcher finds wrong with its command line: it has printed that where the caller may not look."""
+    """The error message of the launcher about its command line, which it has printed where the caller may not look."""
     try:
         _plan(command, environment, program=())
     except (RuntimeError, subprocess.TimeoutExpired) as error:
@@ -189,11 +189,11 @@ def _runs_here(words, hosts, hostfile, environment):
     try:
         return _are_local([host["name"] for host in _plan(words, environment)["hosts"]])
     except (RuntimeError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
-        return False  # it cannot tell, or will say at the launch what is wrong
+        return False  # unknown, or the launch will report the error
 
 
 def local_addresses() -> list[str]:
-    """The IPv4 addresses of this machine, those of its loopback interface left out."""
+    """The IPv4 addresses of this machine without those of the loopback interface."""
     found: list[str] = []
     with contextlib.suppress(OSError), open("/proc/net/fib_trie") as file:
         address = ""
@@ -206,8 +206,8 @@ def local_addresses() -> list[str]:
 
 
 def _call(command, watcher, **options):
-    """The exit code of a command. When the wait is interrupted the command is asked to end, so
-    that it ends the job that it runs."""
+    """Runs a command and returns its exit code. If the wait is interrupted, the command gets SIGTERM, so that it ends
+    its job."""
     with subprocess.Popen(command, **options) as process:
         try:
             watcher.began(process)
@@ -276,7 +276,7 @@ def run(
         np = _all_slots(words, variables)
     words = ["-np", str(np), *words]
     local = _runs_here(words, hosts, hostfile, variables)
-    # Ranks on other hosts reach the launcher by an address of this machine; mpirun does not tell them which.
+    # Ranks on other hosts connect to an address of this machine; under mpirun they do not know which.
     addresses = ["127.0.0.1"] if local else local_addresses()
     variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -287,7 +287,7 @@ def run(
 
 
 def _some(ranks):
-    """A list of ranks that may be a million of them."""
+    """A list of ranks as text, shortened if it is long."""
     return f"{ranks[:16]} and {len(ranks) - 16} more" if len(ranks) > 16 else str(ranks)
 
 
@@ -298,13 +298,13 @@ class Finished:
         self._code, self._outcomes, self._reason = code, outcomes, reason
 
     def results(self, count: int | None = None) -> list[Any]:
-        """Those of the ranks 0..count-1 by rank; without a count, those of all ranks that returned. Raises
-        what went wrong."""
+        """The results of the ranks 0..count-1 by rank; without a count, of all ranks that returned. Raises JobFailed
+        if one of them is missing."""
         if self._code != 0 or not self._outcomes:
-            for kind, value in self._outcomes.values():  # in the order in which they came
+            for kind, value in self._outcomes.values():  # in the order of arrival
                 if kind == "error":
                     raise value
-        # An elastic job may succeed though a rank failed, which others have replaced.
+        # An elastic job may succeed although a rank failed: others have replaced it.
         returned = {rank: value for rank, (kind, value) in self._outcomes.items() if kind == "ok"}
         if count is None:
             count = max(returned, default=0) + 1
@@ -325,16 +325,16 @@ class Finished:
 
 def carry_out(
     payload: bytes,
-    words: Sequence[str],
+    arguments: Sequence[str],
     variables: dict[str, str],
     addresses: Sequence[str],
     stdout: Any = None,
     stderr: Any = None,
     watcher: Watcher | None = None,
 ) -> Finished:
-    """Runs a job whose ranks fetch the payload of encode_call() here and bring their results. `words` are
-    the launcher's, with the command of the ranks at the end; `variables` its whole environment; `addresses`
-    those by which the ranks reach this process."""
+    """Runs a job whose ranks fetch the payload of encode_call() here and send back their results. `arguments` are those
+    of the launcher, with the command of the ranks at the end; `variables` is its whole environment; `addresses` are
+    those of this process for the ranks."""
     watcher = watcher or Watcher()
     everywhere = list(addresses) != ["127.0.0.1"]
     with contextlib.closing(_ResultServer(payload, everywhere, watcher)) as server, _Report() as report:
@@ -344,10 +344,10 @@ def carry_out(
             "HORA_RUN_PORT": str(server.port),
             "HORA_RUN_KEY": server.key.hex(),
         }
-        # Nobody would take the results of a job whose caller was killed. The caller's own report wins.
+        # A job whose caller was killed has no use: it ends with it. A --report among the caller's options wins.
         own = ["--report", f"/proc/self/fd/{report.fd}", "--end-with", str(os.getpid())]
         code = _call(
-            [find_horarun(), *own, *words],
+            [find_horarun(), *own, *arguments],
             watcher,
             env=variables,
             stdin=subprocess.DEVNULL,
@@ -357,12 +357,13 @@ def carry_out(
         )
     reason = report.text()
     if code == _USAGE and not reason:
-        reason = _usage_error(words, variables)
+        reason = _usage_error(arguments, variables)
     return Finished(code, server.outcomes, reason)
 
 
 def encode_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> bytes:
-    """The call as the ranks get it. Raises what is wrong with it; `name` is what the caller calls np."""
+    """The call as bytes for the ranks. ValueError or TypeError for wrong arguments; `name` is the caller's name for
+    np."""
     check_call(func, args, kwargs, np, name)
     return serialization.dumps(
         (rank_error.with_sources(func), tuple(args), dict(kwargs or {})),
@@ -371,7 +372,7 @@ def encode_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> bytes:
 
 
 def check_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> None:
-    """Raises what is wrong with the arguments; `name` is what the caller calls the number of ranks."""
+    """ValueError or TypeError for wrong arguments; `name` is the caller's name for the number of ranks."""
     if not callable(func):
         raise TypeError(f"run() calls a function on every rank; {func!r} is not callable")
     if isinstance(args, (str, bytes)) or not hasattr(args, "__iter__"):

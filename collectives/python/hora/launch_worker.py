@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What horarun starts on every rank for hora.run(): fetches the function, calls it, sends back
-what it returned or how it failed."""
+"""The program that horarun starts on every rank for hora.run(): fetches the function, calls it, and sends back its
+result or its error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
 
 
 def work() -> str | int:
-    """What to exit with, once the caller has the outcome."""
+    """Runs this rank of hora.run; returns the exit code once the caller has the outcome."""
     from hora import forked, rank_error, serialization
     from hora.exceptions import RemovedFromJob
     from hora.launch import encode_outcome
@@ -25,8 +25,8 @@ def work() -> str | int:
     key = bytes.fromhex(os.environ.pop("HORA_RUN_KEY"))
     port = int(os.environ.pop("HORA_RUN_PORT"))
     with contextlib.ExitStack() as stack:
-        connection, link = stack.enter_context(_reach_desk(port, key))
-        # The function and its result may be large, and many ranks' at a time; who goes away closes the connection.
+        connection, link = stack.enter_context(_connect_to_caller(port, key))
+        # Function and result may be large, and of many ranks at a time. If the caller ends, the connection closes.
         connection.settimeout(None)
         payload = link.receive()
         at_start = _rank(otherwise=0)
@@ -36,7 +36,7 @@ def work() -> str | int:
             name = getattr(func, "__qualname__", func)
             kind, body = b"R", serialization.dumps(forked.call(func, args, kwargs), f"the result of {name!r}")
         except RemovedFromJob:
-            raise  # the job goes on without this process, whose result nobody waits for
+            raise  # the job continues without this process and its result
         except (Exception, SystemExit) as error:
             kind, body = b"E", rank_error.encode(error)
             code = error.code if isinstance(error, SystemExit) and error.code else 1
@@ -45,9 +45,9 @@ def work() -> str | int:
     return code
 
 
-def _desk_addresses():
-    """Where the caller may be reached, the likeliest first. Under mpirun nobody knows by which of its addresses;
-    sshd knows where the one who started this host connected from."""
+def _caller_addresses():
+    """Addresses of the caller, the most likely one first. mpirun does not pass on which of them works from here;
+    SSH_CONNECTION has the address that started the processes of this host."""
     given = os.environ.pop("HORA_RUN_ADDRESS", "").split(",")
     launcher = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", "")
     starter = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
@@ -56,13 +56,13 @@ def _desk_addresses():
 
 
 @contextlib.contextmanager
-def _reach_desk(port, key):
-    """(connection, channel) to the caller. Another host may have one of its addresses, and something on that
-    port: only the caller has the key."""
+def _connect_to_caller(port, key):
+    """(connection, channel) to the caller. Another host may have one of its addresses and listen on that port, but only
+    the caller has the key."""
     from hora import channel
 
     deadline = time.monotonic() + 30
-    addresses = _desk_addresses()
+    addresses = _caller_addresses()
     failures = []
     for position, address in enumerate(addresses):
         left = (deadline - time.monotonic()) / (len(addresses) - position)
@@ -82,12 +82,12 @@ def _reach_desk(port, key):
     raise ConnectionError(f"the caller of run() cannot be reached at port {port}: " + "; ".join(failures))
 
 
-# What tells a process its rank: horarun, mpirun of Open MPI, others by PMI and PMIx, srun.
+# The rank of a process, as set by horarun, mpirun of Open MPI, other launchers with PMI and PMIx, and srun.
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
 def _rank(otherwise):
-    """This process's rank as it is now: in an elastic job it may be another than at the start. The function may have
+    """The current rank of this process; in an elastic job it may have changed since the start. The function may have
     cleared the environment."""
     from hora import basics
 
@@ -97,7 +97,7 @@ def _rank(otherwise):
 
 
 def _unpack(payload, serialization):
-    """(function, args, kwargs). Its modules may lie where the caller looked for them."""
+    """(function, args, kwargs). Its modules are also looked for on the module path of the caller."""
     caller_path = os.environ.pop("HORA_RUN_PATH", "")
     for folder in filter(None, caller_path.split(os.pathsep)):
         if folder not in sys.path and os.path.isdir(folder):

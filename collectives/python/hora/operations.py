@@ -1,44 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations in flight: names, waiting, and the table of handles; and the arguments that every
-framework shares."""
+"""Operations in flight: waiting, and the table of handles; and the arguments that every framework shares."""
 
 from __future__ import annotations
 
 import itertools
 
-from hora import _calls, _native, _requests, exceptions
+from hora import _calls, _native, _requests, exceptions, names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from hora.process_sets import ProcessSet
-
-# --- names -------------------------------------------------------------------------------------
-
-# Ranks match operations by name, so a name made up here must be the same on every rank of the
-# process set: one counter for each kind of operation and set, which operations of other sets do
-# not move.
-_name_counters: dict[tuple[str, int], Iterator[int]] = {}
-
-
-def operation_name(kind: str, name: str | None, process_set_id: int) -> str:
-    """The name by which ranks match an operation: kind.name, or kind.noname.N, where N counts the unnamed operations of
-    this kind and process set."""
-    if name is not None:
-        return f"{kind}.{name}"
-    counter = _name_counters.get((kind, process_set_id))
-    if counter is None:
-        counter = _name_counters.setdefault((kind, process_set_id), itertools.count())
-    return f"{kind}.noname.{next(counter)}"
-
-
-def forget_names(process_set_id: int) -> None:
-    """Restarts the generated names of this set: its members may have changed."""
-    for key in [key for key in _name_counters if key[1] == process_set_id]:
-        del _name_counters[key]
-
 
 # --- operations in flight ------------------------------------------------------------------------
 
@@ -59,13 +33,13 @@ class Pending:
         after: Callable[[Any], Any] | None,
     ) -> None:
         self.natives = natives  # native handles, in the order of the tensors
-        self.kept = kept  # whatever must outlive the operation
+        self.kept = kept  # what must live until the operation is done
         self.outputs = outputs  # the results, where this side allocated them
         self.fetch = fetch  # native handle -> result, where the library allocated it
         self.grouped = grouped
         self.after = after  # results -> results, once, when all are done
         self.aborted: str | None = None  # text, once the job was left with this in flight
-        # Called when the operations are done, before anything they used is freed: see Framework.settler().
+        # Called when the operations are done, before anything that they used is freed: see Framework.settler().
         self.settle: Callable[[], None] | None = None
 
     def done(self) -> bool:
@@ -103,11 +77,11 @@ class Pending:
         return results if self.grouped else results[0]
 
     def __del__(self):
-        if self.natives and orphans is not None:  # a signal's handler raised on its way
+        if self.natives and orphans is not None:  # a signal handler raised on the way
             orphans.append(self)
 
     def abandon(self, text: str) -> None:
-        """The job was left: nothing touches the tensors any more."""
+        """Frees the handles after the job was left: the library does not touch the tensors any more."""
         library = _native.library()
         for native in self.natives:
             library.release(native)
@@ -136,23 +110,23 @@ class _Ready:
 
 _handles = itertools.count(1)
 _in_flight: dict[int, Any] = {}  # handle that the caller has -> Pending
-orphans: list[Pending] = []  # Pendings that nobody will ask for (a wait was interrupted)
+orphans: list[Pending] = []  # operations whose results are not wanted any more (a wait was interrupted)
 
 
 def let_go(pending: Pending) -> None:
-    """Nobody will ask for its result. It keeps its memory until it is done."""
+    """Gives up the result. The operation keeps its memory until it is done."""
     orphans.append(pending)
 
 
 def _adopt():
-    """Takes over what was submitted while a signal's handler raised."""
+    """Takes over operations that were submitted while a signal handler raised."""
     while _calls.interrupted:
         natives, kept = _calls.interrupted.pop()
         let_go(Pending(natives, kept, None, None, True, None))
 
 
 def sweep() -> None:
-    """Frees what was let go and is done by now."""
+    """Frees the orphans that are done by now."""
     if _calls.interrupted:
         _adopt()
     if not orphans:
@@ -173,7 +147,7 @@ def new_handle(pending: Pending) -> int:
 
 
 def wait_now(pending: Pending) -> Any:
-    """The result of an operation that nobody else has a handle for."""
+    """Waits for an operation without a handle; returns its result."""
     try:
         return pending.result()
     except BaseException:
@@ -206,7 +180,7 @@ def synchronize(handle: int) -> Any:
 
 
 def forget(handle: int) -> None:
-    """Nobody will ask for this operation's result. It keeps its memory until it is done."""
+    """Gives up the result of a handle. The operation keeps its memory until it is done."""
     pending = _in_flight.pop(handle, None)
     if pending is not None and getattr(pending, "natives", None):
         let_go(pending)
@@ -232,7 +206,7 @@ def in_flight_count() -> int:
 
 
 def settle() -> None:
-    """Takes the results of what is done, so that leaving the job does not lose them."""
+    """Takes the results of operations that are done, so that leaving the job does not lose them."""
     for handle, pending in list(_in_flight.items()):
         if isinstance(pending, Pending) and pending.aborted is None and pending.done():
             try:
@@ -242,7 +216,7 @@ def settle() -> None:
 
 
 def abort_all(text: str) -> None:
-    """After the job was left: what is still in flight fails with this text."""
+    """Fails all operations that are still in flight with this text, after the job was left."""
     _adopt()
     for pending in list(_in_flight.values()) + orphans:
         if isinstance(pending, Pending) and pending.aborted is None:
@@ -254,7 +228,7 @@ def forget_all() -> None:
     """Called before a job is joined: handles and generated names start over."""
     abort_all("the job that this operation belonged to was left")
     _in_flight.clear()
-    _name_counters.clear()
+    names.forget_all()
 
 
 # --- what is submitted ---------------------------------------------------------------------------
@@ -291,7 +265,7 @@ def join(process_set: ProcessSet) -> int:
     pending = Pending(natives, None, None, _native.library().last_joined, False, None)
     last = wait_now(pending)
     # The ranks that joined first have counted fewer operations without a name. All of them are done.
-    forget_names(set_id_of(process_set))
+    names.forget(set_id_of(process_set))
     return last
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 
-from hora import _native, communicators, exceptions, operations
+from hora import _native, communicators, exceptions, names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _settle_communicators(sets, world):
     positions = communicators.agree_on_members((each.mpi_comm for each in made_of_comms), world)
     settled = [each for each in sets if each.mpi_comm is None]
     for own, parts in zip(made_of_comms, positions):
-        # A process without a part of its own gets the first, of which it is no member.
+        # A process without a part of its own gets the first, which it is not a member of.
         mine = communicators.members(own.mpi_comm, world) or (parts[0] if parts else None)
         for ranks in parts:
             if ranks == mine:
@@ -189,7 +189,7 @@ def _add(native, process_set):
         raise _native.failure(status, text)
     process_set.process_set_id = new_id.value
     _registered_sets[new_id.value] = process_set
-    operations.forget_names(new_id.value)
+    names.forget(new_id.value)
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
@@ -214,5 +214,5 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         raise _native.failure(status, text)
     _registered_sets.pop(set_id, None)
     process_set.process_set_id = None
-    operations.forget_names(set_id)
+    names.forget(set_id)
     return True

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of a rank that a task of Spark starts: `python -m hora.rank_process PARENT FUNCTION-FD
-OUTCOME-FD` reads a function, calls it, and writes what came of it."""
+OUTCOME-FD` reads a function, calls it, and writes its outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULT, FAILURE, CONSEQUENCE = b"R", b"E", b"C"
 def main() -> None:
     """Calls the function in the file argv[2] and writes its outcome to the file argv[3]."""
     parent, function, outcome = (int(word) for word in sys.argv[1:4])
-    # The task may be killed, and nobody else ends this process then.
+    # If the task is killed, nothing else would end this process.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _kind(error):
-    """A rank that lost another one is not the cause of what happens to the job."""
+    """A rank that failed because it lost another one is not the cause of the failure."""
     from hora.exceptions import HorovodInternalError
 
     return CONSEQUENCE if isinstance(error, HorovodInternalError) else FAILURE

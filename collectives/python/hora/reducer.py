@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def is_needed(process_set: ProcessSet) -> bool:
-    """Whether there is anybody to reduce with: this process is a member, and not alone (in an
-    elastic job others may come)."""
+    """Whether gradients have to be reduced: this process is a member of the set and not its only one. In an elastic job
+    other members may join, so one is enough."""
     if not process_set.included():
         return False
     return process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"

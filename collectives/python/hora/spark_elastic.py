@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic jobs inside of Spark: each rank belongs to a task, which is a Spark job of its own, so that
-one that is lost, or that has no slot yet, holds nobody up."""
+"""Elastic jobs inside of Spark: each rank belongs to a task, and each task is a Spark job of its own, so that the
+others do not wait for a task that is lost or has no slot yet."""
 
 from __future__ import annotations
 
@@ -37,14 +37,21 @@ def run_elastic(
     prefix_output_with_timestamp: bool = False,
     executable: str | None = None,
 ) -> list[Any]:
-    """fn(*args, **kwargs) on ranks in tasks of Spark, whose number may change while it runs: between
-    min_num_proc (default: num_proc) and max_num_proc (default: as many as there are slots), and num_proc at
-    the start (default: Spark's default parallelism). fn uses hvd.elastic.run. Returns the results by rank, of the
-    ranks that there were in the end.
+    """Calls fn(*args, **kwargs) on ranks in tasks of Spark, whose number may change while the job runs.
 
-    start_timeout: seconds for Spark to start num_proc tasks (HOROVOD_SPARK_START_TIMEOUT, 600).
-    elastic_timeout: seconds to find min_num_proc slots after a change (HOROVOD_ELASTIC_TIMEOUT, 600).
-    reset_limit: the most changes; one more ends the job. See run() for the rest.
+    fn uses hvd.elastic.run. Returns the results by rank, of the ranks that there were at the end. Blocks until the job
+    has ended.
+
+    Args:
+        num_proc: the number of ranks at the start. Default: Spark's default parallelism
+        min_num_proc: the smallest number of ranks. Default: num_proc
+        max_num_proc: the largest number of ranks. Default: the number of slots
+        start_timeout: seconds for Spark to start num_proc tasks. Default: HOROVOD_SPARK_START_TIMEOUT, or 600
+        elastic_timeout: seconds to find min_num_proc slots after a change. Default: HOROVOD_ELASTIC_TIMEOUT, or 600
+        reset_limit: how often the ranks may change; one more change ends the job
+        the others: see run()
+
+    Raises what run() raises.
     """
     context = spark_job.need_context("run_elastic")
     count = context.defaultParallelism if num_proc is None else num_proc
@@ -71,33 +78,33 @@ class _Tasks(elastic_job.Engine):
         self._jobs: list[threading.Thread] = []
         self._error = ""
 
-    def start(self, count: int, desk: tuple[str, int, bytes]) -> None:
+    def start(self, count: int, server: tuple[str, int, bytes]) -> None:
         for _ in range(count):
-            job = threading.Thread(target=self._run, args=(desk,), daemon=True)
+            job = threading.Thread(target=self._run, args=(server,), daemon=True)
             self._jobs.append(job)
             job.start()
 
-    def _run(self, desk):
-        task = functools.partial(spark_task.run_member, desk, self._executable)
+    def _run(self, server):
+        task = functools.partial(spark_task.run_host, server, self._executable)
         try:
             self._context.setJobGroup(self._group, "horovod.spark.run_elastic", interruptOnCancel=True)
             self._context.parallelize([0], 1).mapPartitions(task).collect()
-        except Exception as error:  # an executor was lost, as a rule
+        except Exception as error:  # usually because an executor was lost
             self._error = str(error)
 
     def alive(self) -> int:
         self._jobs = [job for job in self._jobs if job.is_alive()]
         return len(self._jobs)
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         return spark_job.slots(self._context)
 
-    def trouble(self) -> str:
-        text = f"Spark runs {self.room()} tasks at the same time (executors x cores / spark.task.cpus, or GPUs)"
+    def status(self) -> str:
+        text = f"Spark runs {self.capacity()} tasks at the same time (executors x cores / spark.task.cpus, or GPUs)"
         return f"{text}; the last one failed: {self._error}" if self._error else text
 
     def close(self) -> None:
-        """The tasks return when nobody listens to them; those that have no slot yet are taken back."""
+        """Tasks return once the driver no longer serves them; those without a slot are cancelled."""
         self._context.cancelJobGroup(self._group)
         for job in self._jobs:
             job.join(_END_SECONDS)

@@ -16,7 +16,17 @@ import sys
 import threading
 import time
 
-from hora import channel, desk, elastic_job, launch, meeting, rank_error, rank_process, serialization, spark_task
+from hora import (
+    authenticated_server,
+    channel,
+    elastic_job,
+    launch,
+    rank_error,
+    rank_process,
+    rendezvous,
+    serialization,
+    spark_task,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 # How long the tasks may take to return when the job is over.
 _END_SECONDS = 10
-# How long a cluster may have too few slots before that is said.
-_PATIENCE_SECONDS = 10
+# How long a cluster may have too few slots before a warning.
+_WARN_AFTER_SECONDS = 10
 
 
 def active_context() -> Any:
@@ -108,7 +118,7 @@ def run(
     if nics:
         variables["HOROVOD_GLOO_IFACE"] = sorted([nics] if isinstance(nics, str) else nics)[0]
     address = context.getConf().get("spark.driver.host") or socket.gethostname()
-    with meeting.Meeting(address) as met:
+    with rendezvous.Rendezvous(address) as met:
         orders = {"variables": {**variables, **(env or {}), **met.shared_environment()}, "executable": executable}
         output = _Output(stdout, stderr, prefix_output_with_timestamp)
         with contextlib.closing(_Ranks(count, orders, payload, output)) as ranks:
@@ -129,7 +139,7 @@ def _wait_for_slots(context, count, deadline, start_timeout):
             "stages need a fixed number of executors: --conf spark.dynamicAllocation.enabled=false --num-executors N"
         )
     most = _most_slots(context.master, int(conf.get("spark.task.cpus", "1")))
-    told = time.monotonic() + _PATIENCE_SECONDS
+    warn_at = time.monotonic() + _WARN_AFTER_SECONDS
     while True:
         free = slots(context)
         if free >= count:
@@ -142,18 +152,18 @@ def _wait_for_slots(context, count, deadline, start_timeout):
             raise ValueError(f"{text}: lower num_proc, or give the application more executors or cores")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{text}, still after {start_timeout:g} s (start_timeout)")
-        if time.monotonic() > told:
+        if time.monotonic() > warn_at:
             _log.warning("%s: waiting for more executors", text)
-            told = deadline
+            warn_at = deadline
         time.sleep(0.1)
 
 
 def _most_slots(master, cpus_per_task):
-    """How many slots there will be in the end, where the name of the master says so; executors come one by one."""
+    """How many slots there will be once all executors have started, where the name of the master says so."""
     cluster = re.match(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)", master)
     if cluster:
         return int(cluster[1]) * (int(cluster[2]) // cpus_per_task)
-    return 0 if master.startswith("local") else None  # within this process: they are there from the start
+    return 0 if master.startswith("local") else None  # within this process: all are there from the start
 
 
 class _Stage:
@@ -178,7 +188,7 @@ class _Stage:
         return not self._thread.is_alive()
 
     def end(self, at_once):
-        """The tasks return when their ranks have ended; a stage that lost one would be started again."""
+        """Tasks return when their ranks have ended. Spark would start a stage again that has lost a task."""
         if not at_once:
             self._thread.join(_END_SECONDS)
         if self._thread.is_alive():
@@ -186,13 +196,13 @@ class _Stage:
             self._thread.join(_END_SECONDS)
 
 
-class _Ranks(desk.Desk):
-    """What the tasks say about their ranks."""
+class _Ranks(authenticated_server.AuthenticatedServer):
+    """Receives the messages of the tasks about their ranks."""
 
     def __init__(self, count, orders, payload, output):
         self._count, self._payload, self._output = count, payload, output
         self._orders = orders
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._places: dict[int, dict[str, Any]] = {}
         self._links: dict[int, channel.Channel] = {}
         self._results: dict[int, bytes] = {}
@@ -204,25 +214,25 @@ class _Ranks(desk.Desk):
     def talk(self, connection: socket.socket, link: channel.Channel) -> None:
         place = json.loads(link.receive())
         rank = place["rank"]
-        with self._news:
+        with self._changed:
             if self._is_over or rank in self._places:
                 return
             self._places[rank] = place
-            self._news.notify_all()
+            self._changed.notify_all()
             # All ranks get a port that is free where rank 0 is.
             while 0 not in self._places and not self._is_over:
-                self._news.wait()
+                self._changed.wait()
             if self._is_over:
                 return
             port = {"MASTER_PORT": str(self._places[0]["free_port"])}
         orders = {**self._orders, "variables": {**port, **self._orders["variables"]}}
         outcome = b""
         status = None
-        connection.settimeout(None)  # the function may be large, and take as long as it wants
+        connection.settimeout(None)  # the function may be large, and its call may take any time
         with contextlib.suppress(OSError):
             link.send(json.dumps(orders).encode())
             link.send(self._payload)
-            with self._news:
+            with self._changed:
                 self._links[rank] = link
             while status is None:
                 message = link.receive()
@@ -238,34 +248,34 @@ class _Ranks(desk.Desk):
 
     def _record(self, rank, host, outcome, status):
         kind, body = outcome[:1], outcome[1:]
-        with self._news:
+        with self._changed:
             if kind == rank_process.RESULT:
                 self._results[rank] = body
             elif kind:
                 self._failures.append((kind == rank_process.CONSEQUENCE, rank_error.decode(rank, body)))
             elif status is None:
                 self.lost = self.lost or not self._is_over
-                text = f"rank {rank} on {host} was lost: its task of Spark ended without a word (executor killed?)"
+                text = f"rank {rank} on {host} was lost: its Spark task ended without a result (executor killed?)"
                 self._failures.append((False, rank_error.JobFailed(text, rank)))
             else:
                 text = f"rank {rank} on {host} {_status_text(status)}"
                 self._failures.append((False, rank_error.JobFailed(text, rank)))
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def wait(self, stage: _Stage, deadline: float, start_timeout: float) -> list[Any]:
-        """The results by rank, once all have come."""
-        patience = None
+        """Waits for the results of all ranks, and returns them by rank."""
+        give_up_at = None
         while True:
-            with self._news:
-                self._news.wait(0.1)
+            with self._changed:
+                self._changed.wait(0.1)
                 cause = next((error for consequence, error in self._failures if not consequence), None)
                 failed, missing = bool(self._failures), self._count - len(self._places)
                 done = len(self._results) == self._count
             if cause:
                 raise cause
             if failed:
-                patience = patience or time.monotonic() + meeting.CAUSE_SECONDS
-                if time.monotonic() > patience:
+                give_up_at = give_up_at or time.monotonic() + rendezvous.CAUSE_SECONDS
+                if time.monotonic() > give_up_at:
                     raise self._failures[0][1]
             elif done:
                 return [
@@ -281,10 +291,10 @@ class _Ranks(desk.Desk):
                 )
 
     def end(self) -> None:
-        """Ends the ranks that run still."""
-        with self._news:
+        """Ends the ranks that still run."""
+        with self._changed:
             self._is_over = True
-            self._news.notify_all()
+            self._changed.notify_all()
             links = list(self._links.values())
         for link in links:
             with contextlib.suppress(OSError):
@@ -301,13 +311,13 @@ def _status_text(status):
 
 
 class _Output:
-    """What the ranks print, in whole lines that say of which rank they are, as horarun prints them."""
+    """Prints the output of the ranks in whole lines with the tag of the rank, as horarun does."""
 
     def __init__(self, stdout, stderr, with_time):
         self._files = stdout, stderr
         self._with_time = with_time
         self._lock = threading.Lock()
-        self._rest = {}  # (rank, whether stderr) -> the begin of a line
+        self._rest = {}  # (rank, whether stderr) -> an incomplete line
 
     def write(self, rank, is_error, data):
         *lines, rest = (self._rest.get((rank, is_error), b"") + data).split(b"\n")

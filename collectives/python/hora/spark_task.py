@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each task of Spark does for its rank: asks the driver for the function, runs it in a process of
-its own, hands on what that prints, and tells the driver how it ended.
+"""The part of a rank in its Spark task: gets the function from the driver, runs it in a process of its own, forwards
+the output of that process, and reports its outcome to the driver.
 
 The process belongs to this rank alone: nothing of one run is left in Spark's workers for the next.
 """
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 
-from hora import channel, elastic_job, meeting, member
+from hora import channel, elastic_job, engine_host, rendezvous
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,29 +26,28 @@ if TYPE_CHECKING:
 
 GPU_VARIABLE = "HORA_SPARK_GPUS"
 
-# First bytes of what a task says. OUTPUT and ERRORS are followed by what the rank printed, OUTCOME by what
-# hora.rank_process wrote, ENDED by the exit status.
+# First byte of a message to the driver. Output of the rank follows OUTPUT and ERRORS, the file that hora.rank_process
+# wrote follows OUTCOME, the exit status follows ENDED.
 OUTPUT, ERRORS, OUTCOME, ENDED = b"1", b"2", b"O", b"X"
 
-# How long to wait for what other processes, which a rank started and left behind, may still print.
-_LAST_WORDS_SECONDS = 5
+# How long to wait for the output of processes that the rank has started and that still run.
+_LAST_OUTPUT_SECONDS = 5
 
 
 def run_rank(address: str, port: int, key: bytes, _: Iterator[Any]) -> Iterator[Any]:
-    """The body of a barrier task. Nothing is returned by way of Spark, and a rank that fails is no
-    failed task: Spark would start all of them again. (When it does, because it lost an executor, the
-    driver does not talk to them.)"""
+    """The body of a barrier task. It returns nothing to Spark, and does not fail where its rank fails: Spark would
+    start all tasks again. (Where Spark does so because it lost an executor, the driver ignores the new tasks.)"""
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
     hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
-    places = meeting.assign_places(hosts)
+    places = rendezvous.assign_ranks(hosts)
     place = places[context.partitionId()]
     first = next(each for each in places if each.rank == 0)
     gpu = context.resources().get("gpu")
     with socket.create_connection((address, port), timeout=30) as connection:
         link = channel.Channel(connection, key, is_server=False)
-        link.send(json.dumps({**vars(place), "pid": os.getpid(), "free_port": meeting.free_port()}).encode())
+        link.send(json.dumps({**vars(place), "pid": os.getpid(), "free_port": rendezvous.free_port()}).encode())
         connection.settimeout(None)
         orders = json.loads(link.receive())
         variables = {**place.environment(), "MASTER_ADDR": first.host, **orders["variables"]}
@@ -58,15 +57,15 @@ def run_rank(address: str, port: int, key: bytes, _: Iterator[Any]) -> Iterator[
     return iter(())
 
 
-def run_member(desk: tuple[str, int, bytes], executable: str | None, _: Iterator[Any]) -> Iterator[Any]:
-    """The body of a task of an elastic job: a place where horarun starts ranks."""
+def run_host(server: tuple[str, int, bytes], executable: str | None, _: Iterator[Any]) -> Iterator[Any]:
+    """The body of a task of an elastic job: a host on which horarun starts ranks."""
     from pyspark import TaskContext
 
     variables = {**_own_variables(), elastic_job.PYTHON_VARIABLE: executable or sys.executable}
     gpu = TaskContext.get().resources().get("gpu")
     if gpu is not None:
         variables[GPU_VARIABLE] = ",".join(gpu.addresses)
-    member.serve(*desk, {"node": socket.gethostname()}, variables)
+    engine_host.serve(*server, {"node": socket.gethostname()}, variables)
     return iter(())
 
 
@@ -79,7 +78,7 @@ def _own_variables():
 class _Rank:
     def __init__(self, link, variables, executable):
         self._link = link
-        self._speaking = threading.Lock()
+        self._sending = threading.Lock()
         self._variables = {**_own_variables(), **variables}
         self._executable = executable
 
@@ -95,41 +94,41 @@ class _Rank:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=numbers,
-                start_new_session=True,  # whatever it starts ends with it
+                start_new_session=True,  # what it starts ends with it
             )
             try:
                 threading.Thread(target=self._end_on_order, args=(process,), daemon=True).start()
-                listeners = [
-                    threading.Thread(target=self._hand_on, args=(kind, pipe), daemon=True)
+                readers = [
+                    threading.Thread(target=self._forward, args=(kind, pipe), daemon=True)
                     for kind, pipe in ((OUTPUT, process.stdout), (ERRORS, process.stderr))
                 ]
-                for listener in listeners:
-                    listener.start()
+                for reader in readers:
+                    reader.start()
                 status = process.wait()
             finally:
                 _kill_group(process)
                 process.wait()
-            for listener in listeners:
-                listener.join(_LAST_WORDS_SECONDS)
+            for reader in readers:
+                reader.join(_LAST_OUTPUT_SECONDS)
             outcome.seek(0)
-            with contextlib.suppress(OSError):  # the driver has gone
-                self._say(OUTCOME, outcome.read())
-                self._say(ENDED, str(status).encode())
+            with contextlib.suppress(OSError):  # the driver has ended
+                self._send(OUTCOME, outcome.read())
+                self._send(ENDED, str(status).encode())
 
-    def _say(self, kind, body):
-        with self._speaking:
+    def _send(self, kind, body):
+        with self._sending:
             self._link.send(kind + body)
 
-    def _hand_on(self, kind, pipe):
+    def _forward(self, kind, pipe):
         with pipe, contextlib.suppress(OSError):
             while True:
                 data = os.read(pipe.fileno(), 65536)
                 if not data:
                     return
-                self._say(kind, data)
+                self._send(kind, data)
 
     def _end_on_order(self, process):
-        """The driver says one more thing at most: that it is over. Its end says the same."""
+        """Waits for the last message of the driver, which ends the rank; so does the end of the driver."""
         with contextlib.suppress(OSError):
             self._link.receive()
         _kill_group(process)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 
-from hora import _calls, _native, _requests, dtypes, operations
+from hora import _calls, _native, _requests, dtypes, names, operations
 from hora.operations import Pending, set_id_of
 
 TYPE_CHECKING = False
@@ -64,7 +64,7 @@ class Framework:
         return self.view(tensor)[0]
 
     def plain(self, tensor: Any, written: bool) -> Any:
-        """(address, shape, dtype code) of a dense tensor in host memory, which may be `written`; null for any
+        """(address, shape, dtype code) of a dense tensor in host memory, which may be `written`; None for any
         other, and where it takes longer to find out."""
         return None
 
@@ -86,8 +86,8 @@ class Framework:
         raise NotImplementedError
 
     def settler(self, device: int) -> Any:
-        """What to call when operations on a GPU's tensors are done, before those are used or freed; None where the
-        framework works on the stream that view() tells."""
+        """A function to call when operations on tensors of a GPU are done, before these are used or freed; None where
+        the framework works on the stream that view() returns."""
         return None
 
 
@@ -104,8 +104,8 @@ class TensorOps:
 
     def _names(self, kind, name, set_id, count, grouped):
         if not grouped:
-            return (operations.operation_name(kind, name, set_id),)
-        base = operations.operation_name(f"grouped_{kind}", name, set_id)
+            return (names.operation_name(kind, name, set_id),)
+        base = names.operation_name(f"grouped_{kind}", name, set_id)
         return [f"{base}_{index + 1}of{count}" for index in range(count)]
 
     @staticmethod
@@ -191,7 +191,7 @@ class TensorOps:
             operations.sweep()
         _calls.run_one(
             operation,
-            operations.operation_name(kind, name, set_id),
+            names.operation_name(kind, name, set_id),
             name is None,
             address,
             shape,
@@ -225,7 +225,7 @@ class TensorOps:
         return (
             _calls.submit_one(
                 operation,
-                operations.operation_name(kind, name, set_id),
+                names.operation_name(kind, name, set_id),
                 address,
                 shape,
                 dtype,

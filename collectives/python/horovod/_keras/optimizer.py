@@ -362,7 +362,7 @@ def _accumulate(wrapped, reducer, keras3, passes):
         )
     if wrapped.built:
         raise ValueError(
-            "backward_passes_per_step > 1 needs variables beside the optimizer's: "
+            "backward_passes_per_step > 1 needs variables of its own: "
             "distribute the optimizer before it is built or used"
         )
     if not hasattr(wrapped, "_clip_gradients"):

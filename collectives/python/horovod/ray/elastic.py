@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-_PROGRAM = ["/bin/sh", "-c", f'exec "${elastic_job.PYTHON_VARIABLE}" -m hora.stand_in']
+_PROGRAM = ["/bin/sh", "-c", f'exec "${elastic_job.PYTHON_VARIABLE}" -m hora.rank_proxy']
 _END_SECONDS = 10
 
 
@@ -30,7 +30,7 @@ class Resources:
             raise ValueError(f"gpus={gpus} for each rank need use_gpu=True")
         self.cpus, self.gpus = cpus, (gpus or 1) if use_gpu else 0
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """For how many ranks the nodes are large enough that are there now."""
         wanted = [("CPU", self.cpus), ("GPU", self.gpus)]
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -46,11 +46,11 @@ class _Actors(elastic_job.Engine):
         self._actors = {}  # what serve() will return -> actor
         self._error = ""
 
-    def start(self, count: int, desk: tuple[str, int, bytes]) -> None:
+    def start(self, count: int, server: tuple[str, int, bytes]) -> None:
         actor = ray.remote(ElasticWorker).options(num_cpus=self._resources.cpus, num_gpus=self._resources.gpus)
         for _ in range(count):
             worker = actor.remote()
-            self._actors[worker.serve.remote(desk)] = worker
+            self._actors[worker.serve.remote(server)] = worker
 
     def alive(self) -> int:
         references = list(self._actors)
@@ -63,10 +63,10 @@ class _Actors(elastic_job.Engine):
             _kill(self._actors.pop(reference))
         return len(self._actors)
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         return self._resources.room()
 
-    def trouble(self) -> str:
+    def status(self) -> str:
         return room_text() + (f". The last actor that ended: {self._error}" if self._error else "")
 
     def close(self) -> None:

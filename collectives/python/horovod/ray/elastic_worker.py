@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in each actor of an elastic job: one rank, when horarun has a place for it."""
+"""What runs in each actor of an elastic job: one rank, when horarun has a listener for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 import ray
 
-from hora import elastic_job, member, stand_in
+from hora import elastic_job, engine_host, rank_proxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 class ElasticWorker:
     """A process of the job, until the driver does not want it any more or the rank has ended."""
 
-    def serve(self, desk: tuple[str, int, bytes]) -> None:
+    def serve(self, server: tuple[str, int, bytes]) -> None:
         """Offers this actor to the driver as a host, and runs the rank that comes. Blocks until the driver lets it
         go."""
-        place = stand_in.RankPlace()
+        listener = rank_proxy.ProxyListener()
         try:
-            threading.Thread(target=self._be_a_host, args=(desk, place), daemon=True).start()
-            place.serve(_work)
+            threading.Thread(target=self._be_a_host, args=(server, listener), daemon=True).start()
+            listener.serve(_work)
         finally:
-            place.close()
+            listener.close()
         if self.error is not None:
             raise self.error
 
     def __init__(self) -> None:
         self.error: Exception | None = None
 
-    def _be_a_host(self, desk, place):
+    def _be_a_host(self, server, listener):
         path = os.pathsep.join(filter(None, sys.path))
         environment = {**os.environ, "PYTHONPATH": path, elastic_job.PYTHON_VARIABLE: sys.executable}
         try:
             node = ray.util.get_node_ip_address()
-            member.serve(*desk, {"node": node}, {**environment, **place.variables()})
+            engine_host.serve(*server, {"node": node}, {**environment, **listener.variables()})
         except Exception as error:
             self.error = error
         finally:
-            place.end()
+            listener.end()
 
 
 def _work():

@@ -27,7 +27,7 @@ def room_text() -> str:
 
 
 class Request:
-    """So many workers with so much for each. With num_hosts, each host has equally many."""
+    """The number of workers, and the resources of each. With num_hosts, every host has the same number."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ import ray
 import ray.util.placement_group
 import ray.util.scheduling_strategies
 
-from hora import meeting, rank_error
+from hora import rank_error, rendezvous
 from hora.elastic_job import Limits
 from horovod.ray.elastic import ElasticJob, Resources
 from horovod.ray.placement import Placement, Request, check_connection
@@ -69,7 +69,7 @@ class Coordinator:
         if ranks != list(range(len(ranks))):
             raise ValueError(f"Coordinator.finalize_registration: the ranks are {ranks}, not 0 to {len(ranks) - 1}")
         nodes = [self._ranks[rank][1] for rank in ranks]
-        places = meeting.assign_places(nodes)
+        places = rendezvous.assign_ranks(nodes)
         for rank, place in zip(ranks, places):
             place.rank = rank
             self.hostnames.setdefault(self._name(rank), []).append(rank)
@@ -83,7 +83,7 @@ class Coordinator:
 
     def establish_rendezvous(self) -> dict[str, str]:
         """Starts the rendezvous server, which ends with this object, and returns the variables that all ranks share."""
-        met = meeting.Meeting(ray.util.get_node_ip_address())
+        met = rendezvous.Rendezvous(ray.util.get_node_ip_address())
         weakref.finalize(self, met.close)
         return {**met.shared_environment(), "HOROVOD_GLOO_TIMEOUT_SECONDS": str(self.settings.timeout_s)}
 
@@ -146,9 +146,9 @@ class RayExecutor:
         self._use_current = use_current_placement_group
         self._extra: dict[str, str] = {}
         self._resources = contextlib.ExitStack()
-        self._meeting: meeting.Meeting | None = None
+        self._meeting: rendezvous.Rendezvous | None = None
         self.workers: list[Any] = []  # the actors, by rank
-        self._places: list[meeting.Place] = []
+        self._places: list[rendezvous.RankPlacement] = []
         self._shared: dict[str, str] = {}
         self._running: dict[Any, int] = {}  # what a run that failed left under way: reference -> rank
         self._must_meet_again = False
@@ -204,7 +204,7 @@ class RayExecutor:
         machines = dict(zip(nodes, addresses))
         shared = len(set(machines.values())) < len(machines)
         names = [f"{address}-{node[:8]}" if shared else address for node, address in zip(nodes, addresses)]
-        placed = sorted(zip(meeting.assign_places(names), workers), key=lambda each: each[0].rank)
+        placed = sorted(zip(rendezvous.assign_ranks(names), workers), key=lambda each: each[0].rank)
         self._places = [place for place, _ in placed]
         self.workers = [worker for _, worker in placed]
         self._shared = {
@@ -220,7 +220,7 @@ class RayExecutor:
             self._meeting.close()
         else:
             self._resources.callback(self._close_meeting)
-        self._meeting = meeting.Meeting(ray.util.get_node_ip_address())
+        self._meeting = rendezvous.Rendezvous(ray.util.get_node_ip_address())
         shared = {**self._shared, "MASTER_PORT": str(ray.get(self.workers[0].free_port.remote()))}
         gpus = self._visible_gpus()
         updates = []
@@ -318,8 +318,8 @@ class RayExecutor:
             self._must_meet_again = False
 
     def _gather(self, references):
-        """The results by rank, or the exception that came first; a rank that failed because it lost
-        another one is heard only when no other says more."""
+        """Returns the results by rank, or raises the first exception. That of a rank that failed because it lost
+        another one is raised only if no other follows within CAUSE_SECONDS."""
         self._running = {reference: rank for rank, reference in enumerate(references)}
         results: list[Any] = [None] * len(references)
         failure: Exception | None = None
@@ -339,11 +339,11 @@ class RayExecutor:
                     failure, failed_rank = error, rank
                 if not consequence:
                     break
-                deadline = deadline or time.monotonic() + meeting.CAUSE_SECONDS
+                deadline = deadline or time.monotonic() + rendezvous.CAUSE_SECONDS
         if failure is not None:
             self._must_meet_again = True
-            self._tell(failed_rank, failure)
-            failure.rank = failed_rank  # type: ignore[attr-defined]
+            self._report(failed_rank, failure)
+            failure.rank = failed_rank
             cause = getattr(failure, "cause", None)  # the exception that the function raised
             if failure.__cause__ is None and isinstance(cause, BaseException):
                 failure.__cause__ = cause
@@ -351,7 +351,7 @@ class RayExecutor:
         self._running = {}
         return results
 
-    def _tell(self, rank, error):
+    def _report(self, rank, error):
         place = self._places[rank]
         if isinstance(error, ray.exceptions.RayActorError):
             text = f"The process of rank {rank} on {place.host} has ended."

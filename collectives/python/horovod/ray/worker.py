@@ -9,7 +9,7 @@ import sys
 
 import ray
 
-from hora import meeting
+from hora import rendezvous
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class BaseHorovodWorker:
 
     def free_port(self) -> int:
         """A TCP port that was free on the node when this was called."""
-        return meeting.free_port()
+        return rendezvous.free_port()
 
     def update_env_vars(self, env_vars: dict[str, Any]) -> None:
         """Sets environment variables of the actor; values become text."""

@@ -99,9 +99,9 @@ def run(
     try:
         return launch.run(func, args, kwargs, num_proc, hosts, hostfile, options, executable, results=results)
     except launch.JobFailed as failure:
-        # Callers compare with this text, which every failure has in Horovod.
-        told = "Horovod detected that one or more processes exited with non-zero status"
-        error = RuntimeError(f"{told}: {failure}")
+        # Programs compare with this text, which every failure of Horovod has.
+        beginning = "Horovod detected that one or more processes exited with non-zero status"
+        error = RuntimeError(f"{beginning}: {failure}")
         error.rank = failure.rank  # type: ignore[attr-defined]
         raise error from failure.__cause__
 

@@ -64,7 +64,7 @@ def _plain(function):
 
 def _differentiable(function, tensors):
     """Calls function(*tensors), which returns (results, gradient function), so that gradients
-    flow; without the cost of that where nobody asks for them."""
+    flow; without the cost of that where no tape records."""
     if tf.executing_eagerly() and not _recorded(tensors):
         return function(*tensors)[0]
     return tf.custom_gradient(function)(*tensors)
@@ -72,7 +72,7 @@ def _differentiable(function, tensors):
 
 def _graph_name(kind, name, tensor, ignore_name_scope=False):
     """The name for the runtime: as given; in a graph unique, made of the tensor's name if none
-    is given; None in eager mode when the runtime shall count."""
+    is given; None in eager mode, so that the runtime counts."""
     if tf.executing_eagerly():
         return name
     if name is None:
@@ -187,7 +187,7 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """allreduce_dense(), as programs call it that import this name: it adds up unless told otherwise."""
+    """allreduce_dense() with op=Sum by default, for programs that import this name."""
     return allreduce_dense(tensor, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set)
 
 

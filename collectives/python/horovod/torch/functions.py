@@ -48,7 +48,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
 
 
 def _broadcast_all(named, root_rank, process_set):
-    """Where one of them fails, nobody will ask for the others."""
+    """Broadcasts all tensors at once. If one fails, the results of the others are given up."""
     handles: list[int] = []
     try:
         for name, tensor in named:

@@ -300,7 +300,7 @@ def _make_groups(parameters, names, groups, process_set, member):
         return grouping.split_list([parameter_of[name] for name in order], groups)
     listed = {parameter for group in groups for parameter in group}
     if len(listed) != sum(len(group) for group in groups):
-        raise ValueError("groups: a tensor stands in more than one group, or twice in one")
+        raise ValueError("groups: a parameter is listed more than once")
     unknown = sum(1 for parameter in listed if parameter not in set(parameters))
     if unknown:
         raise ValueError(f"groups: {unknown} tensor(s) are not parameters of this optimizer that need gradients")
@@ -378,7 +378,7 @@ def DistributedOptimizer(
     methods = {**_Wrapped.__dict__, **(_AdasumDelta if adasum and member else _Distributed).__dict__}
     for unwanted in ("__dict__", "__weakref__", "__doc__"):
         methods.pop(unwanted, None)
-    methods["__module__"] = __name__  # by which integrations tell it from the optimizer that it wraps
+    methods["__module__"] = __name__  # integrations distinguish it by this from the optimizer that it wraps
     wrapped: Any = object.__new__(type(base.__name__, (base,), methods))
     # The wrapped optimizer's options and state are shared, not copied: it was configured already.
     # A scheduler may have put its own `step` on the instance, which would hide ours.

@@ -97,7 +97,7 @@ class Reduction:
         self.ready_in_group: list[set[torch.Tensor]] = [set() for _ in groups]
         self.sparse_as_dense = sparse_as_dense
         self.process_set = process_set
-        self.active = active  # whether there is anybody to reduce with
+        self.active = active  # whether gradients are reduced at all
         self.sparse_dims = sparse_dims  # parameter -> in how many dimensions its gradient is sparse
         self.passes_left: dict[torch.Tensor, int] = {}  # parameter -> backward passes until it is submitted
         self.in_flight: dict[Any, Callable[[], Any]] = {}  # parameter or group index -> function that waits
@@ -131,9 +131,10 @@ class Reduction:
     # --- hooks ---------------------------------------------------------------------------------
 
     def attach(self, param_groups: Iterable[dict[str, Any]]) -> None:
-        """Hooks for the parameters that need gradients and have none yet: all at first, later those
-        that were added or unfrozen since. Whoever hooks a parameter last reduces its gradient: a script
-        that trains in stages makes an optimizer for each, and the hooks of the earlier ones live on."""
+        """Hooks for the parameters that need gradients and have none yet: all at first, later those that were added
+        or unfrozen since. The last optimizer that hooks a parameter reduces its gradient: a script that trains in
+        stages makes an optimizer for each, and the hooks of the earlier ones remain.
+        """
         if not self.active:
             return
         others = [other for other in _attached if other is not self]

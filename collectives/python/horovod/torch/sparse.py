@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from hora.process_sets import ProcessSet
 
-# What is put together here is right as it stands. Newer releases warn when they are not told
-# whether to look.
+# These tensors are valid, so PyTorch need not check them; newer releases warn unless check_invariants is given.
 _UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
 
 
@@ -44,7 +43,7 @@ def sparse_allreduce_async(
     tensor = tensor.detach().coalesce()
     shape = tensor.shape
     own_shape = list(shape[: tensor.sparse_dim()])
-    # Each rank's first row tells its shape, by numbers that no index can be: indices into a larger tensor
+    # Each rank's first row holds its shape, by numbers that no index can be: indices into a larger tensor
     # would not fit in here. That the dense dimensions differ shows when the values are gathered.
     rows = [[-1 - size for size in own_shape]] if own_shape else []
     first = torch.tensor(rows, dtype=torch.int64, device=tensor.device).reshape(len(rows), len(own_shape))

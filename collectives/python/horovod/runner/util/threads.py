@@ -64,8 +64,8 @@ def execute_function_multithreaded(
     block_until_all_done: bool = True,
     max_concurrent_executions: int = 1000,
 ) -> dict[int, Any] | None:
-    """Calls fn(*args) for each of args_list, on so many threads at most. Returns {index: result}, without
-    the calls that raised (their tracebacks are printed); None at once if it is not to wait."""
+    """Calls fn(*args) for each of args_list, on at most max_concurrent_executions threads. Returns {index: result},
+    without the calls that raised (their tracebacks are printed); None at once if it is not to wait."""
     work: queue.Queue[Any] = queue.Queue()
     for item in enumerate(args_list):
         work.put(item)

@@ -53,7 +53,7 @@ class TfDataServiceConfig:
 
     def write(self, filename: str | os.PathLike[str]) -> None:
         """For read() on other hosts; only this user may read the file."""
-        # Whoever waits for the file must never see half of it.
+        # A process that waits for the file must never read half of it.
         partial = f"{os.fspath(filename)}.{os.getpid()}"
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(self.to_dict(), file)
@@ -141,8 +141,8 @@ def send_to_data_service(
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """One worker of the service: every rank of its job calls this, after init(). Returns when somebody
-    has ended the service, by compute_client().shutdown()."""
+    """One worker of the service: every rank of its job calls this, after init(). Blocks until the service is ended, by
+    compute_client().shutdown()."""
     index, place = divmod(hvd.rank(), compute_config.workers_per_dispatcher)
     client = compute_config.compute_client()
     with contextlib.ExitStack() as stack:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """horarun -np 4 python -m horovod.tensorflow.data.compute_worker FILE: a data service of TensorFlow, one worker for
-each rank, until a training ends it. FILE tells trainings where it is."""
+each rank, until a training ends it. It writes its address to FILE for the trainings."""
 
 from __future__ import annotations
 

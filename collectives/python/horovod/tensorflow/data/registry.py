@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the processes of a data service, and the trainings that use it, find its dispatchers and learn
-of its end: a desk in rank 0 of the service's job. Both sides prove that they have the service's key, which
-itself does not cross the network, and every message carries a code made with it."""
+"""The registry of a data service, a server in rank 0 of its job: processes of the service and the trainings that use
+it find the dispatchers there, and are informed when the service ends. Both sides prove that they have the key of the
+service, which itself does not cross the network, and every message carries a code made with it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import socket
 import threading
 import time
 
-from hora import channel, desk
+from hora import authenticated_server, channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# One question waits at most so long; then the asker asks again.
-_PATIENCE_S = 10
+# How long a request may wait for its answer; the client repeats it then.
+_REQUEST_SECONDS = 10
 _LONGEST_ADDRESS = 512
 
 
-class Registry(desk.Desk):
-    """The server. Serves until close(). Each connection has one question, {"ask": WORD, ...}, and its answer:
-    {"address": TEXT}, {"ended": true}, {"refused": WHY}, or {} where there is nothing to tell yet."""
+class Registry(authenticated_server.AuthenticatedServer):
+    """The server; runs until close(). Each connection carries one request, {"ask": WORD, ...}, and its reply:
+    {"address": TEXT}, {"ended": true}, {"refused": WHY}, or {} if there is no answer yet."""
 
     def __init__(self, dispatchers: int) -> None:
         self.dispatchers: dict[int, str] = {}
@@ -34,7 +34,7 @@ class Registry(desk.Desk):
         super().__init__(everywhere=True)
 
     def talk(self, connection: socket.socket, link: channel.Channel) -> None:
-        """Answers one question of a client."""
+        """Answers one request of a client."""
         question = json.loads(link.receive())
         link.send(json.dumps(self._answer(question)).encode())
 
@@ -54,7 +54,7 @@ class Registry(desk.Desk):
 
     def _wait_for(self, index):
         with self._changed:
-            self._changed.wait_for(lambda: self.ended or index in self.dispatchers, timeout=_PATIENCE_S)
+            self._changed.wait_for(lambda: self.ended or index in self.dispatchers, timeout=_REQUEST_SECONDS)
             if self.ended:
                 return {"ended": True}
             return {"address": self.dispatchers[index]} if index in self.dispatchers else {}
@@ -71,8 +71,10 @@ class RegistryClient:
         self._ask(ask="register", index=index, address=address)
 
     def wait_for_dispatcher(self, index: int, end_with_service: bool = False) -> str:
-        """Its address. "" when the service has ended meanwhile and that is no error; it then waits without a
-        limit, because a training may come late."""
+        """The address of a dispatcher. With end_with_service it waits without a limit, because a training may start
+        late, and returns "" once the service has ended; otherwise RuntimeError is raised then, and TimeoutError
+        after the timeout.
+        """
         deadline = time.monotonic() + self.timeout
         while True:
             answer = self._ask(ask="wait", index=index)
@@ -88,7 +90,7 @@ class RegistryClient:
                 )
 
     def wait_for_shutdown(self) -> None:
-        """Without a limit: a service runs until somebody ends it."""
+        """Waits without a limit until the service is ended."""
         while "ended" not in self._ask(ask="wait", index=None):
             pass
 
@@ -100,12 +102,12 @@ class RegistryClient:
     def _ask(self, **question: Any) -> dict[str, Any]:
         host, _, port = self.address.rpartition(":")
         try:
-            connection = socket.create_connection((host.strip("[]"), int(port)), timeout=3 * _PATIENCE_S)
+            connection = socket.create_connection((host.strip("[]"), int(port)), timeout=3 * _REQUEST_SECONDS)
         except OSError as error:
             raise ConnectionError(f"the data service at {self.address} does not answer: {error}") from None
         with connection:
             try:
-                link = channel.Channel(connection, self._key, is_server=False, timeout=3 * _PATIENCE_S)
+                link = channel.Channel(connection, self._key, is_server=False, timeout=3 * _REQUEST_SECONDS)
             except channel.ChannelError:
                 raise PermissionError(
                     f"the data service at {self.address} refused this key: is this its config file?"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What horarun starts where a rank has to run in a process that is there already, such as an actor of Ray: it
-gives its environment to that process, lives as long as the rank does, and ends with its exit code. Whoever ends
-it ends that process."""
+"""A process that stands for a rank. horarun starts it where the rank has to run in a process that exists already, such
+as an actor of Ray. The proxy sends its environment to that process, lives as long as the rank does, and exits with
+its code. If the proxy is killed, that process ends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# By which a stand-in finds the process.
-VARIABLE = "HORA_STAND_IN"
+# The variable that names the socket of the process.
+VARIABLE = "HORA_RANK_PROXY"
 
 _LENGTH = struct.Struct("<Q")
 _CONNECT_SECONDS = 30
 _LONGEST = 64 << 20
-# These the process keeps: it has loaded what they name.
+# The process keeps its own values of these: it has loaded what they name.
 _KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HORA_LIBRARY")
 
 
@@ -44,31 +44,31 @@ def main() -> None:
     sys.exit(int(code))
 
 
-class RankPlace:
-    """In the process: where a stand-in comes."""
+class ProxyListener:
+    """The end in the process of the rank: waits for a proxy."""
 
     def __init__(self) -> None:
         self._name = "hora-rank-" + secrets.token_hex(16)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind("\0" + self._name)
         self._listener.listen(1)
-        self._over, self._end = os.pipe()
+        self._ended, self._end = os.pipe()
 
     def variables(self) -> dict[str, str]:
-        """Those by which a stand-in finds this place."""
+        """The environment with which a proxy finds this listener."""
         return {VARIABLE: self._name}
 
     def end(self) -> None:
-        """No stand-in will come any more. In any thread, once."""
+        """Ends serve(): no proxy will connect any more. Call it once, from any thread."""
         os.close(self._end)
 
     def serve(self, work: Callable[[], str | int]) -> None:
-        """Calls work() with the environment of the first stand-in, in this thread, and ends the stand-in with
-        what it returned. Later ones are sent away: the runtime of this process belongs to that rank."""
+        """Calls work() in this thread with the environment of the first proxy, which exits with the code that work()
+        returns. Later proxies are refused: the runtime of this process belongs to the first rank."""
         has_run = False
         while True:
-            ready, _, _ = select.select([self._listener.fileno(), self._over], [], [])
-            if self._over in ready:
+            ready, _, _ = select.select([self._listener.fileno(), self._ended], [], [])
+            if self._ended in ready:
                 return
             connection, _ = self._listener.accept()
             with connection, contextlib.suppress(OSError):
@@ -79,7 +79,7 @@ class RankPlace:
     def close(self) -> None:
         """Closes the socket."""
         self._listener.close()
-        os.close(self._over)
+        os.close(self._ended)
 
 
 def is_own_user(connection: socket.socket) -> bool:
@@ -99,7 +99,7 @@ def _run(connection, work):
     threading.Thread(target=_end_with, args=(connection, done), daemon=True).start()
     try:
         code = work()
-    except SystemExit as left:  # the job goes on without this rank
+    except SystemExit as left:  # the job continues without this rank
         code = left.code or 0
     except BaseException:
         traceback.print_exc()
@@ -113,7 +113,7 @@ def _read(connection, size):
     while len(data) < size:
         part = connection.recv(size - len(data))
         if not part:
-            raise ConnectionError("a stand-in has gone")
+            raise ConnectionError("a rank proxy has ended")
         data += part
     return data
 

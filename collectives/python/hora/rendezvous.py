@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that an engine starts itself (actors of Ray, tasks of Spark): the place of each among the
-others, and a rendezvous by which they meet. horarun does both for the ranks that it starts."""
+"""For ranks that an engine starts itself (actors of Ray, tasks of Spark): their numbers, and a rendezvous server.
+horarun provides both for the ranks that it starts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# How long to wait for the cause, where a rank failed only because another one did.
+# How long to wait for the cause after a rank has failed only because another one did.
 CAUSE_SECONDS = 3
-# How long the server may take until it listens.
+# How long the server may take to listen.
 _START_SECONDS = 30
 _LISTENING = "rendezvous: listening on "
 
 
-class Place:
-    """One rank's place in the job."""
+class RankPlacement:
+    """The numbers of one rank in the job and on its host."""
 
     def __init__(self, rank: int, size: int, host: str, host_index: int) -> None:
         self.rank, self.size = rank, size
@@ -36,7 +36,7 @@ class Place:
         self.local_size = self.cross_size = 1
 
     def environment(self) -> dict[str, str]:
-        """The variables that tell a process its place (docs/reference/environment.md)."""
+        """The environment variables with these numbers (docs/reference/environment.md)."""
         numbers = {
             "HOROVOD_RANK": self.rank,
             "HOROVOD_SIZE": self.size,
@@ -53,12 +53,12 @@ class Place:
         return {"HOROVOD_HOSTNAME": self.host, **{name: str(number) for name, number in numbers.items()}}
 
 
-def assign_places(hosts: Sequence[str]) -> list[Place]:
-    """The place of each worker, given the host of each. The ranks of a host follow one another, in the
-    order of its workers; hosts keep the order in which their first workers come."""
+def assign_ranks(hosts: Sequence[str]) -> list[RankPlacement]:
+    """The placement of each worker, given the host of each. The ranks of a host are consecutive, in the order of its
+    workers; hosts are in the order of their first workers."""
     names = list(dict.fromkeys(hosts))
     workers = {name: [index for index, host in enumerate(hosts) if host == name] for name in names}
-    places = [Place(0, len(hosts), host, names.index(host)) for host in hosts]
+    places = [RankPlacement(0, len(hosts), host, names.index(host)) for host in hosts]
     rank = 0
     for name in names:
         for local_rank, index in enumerate(workers[name]):
@@ -78,11 +78,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-class Meeting:
-    """The rendezvous server of one job, for as long as this object is open and this process lives.
+class Rendezvous:
+    """The rendezvous server of one job. It runs until close(), or until this process ends.
 
-    address is a name or an address of this machine by which the ranks reach it. Only who has the
-    meeting's token may use it.
+    address is a name or an address of this machine that the ranks can connect to. Clients need the token of the
+    server.
     """
 
     def __init__(self, address: str) -> None:
@@ -91,12 +91,12 @@ class Meeting:
         self._job_id = secrets.token_hex(8)
         self._process, self.port = _serve(_listen_address(address), self._token)
 
-    def environment(self, place: Place) -> dict[str, str]:
-        """The variables with which a rank joins. They hold a secret: not for a command line."""
+    def environment(self, place: RankPlacement) -> dict[str, str]:
+        """The environment variables with which a rank joins. They hold a secret: do not put them on a command line."""
         return {**place.environment(), **self.shared_environment()}
 
     def shared_environment(self) -> dict[str, str]:
-        """Those among them that all ranks have in common."""
+        """Those of environment() that are the same for all ranks."""
         return {
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": self.address,
@@ -107,10 +107,10 @@ class Meeting:
 
     def close(self) -> None:
         """Ends the rendezvous server."""
-        self._process.kill()  # it holds nothing that outlives it
+        self._process.kill()  # it has no files or children
         self._process.wait()
 
-    def __enter__(self) -> Meeting:
+    def __enter__(self) -> Rendezvous:
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -148,9 +148,9 @@ def _serve(address, token):
         process.kill()
         process.wait()
         errors.seek(0)
-        said = errors.read().decode(errors="replace").strip()
+        text = errors.read().decode(errors="replace").strip()
         raise RuntimeError(
-            f"the rendezvous server did not start to listen on {address} within {_START_SECONDS} s: {said or line}"
+            f"the rendezvous server did not start to listen on {address} within {_START_SECONDS} s: {text or line}"
         )
 
 

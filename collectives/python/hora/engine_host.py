@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of an engine (an actor of Ray, a task of Spark) as one host of an elastic job: it tells the
-driver that it is there, and runs the commands that the job has for its host. See hora.members."""
+"""A process of an engine (an actor of Ray, a task of Spark) as one host of an elastic job: it connects to the driver,
+and runs the commands that the job has for its host. See hora.engine_hosts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# First bytes of what the driver says: a command line, its input (empty: the end of it), that it is not wanted
-# any more.
+# First byte of a message from the driver: a command line, its input (empty: end of input), or its cancellation.
 RUN, INPUT, CANCEL = b"R", b"I", b"C"
-# And of what the member says: what the command wrote, and the status with which it ended.
+# First byte of a message to the driver: what the command wrote, or its exit status.
 OUTPUT, ERRORS, ENDED = b"1", b"2", b"X"
 
 # How long a command whose input has ended may take to clean up before it is killed.
@@ -31,19 +30,19 @@ _CONNECT_SECONDS = 30
 
 
 def serve(address: str, port: int, key: bytes, place: dict[str, Any], environment: dict[str, str]) -> None:
-    """Runs commands until the driver has no more for this process, or is gone. `place` is what the driver
-    is to know of it, `environment` that of the commands."""
+    """Runs commands until the driver needs this process no more, or has ended. `place` describes the process to the
+    driver; the commands run with `environment`."""
     with socket.create_connection((address, port), timeout=_CONNECT_SECONDS) as connection:
         watch_peer(connection)
         link = channel.Channel(connection, key, is_server=False)
         link.send(json.dumps(place).encode())
         connection.settimeout(None)
-        with contextlib.suppress(OSError):  # the driver has gone
+        with contextlib.suppress(OSError):  # the driver has ended
             _follow(link, environment)
 
 
 def watch_peer(connection: socket.socket) -> None:
-    """Makes a connection end when the other machine is gone without a word."""
+    """Makes a connection fail within 30 seconds after the other machine is lost (TCP keepalive)."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -74,7 +73,7 @@ class _Command:
 
     def __init__(self, link, line, environment):
         self._link = link
-        self._speaking = threading.Lock()
+        self._sending = threading.Lock()
         self._input: queue.Queue[bytes] = queue.Queue()
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", line],
@@ -85,17 +84,19 @@ class _Command:
             start_new_session=True,
         )
         pipes = ((OUTPUT, self._process.stdout), (ERRORS, self._process.stderr))
-        self._listeners = [threading.Thread(target=self._hand_on, args=each, daemon=True) for each in pipes]
-        for listener in self._listeners:
-            listener.start()
+        self._readers = [threading.Thread(target=self._forward, args=each, daemon=True) for each in pipes]
+        for reader in self._readers:
+            reader.start()
         threading.Thread(target=self._feed, daemon=True).start()
-        threading.Thread(target=self._tell_end, daemon=True).start()
+        threading.Thread(target=self._report_end, daemon=True).start()
 
     def take(self, data):
         self._input.put(data)
 
     def _feed(self):
-        with contextlib.suppress(OSError), self._process.stdin as pipe:  # it reads no more: its end will say why
+        with contextlib.suppress(
+            OSError
+        ), self._process.stdin as pipe:  # the command reads no more; its exit status will say why
             while True:
                 data = self._input.get()
                 if not data:
@@ -113,20 +114,20 @@ class _Command:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def _say(self, message):
-        with self._speaking, contextlib.suppress(OSError):
+    def _send(self, message):
+        with self._sending, contextlib.suppress(OSError):
             self._link.send(message)
 
-    def _hand_on(self, kind, pipe):
+    def _forward(self, kind, pipe):
         with pipe:
             while True:
                 data = os.read(pipe.fileno(), 65536)
                 if not data:
                     return
-                self._say(kind + data)
+                self._send(kind + data)
 
-    def _tell_end(self):
+    def _report_end(self):
         status = self._process.wait()
-        for listener in self._listeners:
-            listener.join(_END_SECONDS)  # others may hold its pipes open
-        self._say(ENDED + str(status if status >= 0 else 128 - status).encode())
+        for reader in self._readers:
+            reader.join(_END_SECONDS)  # others may hold its pipes open
+        self._send(ENDED + str(status if status >= 0 else 128 - status).encode())

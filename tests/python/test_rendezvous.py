@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hora.meeting: ranks that something else than horarun starts, here the test itself."""
+"""hora.rendezvous: ranks that something else than horarun starts, here the test itself."""
 
 import pathlib
 import subprocess
@@ -14,7 +14,7 @@ from support import job
 
 sys.path.insert(0, str(job.PACKAGES))
 
-from hora import launch, meeting
+from hora import launch, rendezvous
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def launcher(monkeypatch):
 def places(hosts):
     return [
         (each.rank, each.local_rank, each.local_size, each.cross_rank, each.cross_size, each.host_index)
-        for each in meeting.assign_places(hosts)
+        for each in rendezvous.assign_ranks(hosts)
     ]
 
 
@@ -55,15 +55,15 @@ for run in range(int(sys.argv[1])):
 
 
 def test_ranks_meet_and_meet_again():
-    with meeting.Meeting("127.0.0.1") as desk:
+    with rendezvous.Rendezvous("127.0.0.1") as server:
         ranks = [
             subprocess.Popen(
                 [sys.executable, "-c", RANK, "3"],
-                env=job.environment(**desk.environment(place)),
+                env=job.environment(**server.environment(place)),
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for place in meeting.assign_places(["here"] * 2)
+            for place in rendezvous.assign_ranks(["here"] * 2)
         ]
         printed = [rank.communicate(timeout=120)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
@@ -89,7 +89,7 @@ print(hora.rank(), flush=True)
 
 def test_a_process_that_failed_to_join_one_job_joins_the_next():
     """Its ranks have tried to join another number of times, which must not keep them apart."""
-    first, second = meeting.assign_places(["here"] * 2)
+    first, second = rendezvous.assign_ranks(["here"] * 2)
 
     def start(word, variables):
         return subprocess.Popen(
@@ -100,7 +100,7 @@ def test_a_process_that_failed_to_join_one_job_joins_the_next():
             text=True,
         )
 
-    with meeting.Meeting("127.0.0.1") as one, meeting.Meeting("127.0.0.1") as two:
+    with rendezvous.Rendezvous("127.0.0.1") as one, rendezvous.Rendezvous("127.0.0.1") as two:
         old = start("alone", one.environment(first))
         new = start("fresh", two.environment(second))
         told = " ".join(word for pair in two.environment(first).items() for word in pair)
@@ -109,21 +109,21 @@ def test_a_process_that_failed_to_join_one_job_joins_the_next():
 
 
 def test_outsiders_are_refused_and_learn_no_token():
-    with meeting.Meeting("127.0.0.1") as desk:
-        variables = desk.environment(meeting.assign_places(["here"])[0])
+    with rendezvous.Rendezvous("127.0.0.1") as server:
+        variables = server.environment(rendezvous.assign_ranks(["here"])[0])
         token = variables["HORA_RENDEZVOUS_TOKEN"].encode()
         with pytest.raises(urllib.error.HTTPError) as refusal:
-            urllib.request.urlopen(f"http://127.0.0.1:{desk.port}/scope?batch", timeout=30)
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/scope?batch", timeout=30)
         assert refusal.value.code == 401
-        server = pathlib.Path("/proc", str(desk._process.pid))
-        assert token not in (server / "cmdline").read_bytes() + (server / "environ").read_bytes()
+        process = pathlib.Path("/proc", str(server._process.pid))
+        assert token not in (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
 
 
 STARTER = """
 import sys, time
-from hora import meeting
-desk = meeting.Meeting("127.0.0.1")
-print(desk._process.pid, flush=True)
+from hora import rendezvous
+server = rendezvous.Rendezvous("127.0.0.1")
+print(server._process.pid, flush=True)
 sys.stdin.readline()
 """
 
@@ -150,15 +150,15 @@ def test_the_server_ends_with_its_starter():
 
 def test_a_server_that_cannot_start_says_why(monkeypatch):
     with pytest.raises(RuntimeError, match=r"did not start to listen .*: .*-address"):
-        monkeypatch.setattr(meeting, "_listen_address", lambda address: "nowhere")
-        meeting.Meeting("127.0.0.1")
+        monkeypatch.setattr(rendezvous, "_listen_address", lambda address: "nowhere")
+        rendezvous.Rendezvous("127.0.0.1")
 
 
 def test_addresses_that_lead_here_only_from_elsewhere(monkeypatch):
-    assert meeting._listen_address("127.0.0.1") == "127.0.0.1"
+    assert rendezvous._listen_address("127.0.0.1") == "127.0.0.1"
     monkeypatch.setattr(launch, "local_addresses", lambda: ["10.1.2.3"])
-    assert meeting._listen_address("10.1.2.3") == "10.1.2.3"
-    assert meeting._listen_address("10.9.9.9") == "0.0.0.0"
+    assert rendezvous._listen_address("10.1.2.3") == "10.1.2.3"
+    assert rendezvous._listen_address("10.9.9.9") == "0.0.0.0"
 
 
 def test_no_host_is_not_this_host():
