@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts that need no job: groups, arguments, elastic loop, data loaders, names."""
 
+import ast
 import importlib
+import inspect
+import re
 import sys
 import threading
 import warnings
@@ -16,7 +19,7 @@ import horovod.common.basics
 import horovod.common.elastic
 import horovod.common.exceptions
 import horovod.common.util
-from hora import elastic, exceptions, grouping, names, operations
+from hora import collective_docs, elastic, exceptions, grouping, names, operations
 from hora.exceptions import (
     HorovodInternalError,
     HostsUpdatedInterrupt,
@@ -315,3 +318,36 @@ def test_loaders(queue_size):
         for batch in failing:
             seen.append(batch)
     assert seen == [0, 10, 20]
+
+
+@collective_docs.documented
+def grouped_allreduce_async_(tensors, name=None, op=None, process_set=None):
+    """Starts to reduce several tensors,
+    each into itself."""
+
+
+def test_the_docstring_of_a_collective_has_its_rules_arguments_and_errors():
+    lines = inspect.getdoc(grouped_allreduce_async_).splitlines()
+    assert lines[:2] == ["Starts to reduce several tensors,", "each into itself."]
+    described = [line.split(":")[0].strip() for line in lines if re.match(r"    \w+: ", line)]
+    assert described[:3] == ["name", "op", "process_set"] and "HorovodInternalError" in described
+    assert "Raises, here or in synchronize():" in lines
+    assert collective_docs.kind_of("grouped_allreduce_async_") == "allreduce"
+    assert collective_docs.kind_of("broadcast_") == "broadcast"
+
+
+FACES = "hora/numpy.py hora/jax.py horovod/torch/handles.py horovod/torch/mpi_ops.py horovod/mxnet/mpi_ops.py "
+FACES += "horovod/tensorflow/mpi_ops.py horovod/tensorflow/reductions.py"
+
+
+@pytest.mark.parametrize("file", FACES.split())
+def test_every_collective_of_a_framework_has_the_common_docstring(file):
+    functions = [
+        each for each in ast.parse((job.PACKAGES / file).read_text()).body if isinstance(each, ast.FunctionDef)
+    ]
+    collectives = [each for each in functions if collective_docs.kind_of(each.name) in collective_docs.RULES]
+    assert len(collectives) > 3
+    for function in collectives:
+        assert "documented" in [getattr(decorator, "id", "") for decorator in function.decorator_list], function.name
+        arguments = {argument.arg for argument in function.args.args} - {"tensor", "tensors"}
+        assert arguments <= set(collective_docs.ARGUMENTS), function.name

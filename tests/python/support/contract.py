@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public interface that scripts written for Horovod use, module by module: every name, and for
-functions their arguments in order with the defaults. Ours may have more of both.
+"""The public interface that scripts written for Horovod use, and that of hora.numpy and hora.jax, module by module:
+every name, and for functions their arguments in order with the defaults. Ours may have more of both.
 
 A default that is no literal (Average, Compression.none, a process set) stands here as ... .
 """
@@ -134,8 +134,47 @@ DistributedOptimizer(optimizer, gradient_predivide_factor=1.0, num_groups=0, {_O
 DistributedTrainer(params, optimizer, optimizer_params=None, compression=..., gradient_predivide_factor=1.0, prefix=None, num_groups=0, {_OPTIONS})
 """
 
+_REDUCED = f"name=None, op=None, average=None, {_SCALES}, {_OPTIONS}"
+_SCATTERED = f"name=None, op=..., {_OPTIONS}, {_SCALES}"
+
+_NUMPY = f"""
+allreduce(tensor, {_REDUCED}, priority=0) allreduce_(tensor, {_REDUCED}, priority=0)
+allreduce_async(tensor, {_REDUCED}, priority=0) allreduce_async_(tensor, {_REDUCED}, priority=0)
+grouped_allreduce(tensors, {_REDUCED}, priority=0) grouped_allreduce_(tensors, {_REDUCED}, priority=0)
+grouped_allreduce_async(tensors, {_REDUCED}, priority=0)
+allgather(tensor, name=None, {_OPTIONS}, priority=0) allgather_async(tensor, name=None, {_OPTIONS}, priority=0)
+grouped_allgather(tensors, name=None, {_OPTIONS}, priority=0)
+grouped_allgather_async(tensors, name=None, {_OPTIONS}, priority=0)
+broadcast(tensor, root_rank, name=None, {_OPTIONS}, priority=0)
+broadcast_(tensor, root_rank, name=None, {_OPTIONS}, priority=0)
+broadcast_async(tensor, root_rank, name=None, {_OPTIONS}, priority=0)
+broadcast_async_(tensor, root_rank, name=None, {_OPTIONS}, priority=0)
+alltoall(tensor, splits=None, name=None, {_OPTIONS}, priority=0)
+alltoall_async(tensor, splits=None, name=None, {_OPTIONS}, priority=0)
+reducescatter(tensor, {_SCATTERED}, priority=0) reducescatter_async(tensor, {_SCATTERED}, priority=0)
+grouped_reducescatter(tensors, {_SCATTERED}, priority=0)
+grouped_reducescatter_async(tensors, {_SCATTERED}, priority=0)
+poll(handle) synchronize(handle) barrier({_OPTIONS}) join()
+"""
+
+_JAX = f"""
+allreduce(tensor, {_REDUCED}, compression=...) grouped_allreduce(tensors, {_REDUCED}, compression=...)
+allreduce_async(tensor, {_REDUCED})
+allgather(tensor, name=None, {_OPTIONS}) allgather_async(tensor, name=None, {_OPTIONS})
+grouped_allgather(tensors, name=None, {_OPTIONS})
+broadcast(tensor, root_rank, name=None, {_OPTIONS}) broadcast_async(tensor, root_rank, name=None, {_OPTIONS})
+alltoall(tensor, splits=None, name=None, {_OPTIONS})
+reducescatter(tensor, {_SCATTERED}) grouped_reducescatter(tensors, {_SCATTERED})
+poll(handle) synchronize(handle) barrier({_OPTIONS}) join()
+broadcast_parameters(params, root_rank=0, name='parameters', {_OPTIONS})
+allreduce_gradients(gradients, op=..., compression=..., gradient_predivide_factor=1.0, groups=None, name='gradients', {_OPTIONS})
+metric_average(value, name=None, {_OPTIONS})
+DistributedOptimizer(optimizer, op=..., compression=..., backward_passes_per_step=1, average_aggregated_gradients=False, gradient_predivide_factor=1.0, groups=None, name='gradients', {_OPTIONS})
+"""
+
 #: What modules have that need no framework.
 PLAIN = {
+    "hora.numpy": _NUMPY,
     "horovod": """
 run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=None, slots=None, reset_limit=None, cooldown_range=None, hosts=None, hostfile=None, host_discovery_script=None, start_timeout=None, ssh_port=None, ssh_identity_file=None, disable_cache=None, output_filename=None, verbose=None, use_gloo=None, use_mpi=None, mpi_args=None, network_interface=None, network_interfaces=None, executable=None)
 """,
@@ -167,6 +206,7 @@ FRAMEWORKS = {
     "horovod.tensorflow.keras": ("tensorflow", COMMON + _KERAS_BOTH + _TF_KERAS),
     "horovod.keras": ("keras", COMMON + _KERAS_BOTH + _KERAS),
     "horovod.mxnet": ("mxnet", COMMON + _MXNET),
+    "hora.jax": ("jax", COMMON + _JAX),
     "horovod.tensorflow.data.compute_service": (
         "tensorflow",
         "TfDataServiceConfig tf_data_service send_to_data_service compute_worker_fn",

@@ -258,8 +258,11 @@ def distribute(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
     local_layers: Any = None,
+    device_dense: str = "",
+    device_sparse: str = "",
 ) -> Any:
-    """The optimizer with its gradients reduced over the ranks of process_set."""
+    """The optimizer with its gradients reduced over the ranks of process_set. It has every argument that
+    DistributedOptimizer() has for any Keras; the devices are accepted and ignored."""
     arguments = _Arguments(locals())
     del arguments["optimizer"]
     if not hasattr(optimizer, "get_config"):
@@ -328,20 +331,7 @@ def PartialDistributedOptimizer(
     set. See DistributedOptimizer for the other arguments and for what it raises; local layers do not work with an
     optimizer that scales the loss (ValueError).
     """
-    return distribute(
-        optimizer,
-        name=name,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        groups=groups,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        process_set=process_set,
-        local_layers=local_layers,
-        scale_local_gradients=scale_local_gradients,
-    )
+    return distribute(**locals())
 
 
 def _accumulate(wrapped, reducer, keras3, passes):

@@ -68,20 +68,7 @@ def DistributedOptimizer(
     Raises TypeError for what is not a Keras optimizer, and ValueError for one that is distributed already or an
     argument out of range.
     """
-    return _distribute(
-        optimizer,
-        name=name,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        num_groups=num_groups,
-        groups=groups,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    return _distribute(**locals())
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

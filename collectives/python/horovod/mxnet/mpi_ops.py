@@ -29,21 +29,13 @@ def _checked(op, average):
     return op
 
 
-def _back(results, tensors):
-    """Results on the device of the arrays that they belong to."""
-    return [
-        result if result.context == tensor.context else result.as_in_context(tensor.context)
-        for result, tensor in zip(results, tensors)
-    ]
+def _back(result, tensor):
+    """The result on the device of the array that it belongs to."""
+    return result if result.context == tensor.context else result.as_in_context(tensor.context)
 
 
-def _allreduce(tensors, name, op, priority, pre, post, process_set, in_place, grouped):
-    tensors = list(tensors)
-    results = wait_now(
-        ops.allreduce(tensors, name, op, pre, post, process_set, in_place=in_place, grouped=grouped, priority=priority)
-    )
-    results = results if grouped else [results]
-    return _back(results, tensors)
+def _back_all(results, tensors):
+    return [_back(result, tensor) for result, tensor in zip(results, tensors)]
 
 
 @documented
@@ -58,9 +50,9 @@ def allreduce(
     op: int | None = None,
 ) -> Any:
     """Reduces an array over the ranks, with Average, Sum, Min, Max or Product."""
-    return _allreduce(
-        [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, False, False
-    )[0]
+    op = _checked(op, average)
+    pending = ops.allreduce((tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority)
+    return _back(wait_now(pending), tensor)
 
 
 @documented
@@ -75,9 +67,11 @@ def allreduce_(
     op: int | None = None,
 ) -> Any:
     """Reduces an array over the ranks into itself, and returns it."""
-    return _allreduce(
-        [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, True, False
-    )[0]
+    op = _checked(op, average)
+    pending = ops.allreduce(
+        (tensor,), name, op, prescale_factor, postscale_factor, process_set, in_place=True, priority=priority
+    )
+    return _back(wait_now(pending), tensor)
 
 
 @documented
@@ -94,9 +88,12 @@ def grouped_allreduce(
     """Reduces several arrays over the ranks together; returns a list."""
     if not tensors:
         return []
-    return _allreduce(
-        tensors, name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, False, True
+    tensors = list(tensors)
+    op = _checked(op, average)
+    pending = ops.allreduce(
+        tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
     )
+    return _back_all(wait_now(pending), tensors)
 
 
 @documented
@@ -113,9 +110,20 @@ def grouped_allreduce_(
     """Reduces several arrays over the ranks together, each into itself; returns a list."""
     if not tensors:
         return []
-    return _allreduce(
-        tensors, name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, True, True
+    tensors = list(tensors)
+    op = _checked(op, average)
+    pending = ops.allreduce(
+        tensors,
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        in_place=True,
+        grouped=True,
+        priority=priority,
     )
+    return _back_all(wait_now(pending), tensors)
 
 
 @documented
@@ -123,7 +131,7 @@ def allgather(
     tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> Any:
     """Concatenates the arrays of all ranks along the first dimension, whose extents may differ."""
-    return _back([wait_now(ops.allgather((tensor,), name, process_set, priority=priority))], [tensor])[0]
+    return _back(wait_now(ops.allgather((tensor,), name, process_set, priority=priority)), tensor)
 
 
 @documented
@@ -133,7 +141,8 @@ def grouped_allgather(
     """Concatenates each of several arrays of all ranks along the first dimension; returns a list."""
     if not tensors:
         return []
-    return _back(wait_now(ops.allgather(tensors, name, process_set, grouped=True, priority=priority)), tensors)
+    pending = ops.allgather(tensors, name, process_set, grouped=True, priority=priority)
+    return _back_all(wait_now(pending), tensors)
 
 
 @documented
@@ -145,7 +154,7 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Returns the array of root_rank on every rank."""
-    return _back([wait_now(ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))], [tensor])[0]
+    return _back(wait_now(ops.broadcast((tensor,), root_rank, name, process_set, priority=priority)), tensor)
 
 
 @documented
@@ -186,8 +195,8 @@ def alltoall(
         splits = splits.asnumpy()
     result = wait_now(ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority=priority))
     if splits is None:
-        return _back([result], [tensor])[0]
-    return _back([result[0]], [tensor])[0], result[1]
+        return _back(result, tensor)
+    return _back(result[0], tensor), result[1]
 
 
 @documented
@@ -201,16 +210,9 @@ def reducescatter(
     postscale_factor: float = 1.0,
 ) -> Any:
     """Reduces an array over the ranks, with Average or Sum; returns this rank's part of the rows."""
-    return _back(
-        [
-            wait_now(
-                ops.reducescatter(
-                    (tensor,), name, scatter_op(op), prescale_factor, postscale_factor, process_set, priority=priority
-                )
-            )
-        ],
-        [tensor],
-    )[0]
+    op = scatter_op(op)
+    pending = ops.reducescatter((tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority)
+    return _back(wait_now(pending), tensor)
 
 
 @documented
@@ -226,18 +228,8 @@ def grouped_reducescatter(
     """reducescatter() of several arrays together; returns a list."""
     if not tensors:
         return []
-    return _back(
-        wait_now(
-            ops.reducescatter(
-                tensors,
-                name,
-                scatter_op(op),
-                prescale_factor,
-                postscale_factor,
-                process_set,
-                grouped=True,
-                priority=priority,
-            )
-        ),
-        tensors,
+    op = scatter_op(op)
+    pending = ops.reducescatter(
+        tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
     )
+    return _back_all(wait_now(pending), tensors)

@@ -48,39 +48,9 @@ def DistributedOptimizer(
 ) -> Any:
     """Wraps a Keras optimizer so that its gradients are reduced over the ranks before each step.
 
-    Returns an optimizer of a class that derives from that of the given one and shares its state. Does not block.
-
-    Args:
-        name: prefix of the names by which ranks match gradients. Default: made of the optimizer's class
-        device_dense, device_sparse: accepted; gradients are reduced where they are
-        compression: Compression.none, .fp16 or .bf16: wider floats travel as that type
-        sparse_as_dense: reduce sparse gradients as dense tensors
-        gradient_predivide_factor: with op=Average, divides by this before the sum and by size/factor after it
-        op: Average or Sum
-        backward_passes_per_step: how many steps to add up before gradients are reduced and applied
-        average_aggregated_gradients: divide those sums by the number of steps
-        num_groups: the older spelling of a number for groups
-        groups: a number of groups, or lists of variables, whose gradients are reduced together
-        process_set: the ranks that take part; the others keep their own gradients
-        scale_local_gradients: divide the gradients of local variables by the size of the set
-
-    Raises TypeError for what is not a Keras optimizer, and ValueError for one that is distributed already or an
-    argument out of range.
+    The arguments and errors are those of horovod.keras.DistributedOptimizer, in another order.
     """
-    return _distribute(
-        optimizer,
-        name=name,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    return _distribute(**locals())
 
 
 load_model = _models.loader(tf.keras)
