@@ -148,8 +148,8 @@ def test_reset_limit(tmp_path):
 
 
 def test_too_few_processes():
-    limits = elastic_job.Limits(2, start_timeout=3)
-    with pytest.raises(TimeoutError, match=r"1 of 2 processes of the job have started within 3 s: room for 1"):
+    limits = elastic_job.Limits(2, start_timeout=10)  # one process has to start within it
+    with pytest.raises(TimeoutError, match=r"1 of 2 processes of the job have started within 10 s: room for 1"):
         elastic_job.run(Processes(1), "127.0.0.1", (place, (), {}), PROGRAM, limits)
 
 
