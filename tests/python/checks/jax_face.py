@@ -109,6 +109,11 @@ def check_other_operations():
         close(hvd.synchronize(handle), np.full(2, index * size))
     close(hvd.synchronize(hvd.allgather_async(jnp.full(1, rank))), range(size))
     close(hvd.synchronize(hvd.broadcast_async(jnp.full(1, rank), 0)), [0])
+    last = hvd.allgather_async(jnp.full(1, rank))
+    hvd.barrier()
+    close(hvd.synchronize(last), range(size))
+    assert hvd.poll(last), "a handle that is not in flight any more"
+    assert 0 <= hvd.join() < size
 
 
 def check_gradients():
