@@ -6,7 +6,7 @@
 #            twice twice; ClusterShell refuses ends of different width, and sorts.
 # guess:     n[1-2]x[1-2]y[1-2] names the same hosts in the same order everywhere, as its users copy it from tool to tool
 # seen:      2026-11-28, the table that the script prints
-# relies:    launcher/plan/host_range.cpp: the order of python-hostlist, the widths of Slurm, text after a range
+# relies:    launcher/plan/selection.cpp: the order of python-hostlist, the widths of Slurm, text after a range
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -5,7 +5,7 @@
 #            has the NaN and another has the number.
 # guess:     all ranks have the same result of an allreduce
 # seen:      2026-11-28: "NaN of rank 0: 1.0 nan", "NaN of rank 1: nan 1.0" (the results of rank 0 and rank 1)
-# relies:    collectives/backends/mpi/datatypes.cpp: minima and maxima of floats are operators of our own, which keep a NaN
+# relies:    collectives/backends/mpi/collectives.cpp: minima and maxima of floats are operators of our own, which keep a NaN
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

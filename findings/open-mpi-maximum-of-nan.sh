@@ -6,7 +6,7 @@
 #            instructions and the loop for the rest treat a NaN in opposite ways.
 # guess:     a NaN is kept, or dropped, wherever it is
 # seen:      2026-11-28, on x86-64 with AVX2: "MAX 1: [1, 0]", "MAX 8: [0, 8]" (NaNs in the result, by the rank that had them)
-# relies:    collectives/backends/mpi/datatypes.cpp: minima and maxima of floats are operators of our own
+# relies:    collectives/backends/mpi/collectives.cpp: minima and maxima of floats are operators of our own
 set -euo pipefail
 grep -qw avx2 /proc/cpuinfo || { echo "seen on processors with AVX2 only"; exit 77; }
 folder=$(mktemp -d)

@@ -6,7 +6,7 @@
 # guess:     they leave it off: srun(1) says that a flag is set by an empty value, "yes" or a number but zero, and by no other
 # seen:      2026-11-28, alongside a step that has all processors: without the variable "Requested nodes are busy", with
 #            each of the three values the step runs
-# relies:    step() in launcher/engines/slurm_step.cpp, which leaves the variable out where steps must not overlap
+# relies:    step() in launcher/engines/slurm.cpp, which leaves the variable out where steps must not overlap
 set -euo pipefail
 [ "$(id -u)" = 0 ] && command -v debootstrap unshare >/dev/null || { echo "needs root and debootstrap"; exit 77; }
 version=24.11.5-4+deb13u1

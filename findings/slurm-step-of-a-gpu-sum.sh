@@ -6,7 +6,7 @@
 # guess:     the step has the GPUs of its node: srun(1) says that by default a step gets all that its job has
 # seen:      2026-11-28, srun --overlap -N1: error: Unable to create step for job 1: Invalid generic resource (gres)
 #            specification; with SLURM_EXTERNAL_LAUNCHER=1: 0,1
-# relies:    launcher/engines/slurm_step.cpp
+# relies:    launcher/engines/slurm.cpp
 set -euo pipefail
 [ "$(id -u)" = 0 ] && command -v debootstrap unshare >/dev/null || { echo "needs root and debootstrap"; exit 77; }
 version=24.11.5-4+deb13u1

@@ -13,7 +13,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/http/output_queue.h"
 #include "rendezvous/http/reader.h"
-#include "rendezvous/kv_server_options.h"
+#include "rendezvous/kv_server.h"
 #include "rendezvous/kv_service.h"
 #include "rendezvous/net/stream.h"
 

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections are background watches of the loop: they run after everything else that is ready, a
-// bounded number per turn (docs/decisions/0020). Each handler does one connection's turn;
-// kv_connection.cpp bounds its work.
 #include "rendezvous/kv_server.h"
-
 #include <sys/epoll.h>
 #include <sys/resource.h>
-
 #include <algorithm>
 #include <ctime>
 #include <unordered_map>
-
 #include "rendezvous/http/writer.h"
 #include "rendezvous/kv_connection.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/unauthenticated_peers.h"
 
 namespace hora::rendezvous {
+
+// Connections are background watches of the loop: they run after everything else that is ready, a
+// bounded number per turn (docs/decisions/0020). Each handler does one connection's turn;
+// kv_connection.cpp bounds its work.
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/kv_batch.h"
+#include "rendezvous/kv_target.h"
 
 namespace hora::rendezvous {
 

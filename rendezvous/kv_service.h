@@ -22,11 +22,9 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http/message.h"
-#include "rendezvous/kv_access.h"
-#include "rendezvous/kv_limits.h"
-#include "rendezvous/kv_metrics.h"
-#include "rendezvous/kv_table.h"
 #include "rendezvous/kv_target.h"
+#include "rendezvous/kv_table.h"
+#include "rendezvous/kv_metrics.h"
 #include "rendezvous/kv_waits.h"
 
 namespace hora::rendezvous {

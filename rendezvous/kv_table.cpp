@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/kv_table.h"
-
-#include "rendezvous/kv_batch.h"
+#include "rendezvous/kv_target.h"
 
 namespace hora::rendezvous {
 

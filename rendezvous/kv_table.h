@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of the key-value service: scopes of keys, and what they take up.  [pure]
+// The keys of the key-value server, and its limits.  [pure]
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,11 +12,22 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
 #include "rendezvous/contract/store_keys.h"
-#include "rendezvous/kv_limits.h"
 
 namespace hora::rendezvous {
+
+// How much a key-value service holds.
+
+struct KvLimits {
+  std::size_t value_bytes = 64u << 20;   // one value; a batch's whole body
+  std::size_t total_bytes = 512u << 20;  // all keys and values, those being received included
+  std::size_t keys = 1u << 20;
+  std::size_t parked_waits = 1u << 16;
+  std::size_t path_bytes = 2048;                    // of "/scope/key"
+  std::chrono::milliseconds longest_wait{300'000};  // longer ones are cut to this
+};
+
+// The values of the key-value service: scopes of keys, and what they take up.
 
 class KvTable {
  public:

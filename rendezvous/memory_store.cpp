@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One mutex and one condition variable for all keys: the ranks are few, and each waits for one key.
-// Every change wakes all waiters, and each looks for its own key.
 #include "rendezvous/memory_store.h"
-
 #include "rendezvous/base/text.h"
 
 namespace hora::rendezvous {
+
+// One mutex and one condition variable for all keys: the ranks are few, and each waits for one key.
+// Every change wakes all waiters, and each looks for its own key.
 
 Status MemoryStore::set(std::string_view key, std::string_view value, Deadline) {
   {

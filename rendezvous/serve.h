@@ -1,21 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The key-value server as a program of its own: `horarun rendezvous`.
+// Runs a rendezvous server: within a process, or until a signal ends it.
 #pragma once
 
-#include <sys/types.h>
-
-#include <functional>
-#include <optional>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
-
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/result.h"
-#include "rendezvous/contract/store_keys.h"
 #include "rendezvous/kv_server.h"
 #include "rendezvous/kv_service.h"
+#include "rendezvous/os/event_loop.h"
+#include <sys/types.h>
+#include <functional>
+#include <optional>
+#include "rendezvous/contract/store_keys.h"
 
 namespace hora::rendezvous {
+
+// A rendezvous in this process, on its own thread, for a job that no horarun serves.
+
+class HostedRendezvous {
+ public:
+  // Listens on a free port of each address. Every request must carry the token.
+  static Result<std::unique_ptr<HostedRendezvous>> start(const std::vector<IpAddress>& addresses,
+                                                         std::string token);
+  // The same at these ports; 0: a free one.
+  static Result<std::unique_ptr<HostedRendezvous>> start(std::vector<Endpoint> endpoints,
+                                                         std::string token);
+  ~HostedRendezvous();
+  HostedRendezvous(const HostedRendezvous&) = delete;
+  HostedRendezvous& operator=(const HostedRendezvous&) = delete;
+
+  const std::vector<Endpoint>& endpoints() const { return server_->addresses(); }
+
+ private:
+  HostedRendezvous() = default;
+
+  std::unique_ptr<os::EventLoop> loop_;
+  std::unique_ptr<KvService> service_;
+  std::unique_ptr<KvServer> server_;
+  std::thread thread_;
+};
+
+// The key-value server as a program of its own: `horarun rendezvous`.
 
 struct ServeOptions {
   KvServerOptions server;  // .addresses; empty: 127.0.0.1 and a free port

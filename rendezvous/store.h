@@ -15,7 +15,7 @@
 
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/kv_batch.h"
+#include "rendezvous/kv_target.h"
 
 namespace hora::rendezvous {
 

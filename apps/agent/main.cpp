@@ -16,15 +16,15 @@
 #include <vector>
 
 #include "launcher/agent/agent.h"
-#include "launcher/agent/cache_clean.h"
-#include "launcher/agent/cache_places.h"
-#include "launcher/agent/own_image.h"
+#include "launcher/store/cache_clean.h"
+#include "launcher/store/directories.h"
+#include "launcher/store/own_image.h"
 #include "launcher/agent/shim.h"
-#include "launcher/plan/cpu_list.h"
+#include "launcher/plan/binding.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/text/json_text.h"
-#include "rendezvous/os/out_of_resources.h"
-#include "rendezvous/os/syscall_numbers.h"
+#include "launcher/text/text.h"
+#include "rendezvous/os/limits.h"
+#include "rendezvous/os/process_end.h"
 
 namespace {
 

@@ -11,12 +11,12 @@
 #include <cstdio>
 #include <string>
 
+#include "launcher/dial/dial_protocol.h"
 #include "launcher/dial/join.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/step/step_words.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/out_of_resources.h"
-#include "rendezvous/os/thread_stacks.h"
+#include "rendezvous/os/limits.h"
+#include "rendezvous/os/threads.h"
 
 namespace {
 

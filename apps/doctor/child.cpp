@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "rendezvous/base/time.h"
-#include "rendezvous/os/pipe.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/time_until.h"
 
 extern char** environ;

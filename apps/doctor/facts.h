@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine is, as JSON: docs/reference/doctor.md has the members.
+// What the doctor finds out about a host.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace hora::doctor {
+
+// What this machine is, as JSON: docs/reference/doctor.md has the members.
 
 using Json = nlohmann::ordered_json;
 
@@ -22,5 +25,10 @@ Json leftovers();
 std::string first_line(const std::string& path);
 // All of a small file.
 std::string whole_file(const std::string& path);
+
+// What is installed here, by asking it: Python and its frameworks, the GPU driver, the C library.
+
+// With `deep` every framework is imported and does a tiny operation; else only its version is read.
+Json software_facts(bool deep, std::chrono::milliseconds patience);
 
 }  // namespace hora::doctor

@@ -26,7 +26,6 @@
 #include "facts.h"
 #include "peers.h"
 #include "selftests.h"
-#include "software.h"
 
 namespace {
 

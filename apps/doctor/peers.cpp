@@ -14,7 +14,6 @@
 #include <chrono>
 #include <vector>
 
-#include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/net/socket.h"
 

@@ -3,8 +3,8 @@
 // crashed or hung.
 #include "selftest_result.h"
 
-#include "launcher/text/signal_name.h"
-#include "rendezvous/base/duration.h"
+#include "launcher/text/text.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::doctor {

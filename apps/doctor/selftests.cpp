@@ -8,10 +8,9 @@
 #include <algorithm>
 #include <future>
 
-#include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/worker_env.h"
-#include "rendezvous/hosted_rendezvous.h"
+#include "rendezvous/serve.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
 #include "selftest_result.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "apps/perf/table.h"
+#include "apps/perf/results.h"
 
 namespace hora::perf {
 

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <thread>
 
-#include "apps/pmi/job_pipe.h"
+#include "apps/pmi/job_exchange.h"
 #include "apps/pmi/pmi1_protocol.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/os/abstract_address.h"

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "apps/pmi/job_pipe.h"
+#include "apps/pmi/job_exchange.h"
 #include "apps/pmi/pmix_server.h"
 #include "launcher/protocol/exit_code.h"
 

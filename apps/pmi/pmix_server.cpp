@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PMIx library does the work and calls back for what concerns other hosts. Its callbacks run on
-// its progress thread and must not block, so each question to the rendezvous gets a thread of its
-// own.
 #include "apps/pmi/pmix_server.h"
-
+#include <dlfcn.h>
+#include <string>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -14,14 +11,44 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
-
-#include "apps/pmi/job_pipe.h"
-#include "apps/pmi/pmix_library.h"
+#include "apps/pmi/job_exchange.h"
 
 namespace hora::pmi {
+
+namespace {
+
+constexpr const char* kFile = "libpmix.so.2";
+
+Error failed(const char* what) {
+  const char* const text = ::dlerror();
+  return make_error(ErrorCode::kUnavailable, text == nullptr ? what : text);
+}
+
+}  // namespace
+
+Result<PmixLibrary> open_pmix_library() {
+  // RTLD_GLOBAL: the plug-ins of some builds rely on the symbols of the library that loads them.
+  void* const library = ::dlopen(kFile, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) return failed(kFile);
+  PmixLibrary out;
+#define HORA_FIND(name)                                                     \
+  out.name = reinterpret_cast<decltype(out.name)>(::dlsym(library, #name)); \
+  if (out.name == nullptr) return failed(#name);
+  HORA_PMIX_FUNCTIONS(HORA_FIND)
+#undef HORA_FIND
+  for (const char* const name : {"PMIx_Value_load", "pmix_value_load"}) {
+    if (out.load_value != nullptr) break;
+    out.load_value = reinterpret_cast<decltype(out.load_value)>(::dlsym(library, name));
+  }
+  if (out.load_value == nullptr) return failed("PMIx_Value_load");
+  return out;
+}
+
+// The PMIx library does the work and calls back for what concerns other hosts. Its callbacks run on
+// its progress thread and must not block, so each question to the rendezvous gets a thread of its
+// own.
 
 namespace {
 

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each check computes its expected result locally from the ranks' numbers, so no reference data
-// travels.
 #include "apps/smoke/checks.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <numeric>
-
-#include "apps/smoke/at_once.h"
 #include "apps/smoke/session.h"
 
 namespace hora::smoke {
+
+// Each check computes its expected result locally from the ranks' numbers, so no reference data
+// travels.
 
 namespace {
 

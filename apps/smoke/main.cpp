@@ -9,7 +9,7 @@
 #include "apps/smoke/measure.h"
 #include "apps/smoke/report.h"
 #include "apps/smoke/session.h"
-#include "rendezvous/os/out_of_resources.h"
+#include "rendezvous/os/limits.h"
 
 namespace {
 

@@ -6,14 +6,8 @@
 
 #include <utility>
 
-#include "collectives/algorithms/all_to_all.h"
-#include "collectives/algorithms/barrier.h"
-#include "collectives/algorithms/broadcast.h"
-#include "collectives/algorithms/doubling.h"
-#include "collectives/algorithms/halving.h"
-#include "collectives/algorithms/parts.h"
-#include "collectives/algorithms/reduction.h"
-#include "collectives/algorithms/ring.h"
+#include "collectives/algorithms/exchanges.h"
+#include "collectives/algorithms/allreduce.h"
 
 namespace hora::collectives {
 

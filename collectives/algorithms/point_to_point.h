@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/algorithms/allreduce_borders.h"
+#include "collectives/algorithms/allreduce.h"
 #include "collectives/algorithms/messages.h"
 #include "collectives/backend.h"
 #include "collectives/types.h"

@@ -1,14 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backends have in common: the choice of the function that runs an operation, and, for those
-// that run one operation at a time to its end, the rest of the interface.
+// The base of backends whose operations block.
 #pragma once
 
+#include "collectives/backend.h"
 #include <exception>
 #include <new>
 
-#include "collectives/backend.h"
-
 namespace hora::collectives {
+
+// Reports an activity of a step to the timeline for as long as the object lives.
+
+class Activity {
+ public:
+  // `name` is the name in Horovod's timeline, such as MPI_ALLREDUCE. The step must outlive this
+  // object.
+  Activity(const Step& step, const char* name) : listener_(step.activities) {
+    if (listener_ != nullptr) listener_->begin(name);
+  }
+  ~Activity() {
+    if (listener_ != nullptr) listener_->end();
+  }
+  Activity(const Activity&) = delete;
+  Activity& operator=(const Activity&) = delete;
+
+ private:
+  Activities* listener_;
+};
+
+// What backends have in common: the choice of the function that runs an operation, and, for those
+// that run one operation at a time to its end, the rest of the interface.
 
 // Reports an exception during a step: such a failure begins in this rank.
 inline void tell_of(const std::exception& failure, ErrorText& error) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/backend.h"
-#include "collectives/backends/activity.h"
+#include "collectives/backends/blocking_backend.h"
 
 namespace hora::collectives {
 

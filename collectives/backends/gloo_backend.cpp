@@ -31,10 +31,10 @@
 #include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/broken_pipe.h"
-#include "collectives/backends/capabilities.h"
+#include "collectives/backends/registry.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/os/retry.h"
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/fd.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::collectives {
 namespace {

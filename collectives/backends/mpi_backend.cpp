@@ -12,15 +12,12 @@
 #include <vector>
 
 #include "collectives/backend.h"
-#include "collectives/backends/activity.h"
 #include "collectives/backends/blocking_backend.h"
-#include "collectives/backends/capabilities.h"
+#include "collectives/backends/registry.h"
 #include "collectives/backends/fusion_buffer.h"
 #include "collectives/backends/mpi/collectives.h"
-#include "collectives/backends/mpi/datatypes.h"
-#include "collectives/backends/mpi/library.h"
-#include "collectives/backends/mpi/mpi_bootstrap.h"
 #include "collectives/backends/mpi/session.h"
+#include "collectives/backends/mpi/mpi_bootstrap.h"
 #include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {

@@ -17,16 +17,13 @@
 #include <thread>
 
 #include "collectives/backend.h"
-#include "collectives/backends/activity.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/nccl/communicator.h"
 #include "collectives/backends/nccl/datatypes.h"
-#include "collectives/backends/nccl/device_memory.h"
 #include "collectives/backends/nccl/gpu.h"
 #include "collectives/backends/nccl/host_copies.h"
 #include "collectives/backends/nccl/host_memory.h"
 #include "collectives/backends/nccl/libraries.h"
-#include "collectives/backends/nccl/meeting.h"
 #include "collectives/backends/nccl/packing.h"
 #include "collectives/types.h"
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/registry.h"
-
 #include <dlfcn.h>
 #include <unistd.h>
-
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string_view>
 #include <vector>
-
 #include "collectives/backends/mpi_launch/launched.h"
 
 namespace hora::collectives {

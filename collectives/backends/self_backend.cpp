@@ -4,7 +4,7 @@
 
 #include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
-#include "collectives/backends/capabilities.h"
+#include "collectives/backends/registry.h"
 #include "collectives/backends/fusion_buffer.h"
 #include "collectives/kernels/kernels.h"
 

@@ -10,10 +10,9 @@
 
 #include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
-#include "collectives/backends/capabilities.h"
-#include "collectives/backends/shm/movements.h"
-#include "collectives/backends/shm/nodes.h"
+#include "collectives/backends/registry.h"
 #include "collectives/backends/shm/reductions.h"
+#include "collectives/backends/shm/nodes.h"
 #include "collectives/backends/shm/rings.h"
 
 namespace hora::collectives {

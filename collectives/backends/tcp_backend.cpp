@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/backend.h"
-#include "collectives/backends/capabilities.h"
+#include "collectives/backends/registry.h"
 #include "collectives/backends/tcp/links.h"
 #include "collectives/memory/futex.h"
 #include "rendezvous/net/socket.h"

@@ -10,10 +10,10 @@
 
 #include "collectives/c_interface/calls.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/runtime/bootstrap.h"
+#include "collectives/runtime/launched_world.h"
 #include "collectives/runtime/elastic_world.h"
-#include "collectives/runtime/process_environment.h"
-#include "collectives/runtime/unused_settings.h"
+#include "collectives/runtime/rank_location.h"
+#include "collectives/runtime/settings.h"
 #include "rendezvous/contract/worker_env.h"
 #include "rendezvous/os/log.h"
 

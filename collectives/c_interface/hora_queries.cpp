@@ -4,7 +4,7 @@
 
 #include "collectives/backends/registry.h"
 #include "collectives/c_interface/calls.h"
-#include "collectives/runtime/describe.h"
+#include "collectives/runtime/request_check.h"
 
 namespace {
 

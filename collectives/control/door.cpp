@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/door.h"
-
+#include "rendezvous/base/hmac.h"
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-
 #include <algorithm>
 #include <utility>
-
-#include "collectives/control/handshake.h"
-#include "collectives/control/meeting_protocol.h"
+#include "collectives/control/messages.h"
 #include "collectives/negotiation/wire.h"
-#include "rendezvous/base/hex.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/os/time_until.h"
-#include "rendezvous/os/would_block.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
+
+std::string handshake_proof(std::string_view token, std::string_view role,
+                            std::string_view worker_nonce, std::string_view coordinator_nonce,
+                            int rank) {
+  // The role keeps a proof from being reflected to the process that computed it.
+  return hmac_of_fields(token, {role, worker_nonce, coordinator_nonce, std::to_string(rank)});
+}
 
 using namespace meeting;
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A listening socket at which ranks prove themselves. Anybody may connect: each side proves that it
-// knows the token before the other believes anything, and the token itself is never sent. All who
-// have come are read from in one loop, so a client that stalls delays nobody.
+// Accepts connections and authenticates the peers that made them.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
+#include <cstdint>
+#include <functional>
 #include <vector>
-
 #include "collectives/control/frame_buffer.h"
 #include "collectives/control/tcp_control.h"
 #include "rendezvous/base/result.h"
@@ -18,6 +15,18 @@
 #include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
+
+// How two processes prove to each other that they hold the job's token, without sending it: each
+// answers the other's random number with HMAC-SHA256(token, role, both numbers, rank).
+
+// `role` is "coordinator" or "worker". Returns 32 bytes. Thread-safe.
+std::string handshake_proof(std::string_view token, std::string_view role,
+                            std::string_view worker_nonce, std::string_view coordinator_nonce,
+                            int rank);
+
+// A listening socket at which ranks prove themselves. Anybody may connect: each side proves that it
+// knows the token before the other believes anything, and the token itself is never sent. All who
+// have come are read from in one loop, so a client that stalls delays nobody.
 
 // The limit of unauthenticated connections in addition to those of the ranks.
 inline constexpr std::size_t kMaxUnauthenticated = 256;

@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of a host: one Sleeper per rank, then the fast path's memory.
-//
-// A sleeper blocks in poll(), so a pipe replaces the futex of ring_channel.cpp; the protocol is the
-// same. The sleeper stores `asleep`, issues a seq_cst fence and looks once more; the caller
-// publishes, issues a seq_cst fence and loads `asleep`. At least one of them sees the other's
-// store.
 #include "collectives/control/hosts_channel.h"
-
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <utility>
-
 #include "rendezvous/os/time_until.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include "collectives/negotiation/wire.h"
+#include "rendezvous/net/tcp_state.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
+
+// Shared memory of a host: one Sleeper per rank, then the fast path's memory.
+// A sleeper blocks in poll(), so a pipe replaces the futex of ring_channel.cpp; the protocol is the
+// same. The sleeper stores `asleep`, issues a seq_cst fence and looks once more; the caller
+// publishes, issues a seq_cst fence and loads `asleep`. At least one of them sees the other's
+// store.
 
 struct alignas(128) HostsChannel::Sleeper {
   std::atomic<std::uint32_t> asleep;  // 1: a caller has to write into its pipe
@@ -171,6 +178,264 @@ void HostsChannel::set_driver(Waiter waiter) {
   // caller serves.
   if (waiter == Waiter::kThread) event.events = EPOLLIN;
   epoll_ctl(duty_.get(), EPOLL_CTL_MOD, links_->waiting_fd(), &event);
+}
+
+// Three collective steps, each of which ends with the same outcome on all ranks: exchange where the
+// leaders listen, set up the shared memory and doorbells of each host, connect the leaders. What
+// concerns a single host is exchanged within it: whatever goes to all is sent as often as there are
+// ranks.
+// A rank that fails still takes part in the exchanges, so that no other rank waits for it.
+
+namespace {
+
+// How long the others wait, once and at the start, for a leader that cannot be reached.
+constexpr std::chrono::milliseconds kPatience{10'000};
+
+// What a rank tells all others.
+struct Card {
+  std::string endpoint;  // where a leader listens
+  std::string error;
+};
+
+std::string encode(const Card& card) {
+  WireWriter out;
+  out.text(card.endpoint);
+  out.text(card.error);
+  return out.take();
+}
+
+Card decode_card(std::string_view bytes) {
+  WireReader in(bytes);
+  Card card;
+  card.endpoint = in.text();
+  card.error = in.text();
+  if (!in.ok()) card.error = "malformed card of a rank";
+  return card;
+}
+
+// What a rank tells the others on its host: where to find its pipe.
+struct Doorbell {
+  std::int64_t pid = 0;
+  std::int64_t fd = -1;
+  std::int64_t pipe = 0;  // the inode number of the pipe
+};
+
+std::string encode(const Doorbell& doorbell) {
+  WireWriter out;
+  out.integer(doorbell.pid);
+  out.integer(doorbell.fd);
+  out.integer(doorbell.pipe);
+  return out.take();
+}
+
+// A malformed one leads to no pipe.
+Doorbell decode_doorbell(std::string_view bytes) {
+  WireReader in(bytes);
+  Doorbell doorbell;
+  doorbell.pid = in.integer();
+  doorbell.fd = in.integer();
+  doorbell.pipe = in.integer();
+  return in.ok() ? doorbell : Doorbell{};
+}
+
+// 0 stands for "not a pipe".
+std::int64_t pipe_number(int fd) {
+  struct stat status {};
+  const bool is_pipe = fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
+  return is_pipe ? static_cast<std::int64_t>(status.st_ino) : 0;
+}
+
+// This rank's own pipe, and the listener if it leads.
+struct Own {
+  os::Pipe doorbell;
+  os::Fd listener;
+};
+
+Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& own, Card& card) {
+  if (!own.doorbell.open(O_NONBLOCK)) return errno_error(errno, "creating a pipe");
+  if (!plan.leads()) return Ok{};
+  auto address = parse_ip_address(bootstrap.address);
+  if (!address) return std::move(address).error();
+  auto listener = open_control_listener(*address);
+  if (!listener) return std::move(listener).error();
+  auto endpoint = net::local_endpoint(listener->get());
+  if (!endpoint) return std::move(endpoint).error();
+  card.endpoint = format_endpoint(*endpoint);
+  own.listener = std::move(*listener);
+  return Ok{};
+}
+
+// Opens another rank's pipe by way of /proc. Opened for reading, too, so that writing into the pipe
+// of a rank that is gone raises no SIGPIPE.
+Result<os::Fd> open_doorbell(const Doorbell& doorbell) {
+  const std::string path =
+      "/proc/" + std::to_string(doorbell.pid) + "/fd/" + std::to_string(doorbell.fd);
+  os::Fd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.valid()) {
+    Error error = errno_error(errno, "opening " + path);
+    error.code = ErrorCode::kUnavailable;
+    return error;
+  }
+  // In another PID namespace the same path may name a different process: compare the inode number.
+  if (pipe_number(fd.get()) == doorbell.pipe) return fd;
+  return make_error(ErrorCode::kUnavailable, path + " is not the pipe of that rank");
+}
+
+Status set_up_here(const HostsBootstrap& bootstrap, const Own& own, HostsParts& parts) {
+  const LeaderPlan& plan = parts.plan;
+  const std::size_t bytes = HostsChannel::memory_bytes(plan);
+  const int write_end = own.doorbell.write_end.get();
+  const std::string mine = encode(Doorbell{getpid(), write_end, pipe_number(write_end)});
+  // A rank alone on its host needs no sharing, only the same layout.
+  const bool alone = plan.here().size() == 1;
+  Result<std::vector<std::string>> all = std::vector<std::string>{mine};
+  if (!alone) all = bootstrap.here(mine);
+  if (!all) return std::move(all).error();
+  auto segment = alone ? Segment::open_private(bytes)
+                       : Segment::open(plan.here(), plan.place, bytes, bootstrap.here);
+  if (!segment) return std::move(segment).error();
+  parts.segment = std::move(*segment);
+  for (const std::string& each : *all) {
+    auto doorbell = open_doorbell(decode_doorbell(each));
+    if (!doorbell) return std::move(doorbell).error();
+    parts.doorbells.push_back(std::move(*doorbell));
+  }
+  return Ok{};
+}
+
+using Links = std::vector<std::pair<int, std::unique_ptr<ControlChannel>>>;  // by host
+
+// Every leader is the centre of a star of those peers that have higher host numbers, and joins the
+// stars of its peers with lower ones, one after the other. Waiting goes in one direction only, so
+// there is no cycle: the first star can complete at once, and then the next.
+Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
+                       const std::vector<Card>& cards, os::Fd listener, Links& links) {
+  const Deadline deadline = Clock::now() + std::min(kPatience, bootstrap.patience / 2);
+  const auto behind = [&](int host) {
+    std::vector<int> peers = leader_peers(host, plan.hosts());
+    std::erase_if(peers, [host](int peer) { return peer < host; });
+    return peers;
+  };
+  // The handshake checks the job's name, so a name per star keeps the stars apart.
+  const auto star = [&](int host) {
+    ControlIdentity self = bootstrap.self;
+    self.job += "/leaders/" + std::to_string(host);
+    self.size = static_cast<int>(behind(host).size()) + 1;
+    self.rank_info.clear();
+    return self;
+  };
+  for (const int host : plan.peers) {
+    if (host > plan.host) continue;
+    ControlIdentity self = star(host);
+    const std::vector<int> others = behind(host);
+    self.rank =
+        1 + static_cast<int>(std::find(others.begin(), others.end(), plan.host) - others.begin());
+    auto where = parse_endpoint(cards[static_cast<std::size_t>(plan.leader_of(host))].endpoint);
+    if (!where) return std::move(where).error();
+    auto world = join_coordinator(*where, self, deadline);
+    if (!world) return std::move(world).error();
+    links.emplace_back(host, std::move(world->channel));
+  }
+  const std::vector<int> others = behind(plan.host);
+  if (others.empty()) return Ok{};
+  ControlIdentity self = star(plan.host);
+  self.rank = 0;
+  auto world = gather_workers(std::move(listener), self, deadline);
+  if (!world) return std::move(world).error();
+  // gather_workers() makes one channel for all workers; the caller needs one per host.
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    auto one = std::make_unique<TcpChannel>();
+    HORA_TRY(one->take_peer(*world->channel->sockets(), static_cast<int>(i) + 1, 0));
+    links.emplace_back(others[i], std::move(one));
+  }
+  return Ok{};
+}
+
+// The kernel takes a peer that has had no room for TCP_USER_TIMEOUT for dead, even if it answers.
+// So what another leader may send without having heard from this process, which may be stopped or
+// busy elsewhere, has to fit. The kernel counts its own records, too, so this is twice as much. It
+// may keep the window that the connection began with, unless it is told.
+void make_room_for_unread(const Links& leaders) {
+  const int bytes = static_cast<int>(2 * LeaderFastPath::kMostRoom);
+  for (const auto& [host, channel] : leaders) {
+    for (const int fd : channel->liveness_fds()) {
+      setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+      setsockopt(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &bytes, sizeof bytes);
+    }
+  }
+}
+
+// By the leaders' connections, which have greeted each other by now. 0 on other ranks.
+std::chrono::microseconds longest_round_trip(const Links& leaders) {
+  std::chrono::microseconds longest{0};
+  for (const auto& [host, channel] : leaders) {
+    for (const int fd : channel->liveness_fds()) {
+      longest = std::max(longest, net::least_round_trip(fd).value_or(longest));
+    }
+  }
+  return longest;
+}
+
+// Tells all ranks this one's outcome and returns the first failure, which is the same everywhere,
+// or else the longest round trip of all.
+Result<std::chrono::microseconds> vote(
+    const Allgather& all, const Status& mine,
+    std::chrono::microseconds round_trip = std::chrono::microseconds(0)) {
+  WireWriter out;
+  out.text(mine ? std::string() : mine.error().message);
+  out.integer(round_trip.count());
+  auto votes = all(out.take());
+  if (!votes) return std::move(votes).error();
+  for (std::size_t rank = 0; rank < votes->size(); ++rank) {
+    WireReader in((*votes)[rank]);
+    std::string objection = in.text();
+    round_trip = std::max(round_trip, std::chrono::microseconds(in.integer()));
+    if (!in.ok()) objection = "malformed vote";
+    if (objection.empty()) continue;
+    return make_error(ErrorCode::kUnavailable, "rank " + std::to_string(rank) + ": " + objection);
+  }
+  return round_trip;
+}
+
+}  // namespace
+
+Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlChannel>& links,
+                       HostsParts& parts) {
+  Own own;
+  Card card;
+  // Not an early return: the error travels in the card, because the others wait for it.
+  if (Status made = make_own(bootstrap, parts.plan, own, card); !made) {
+    card.error = made.error().message;
+  }
+  auto texts = bootstrap.all(encode(card));
+  if (!texts) return std::move(texts).error();
+  std::vector<Card> cards;
+  for (const std::string& text : *texts) cards.push_back(decode_card(text));
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    if (cards[rank].error.empty()) continue;
+    return make_error(ErrorCode::kUnavailable,
+                      "rank " + std::to_string(rank) + ": " + cards[rank].error);
+  }
+  Status here = set_up_here(bootstrap, own, parts);
+  // Any other code comes from the exchange itself, after which a vote cannot work either.
+  if (!here && here.error().code != ErrorCode::kUnavailable) return here;
+  if (auto voted = vote(bootstrap.all, here); !voted) return std::move(voted).error();
+  Links leaders;
+  Status connected = Ok{};
+  if (parts.plan.leads()) {
+    connected = connect_leaders(bootstrap, parts.plan, cards, std::move(own.listener), leaders);
+    make_room_for_unread(leaders);
+  }
+  auto voted = vote(bootstrap.all, connected, longest_round_trip(leaders));
+  if (!voted) return std::move(voted).error();
+  parts.round_trip = *voted;
+  // Only now, when all ranks have succeeded, does the star change.
+  for (auto& [host, channel] : leaders) {
+    HORA_TRY(links->sockets()->take_peer(*channel->sockets(), 0, HostsChannel::leader_peer(host)));
+  }
+  parts.doorbell = std::move(own.doorbell.read_end);
+  parts.links = std::move(links);
+  return Ok{};
 }
 
 }  // namespace hora::collectives

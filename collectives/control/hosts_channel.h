@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The star among ranks of several hosts, with the fast path of leader_fast_path.h beside it: the
-// ranks of a host communicate through shared memory, and their leaders through connections.
-//
-// A rank waits at once for sockets and for other ranks of its host: those write into its pipe when
-// it sleeps.
+// The control channel of a job on several hosts, and its setup.
 #pragma once
 
 #include <atomic>
@@ -12,15 +8,20 @@
 #include <optional>
 #include <string>
 #include <vector>
-
 #include "collectives/control/leader_fast_path.h"
 #include "collectives/control/tcp_channel.h"
 #include "collectives/memory/core_spread.h"
 #include "collectives/memory/futex.h"
 #include "collectives/memory/segment.h"
 #include "rendezvous/os/fd.h"
+#include "collectives/control/tcp_control.h"
 
 namespace hora::collectives {
+
+// The star among ranks of several hosts, with the fast path of leader_fast_path.h beside it: the
+// ranks of a host communicate through shared memory, and their leaders through connections.
+// A rank waits at once for sockets and for other ranks of its host: those write into its pipe when
+// it sleeps.
 
 // What a rank has set up before it makes the channel (hosts_bootstrap.h). The channel owns all of
 // it.
@@ -94,5 +95,23 @@ class HostsChannel final : public ControlChannel, public Waiters {
   os::Fd duty_;  // an epoll set that holds the sockets while the runtime's thread watches them
   Waiter waiter_ = Waiter::kThread;
 };
+
+// How the ranks of several hosts set up what a HostsChannel needs: memory and pipes within each
+// host, and connections between the leaders.
+
+struct HostsBootstrap {
+  Allgather all;   // among all ranks of the world
+  Allgather here;  // among the ranks of this host, by place
+  ControlIdentity self;
+  std::string address;  // this host's numeric address, as the other hosts reach it
+  // Of allgather(): by then all have to know which leaders cannot reach each other.
+  std::chrono::milliseconds patience{30'000};
+};
+
+// Collective. Returns kUnavailable, with the same text on all ranks, when one of them cannot do it;
+// the star then continues as it is. Any other error means that the ranks cannot communicate. On
+// success `parts` takes over `links`, the star. The caller fills in `parts.plan` and `parts.spin`.
+Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlChannel>& links,
+                       HostsParts& parts);
 
 }  // namespace hora::collectives

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "collectives/control/leader_exchange.h"
-#include "collectives/control/leader_plan.h"
 #include "collectives/control/shm_fast_path.h"
 
 namespace hora::collectives {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first byte of every control message after the handshake.  [pure]
+// The messages of the control connections.  [pure]
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <cstddef>
+#include "collectives/negotiation/wire.h"
 
 namespace hora::collectives {
+
+// The first byte of every control message after the handshake.
 
 enum class ControlMessage : std::uint8_t {
   // worker to coordinator
@@ -43,3 +47,27 @@ inline ControlMessage kind_of(std::string_view bytes) {
 }
 
 }  // namespace hora::collectives
+
+namespace hora::collectives::meeting {
+
+// What is said on a control connection before it carries control messages.
+// whoever comes: HELLO version job rank size nonce carries     who opens: CHALLENGE nonce proof
+// rank whoever comes: PROOF proof rank_info                         who opens: WELCOME all
+// rank_infos Who opens may answer REFUSED text instead and hang up. `carries`: the connection is
+// that of a tree node (tree_node.h) and carries the messages of other ranks, too.
+
+enum MessageKind : std::uint8_t { kHello = 1, kChallenge, kProof, kWelcome, kRefused };
+
+inline constexpr std::uint64_t kProtocolVersion = 3;
+// A port scanner or an HTTP client fails here, before any memory is spent on it.
+inline constexpr std::string_view kMagic = "hora control";
+inline constexpr std::size_t kNonceBytes = 16;
+
+inline std::string refusal(std::string_view text) {
+  WireWriter out;
+  out.u8(kRefused);
+  out.text(text);
+  return out.take();
+}
+
+}  // namespace hora::collectives::meeting

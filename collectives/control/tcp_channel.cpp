@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "collectives/control/tree_node.h"
-#include "rendezvous/net/losses.h"
+#include "rendezvous/net/tcp_state.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {

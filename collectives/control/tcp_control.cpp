@@ -10,15 +10,14 @@
 #include <utility>
 
 #include "collectives/control/door.h"
-#include "collectives/control/handshake.h"
-#include "collectives/control/meeting_protocol.h"
+#include "collectives/control/messages.h"
 #include "collectives/control/tcp_channel.h"
 #include "collectives/control/tree_node.h"
 #include "collectives/negotiation/wire.h"
-#include "rendezvous/base/hex.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/socket.h"
-#include "rendezvous/os/file_limit.h"
+#include "rendezvous/os/limits.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::collectives {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// [pure]
 #include "collectives/control/tree_frames.h"
-
 #include <algorithm>
 #include <iterator>
 #include <utility>

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tree nodes tell each other: the messages of many ranks on one connection.  [pure]
-//
-// Towards rank 0 a message is a list of words: of which ranks, what happened, which bytes. Ranks
-// that say the same share one word. From rank 0 it is one text and whom it is for.
+// The tree of ranks that relays control messages, and its frames.  [pure]
 #pragma once
 
 #include <cstdint>
@@ -11,10 +8,30 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
-
 #include "collectives/negotiation/wire.h"
 
 namespace hora::collectives {
+
+// How the leaders of the hosts form a tree in a large job: hosts count from 0, and each has at most
+// kTreeFan - 1 others directly below it for each power of kTreeFan. Host 0 is the root.
+
+inline constexpr int kTreeFan = 32;
+
+// The host above: the lowest digit to the base kTreeFan that is not 0 becomes 0.
+constexpr int host_above(int host) {
+  int unit = 1;
+  while (host != 0 && host / unit % kTreeFan == 0) unit *= kTreeFan;
+  return host - host / unit % kTreeFan * unit;
+}
+
+// Whether others go by the leader of this host.
+constexpr bool has_hosts_below(int host, int hosts) {
+  return host % kTreeFan == 0 && host + 1 < hosts;
+}
+
+// What tree nodes tell each other: the messages of many ranks on one connection.
+// Towards rank 0 a message is a list of words: of which ranks, what happened, which bytes. Ranks
+// that say the same share one word. From rank 0 it is one text and whom it is for.
 
 using Ranks = std::vector<std::int32_t>;  // ascending
 

@@ -13,13 +13,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/control/meeting_protocol.h"
 #include "collectives/control/messages.h"
 #include "collectives/control/tcp_channel.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/threads.h"
 #include "rendezvous/os/time_until.h"
-#include "rendezvous/os/would_block.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
 

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The futexes are not FUTEX_PRIVATE: the words lie in memory that several processes map. The return
-// values are ignored, because every caller looks at its condition again.
 #include "collectives/memory/futex.h"
-
 #include <sched.h>
-
 #include <climits>
-
-#include "collectives/memory/futex_call.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {
+
+// The futexes are not FUTEX_PRIVATE: the words lie in memory that several processes map. The return
+// values are ignored, because every caller looks at its condition again.
 
 void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Deadline deadline) {
   if (deadline == Deadline::max()) {

@@ -1,16 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sleeping on a word of memory until another thread (or, in shared memory, another process) changes
-// it and wakes the sleepers.
+// Waiting and waking between processes by futex.
 #pragma once
 
-#include <algorithm>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-
+#include <algorithm>
+#include <chrono>
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives {
+
+// The system call futex(2), which the C library does not wrap. Returns -1 with errno on failure.
+
+inline long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+                  const timespec* timeout) {
+  static_assert(sizeof(word) == 4);
+  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout,
+                 nullptr, 0);
+}
+
+// Sleeping on a word of memory until another thread (or, in shared memory, another process) changes
+// it and wakes the sleepers.
 
 // Returns when another thread wakes the word, when it no longer holds `value`, or at the deadline;
 // also spuriously, so the caller has to look again.

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening takes three rounds among the ranks: index 0 offers what it has created; every rank
-// reports whether it could map that; all wait until index 0 has cleared the nonce. Each rank takes
-// part in each round, even after a failure, so no rank waits in vain. The first kind of memory that
-// all ranks can map wins.
 #include "collectives/memory/segment.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-
 #include <cstdio>
 #include <cstring>
 #include <utility>
-
 #include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
+
+// Opening takes three rounds among the ranks: index 0 offers what it has created; every rank
+// reports whether it could map that; all wait until index 0 has cleared the nonce. Each rank takes
+// part in each round, even after a failure, so no rank waits in vain. The first kind of memory that
+// all ranks can map wins.
 
 namespace {
 

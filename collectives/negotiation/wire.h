@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of the control messages: little-endian integers, of variable length where small values
-// are usual. The reader never reads past the end: after a malformed field ok() is false and every
-// further read returns zero or an empty value.  [pure]
+// The wire format of requests and responses.  [pure]
 #pragma once
 
 #include <cstdint>
@@ -9,8 +7,13 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include "collectives/negotiation/request.h"
 
 namespace hora::collectives {
+
+// The bytes of the control messages: little-endian integers, of variable length where small values
+// are usual. The reader never reads past the end: after a malformed field ok() is false and every
+// further read returns zero or an empty value.
 
 class WireWriter {
  public:
@@ -120,5 +123,15 @@ class WireReader {
   std::string_view rest_;
   bool ok_ = true;
 };
+
+// Encodes and decodes the control messages of the negotiation.
+// Decoding fails for anything that encoding cannot have produced.
+
+void encode_request(WireWriter& out, const Request& request);
+bool decode_request(WireReader& in, Request& request);
+
+// `receiver` is the set index of the rank that gets the bytes (it decides an alltoall's column).
+void encode_response(WireWriter& out, const Response& response, int receiver);
+bool decode_response(WireReader& in, Response& response);
 
 }  // namespace hora::collectives

@@ -10,7 +10,7 @@
 #include <new>
 #include <span>
 
-#include "collectives/algorithms/allreduce_borders.h"
+#include "collectives/algorithms/allreduce.h"
 #include "collectives/backends/hierarchical_backend.h"
 #include "collectives/backends/peer_links_backend.h"
 #include "collectives/backends/registry.h"

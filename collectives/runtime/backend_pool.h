@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/algorithms/point_to_point.h"
-#include "collectives/backends/hierarchy.h"
+#include "collectives/backends/hierarchical_backend.h"
 #include "collectives/control/oob_allgather.h"
 #include "collectives/runtime/process_set.h"
 #include "collectives/runtime/settings.h"

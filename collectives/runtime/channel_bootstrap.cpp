@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "collectives/control/hosts_bootstrap.h"
+#include "collectives/control/hosts_channel.h"
 #include "collectives/control/ring_channel.h"
 #include "collectives/memory/futex.h"
 

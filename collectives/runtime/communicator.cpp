@@ -11,15 +11,14 @@
 
 #include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
-#include "collectives/runtime/control_meeting.h"
-#include "collectives/runtime/device_access.h"
-#include "collectives/runtime/machine_identity.h"
-#include "collectives/runtime/machine_place.h"
+#include "collectives/runtime/meeting_point.h"
+#include "collectives/runtime/host_stage.h"
+#include "collectives/runtime/rank_location.h"
 #include "collectives/runtime/request_check.h"
 #include "collectives/runtime/tracing.h"
-#include "collectives/trace/stack_writer.h"
+#include "collectives/trace/flight_recorder.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::collectives {
 

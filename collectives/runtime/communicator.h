@@ -16,7 +16,7 @@
 #include "collectives/runtime/engine.h"
 #include "collectives/runtime/handle_table.h"
 #include "collectives/runtime/plan.h"
-#include "collectives/trace/clock_offset.h"
+#include "collectives/trace/timeline_record.h"
 #include "collectives/trace/recorder.h"
 #include "hora/hora.h"
 #include "rendezvous/store.h"

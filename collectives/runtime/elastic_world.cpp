@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "collectives/runtime/process_environment.h"
+#include "collectives/runtime/rank_location.h"
 #include "collectives/runtime/settings.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/store_keys.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "collectives/control/messages.h"
-#include "collectives/fusion/fusion_plan.h"
+#include "collectives/runtime/fusion_plan.h"
 #include "collectives/runtime/channel_bootstrap.h"
 #include "rendezvous/os/log.h"
 

@@ -12,7 +12,7 @@
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/registry.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/runtime/device_access.h"
+#include "collectives/runtime/host_stage.h"
 
 namespace hora::collectives {
 

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <string>
 
-#include "collectives/algorithms/allreduce_borders.h"
+#include "collectives/algorithms/allreduce.h"
 #include "collectives/control/messages.h"
 #include "collectives/negotiation/wire.h"
 #include "collectives/runtime/executor.h"

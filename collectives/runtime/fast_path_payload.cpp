@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/algorithms/parts.h"
+#include "collectives/algorithms/allreduce.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/memory/share.h"
+#include "collectives/memory/segment.h"
 
 namespace hora::collectives {
 

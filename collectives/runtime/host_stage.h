@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step on tensors of a GPU that no backend takes there: it works on copies of them in host
-// memory.
+// Copies of device tensors in host memory, for backends that need them there.
 #pragma once
 
 #include <cstdint>
+#include "collectives/backend.h"
+#include "rendezvous/base/result.h"
 #include <memory>
 #include <vector>
 
-#include "collectives/backend.h"
-
 namespace hora::collectives {
+
+// The memory of GPUs. libhora itself links no GPU library: the backend that does knows it.
+
+// What knows the memory of GPUs; null: nothing does.
+const BackendDescriptor* device_memory();
+
+// Whether tensors can lie on this device, or why not. Any thread may ask; what was found to work is
+// remembered.
+Status check_device(std::int32_t device);
+
+// A step on tensors of a GPU that no backend takes there: it works on copies of them in host
+// memory.
 
 struct ReleaseOnHost {
   const BackendDescriptor* copier = nullptr;

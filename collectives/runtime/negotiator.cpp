@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "collectives/control/messages.h"
-#include "collectives/negotiation/codec.h"
+#include "collectives/negotiation/wire.h"
 
 namespace hora::collectives {
 

@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "collectives/negotiation/coordinator.h"
-#include "collectives/negotiation/item_list.h"
 #include "collectives/negotiation/sequence.h"
-#include "collectives/runtime/agreed_op.h"
+#include "collectives/runtime/wide_average.h"
 #include "collectives/runtime/interruption.h"
 #include "collectives/runtime/mailbox.h"
 #include "collectives/runtime/request_queue.h"

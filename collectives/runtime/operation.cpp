@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "collectives/memory/futex_call.h"
+#include "collectives/memory/futex.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// A caller's request becomes an Operation, or the reason why not. Only what this rank can judge by
-// itself; what the ranks must agree on is the coordinator's.  [pure]
+// Checks a request before it is queued, and describes it in messages.
 #pragma once
 
+#include <string>
+#include "collectives/runtime/communicator.h"
 #include "collectives/runtime/operation.h"
 #include "hora/hora.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {
+
+// What the library can say about itself and this process, as JSON.
+
+// `communicator` may be null: before hora_init.
+std::string describe(const Communicator* communicator);
+
+// A caller's request becomes an Operation, or the reason why not. Only what this rank can judge by
+// itself; what the ranks must agree on is the coordinator's.
 
 // `set_ranks`: the ranks of the request's process set; `rank`: this one's global rank, a member.
 Result<OperationPtr> check_request(const hora_request& request,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment says about this process and its job.  [pure]
-// docs/reference/runtime.md lists every variable.
+// The settings of the runtime, from the environment, and those that have no effect.  [pure]
 #pragma once
 
 #include <chrono>
@@ -10,12 +9,14 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
 #include "collectives/autotune/autotuner.h"
 #include "collectives/runtime/rank_info.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {
+
+// What the environment says about this process and its job.
+// docs/reference/runtime.md lists every variable.
 
 struct Settings {
   int rank = 0;
@@ -80,5 +81,12 @@ using Variables = std::function<std::optional<std::string>(std::string_view)>;
 
 // kUsage names the variable, what was found and what was expected.
 Result<Settings> parse_settings(const Variables& variables);
+
+// Variables of Horovod's runtime, and values of our own, that have no effect here.
+// A user who has set one wants something, so it is told once, with the reason.
+
+// One line for all that ask for something; empty: none does. HORA_SIMD is one of them where it
+// names anything but `instruction_set`, which the kernels use.
+std::string describe_unused_settings(const Variables& variables, std::string_view instruction_set);
 
 }  // namespace hora::collectives

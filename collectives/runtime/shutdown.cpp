@@ -1,19 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/runtime/shutdown.h"
+#include <algorithm>
+#include <map>
+#include <set>
+#include "collectives/control/tree_frames.h"
+#include <utility>
+#include "collectives/negotiation/wire.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/log.h"
+
+namespace hora::collectives {
+
+std::vector<int> who_keeps_back(const std::vector<int>& stopped,
+                                const std::vector<std::int32_t>& missing,
+                                const std::vector<std::int32_t>& hosts) {
+  if (stopped.empty()) return {};
+  // Hosts have their numbers by their first ranks, which lead them.
+  std::map<std::int32_t, int> leaders;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    leaders.emplace(hosts[rank], static_cast<int>(rank));
+  }
+  std::set<int> passed;
+  for (const std::int32_t rank : missing) {
+    std::int32_t host = hosts[static_cast<std::size_t>(rank)];
+    if (leaders.at(host) != rank) passed.insert(leaders.at(host));
+    while (host != 0) {
+      host = host_above(host);
+      passed.insert(leaders.at(host));
+    }
+  }
+  std::vector<int> found;
+  std::copy_if(stopped.begin(), stopped.end(), std::back_inserter(found),
+               [&](int rank) { return passed.count(rank) > 0; });
+  return found;
+}
+
 // kRunning -> kLeaving -> (gone) when a rank asks for the end and all agree; kRunning -> kEnded
 // when something broke. Rank 0 decides the reason of a broken world. A worker that notices a
 // failure first waits for rank 0's word, then complains and waits for the answer, and blames what
 // it saw itself only if neither arrives. All waits are bounded, and a
 // worker waits longer for the answer than rank 0 waits for evidence.
-#include "collectives/runtime/shutdown.h"
-
-#include <algorithm>
-#include <utility>
-
-#include "collectives/negotiation/wire.h"
-#include "rendezvous/base/duration.h"
-#include "rendezvous/os/log.h"
-
-namespace hora::collectives {
 
 namespace {
 

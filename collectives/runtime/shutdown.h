@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the world of a rank ends: agreed by all, or because something broke; then for which reason,
-// the same on all ranks. Rank 0 weighs what it sees and hears (negotiation/root_cause.h), its word
-// is final.
-//
-// Belongs to the thread that drives the runtime, but for what is said to be for any thread.
+// How ranks agree to shut down, and what keeps one back.
 #pragma once
 
+#include <cstdint>
+#include <vector>
 #include <atomic>
 #include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
-
 #include "collectives/negotiation/root_cause.h"
 #include "collectives/runtime/backend_pool.h"
 #include "collectives/runtime/interruption.h"
@@ -20,6 +16,19 @@
 #include "collectives/trace/observer.h"
 
 namespace hora::collectives {
+
+// Who keeps back what others say in a large job, where it goes by the leaders of the hosts.
+
+// Those of `stopped` by whom something goes that a rank of `missing` says to rank 0: the leader of
+// its host, and the leaders above that (tree_plan.h). `hosts`: host numbers by rank.
+std::vector<int> who_keeps_back(const std::vector<int>& stopped,
+                                const std::vector<std::int32_t>& missing,
+                                const std::vector<std::int32_t>& hosts);
+
+// How the world of a rank ends: agreed by all, or because something broke; then for which reason,
+// the same on all ranks. Rank 0 weighs what it sees and hears (negotiation/root_cause.h), its word
+// is final.
+// Belongs to the thread that drives the runtime, but for what is said to be for any thread.
 
 class Shutdown {
  public:

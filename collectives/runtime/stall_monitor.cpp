@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/runtime/kept_back.h"
+#include "collectives/runtime/shutdown.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::collectives {

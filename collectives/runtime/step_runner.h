@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/runtime/agreed_op.h"
+#include "collectives/runtime/wide_average.h"
 #include "collectives/runtime/backend_pool.h"
 #include "collectives/runtime/executor.h"
 #include "collectives/runtime/request_queue.h"

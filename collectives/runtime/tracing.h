@@ -6,7 +6,7 @@
 #include <string>
 
 #include "collectives/runtime/backend_pool.h"
-#include "collectives/trace/clock_offset.h"
+#include "collectives/trace/timeline_record.h"
 #include "collectives/trace/timeline.h"
 
 namespace hora::collectives {

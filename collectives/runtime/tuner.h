@@ -1,23 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of the runtime, the same on all ranks, and on rank 0 the search for better ones:
-// rank 0 measures and decides, a response tells all ranks, and each changes its parameters at that
-// place of the list.
+// Autotuning: measures steps and agrees on new parameters.
 #pragma once
 
+#include <fstream>
+#include <string>
+#include "collectives/autotune/autotuner.h"
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
-
 #include "collectives/autotune/parameters.h"
 #include "collectives/negotiation/request.h"
 #include "collectives/runtime/process_set.h"
-#include "collectives/runtime/tuning.h"
 #include "collectives/runtime/world.h"
 
 namespace hora::collectives {
+
+// An autotuner with its log: rank 0's, while it searches.
+
+// What a line of the log says besides the parameters.
+struct TuningInputs {
+  bool hierarchical_allgather = false;
+  bool composed = false;  // the world can do hierarchical allreduces
+  bool cache_enabled = false;
+};
+
+class Tuning {
+ public:
+  Tuning(const Parameters& start, Freedom freedom, AutotuneOptions options)
+      : tuner_(start, freedom, options) {}
+
+  // Made anew; empty: none. One that cannot be written is told in the log of the library, and the
+  // search goes on.
+  void open_log(const std::string& path, TuningInputs inputs);
+
+  void ran(const std::string& name, std::int64_t bytes, Autotuner::TimePoint now);
+  std::optional<Parameters> take_change() { return tuner_.take_change(); }
+  void changed(Autotuner::TimePoint now) { tuner_.changed(now); }
+  bool finished() const { return tuner_.result().has_value(); }
+
+ private:
+  void log(const Autotuner::Trial& trial);
+
+  Autotuner tuner_;
+  TuningInputs inputs_;
+  std::ofstream file_;
+};
+
+// The parameters of the runtime, the same on all ranks, and on rank 0 the search for better ones:
+// rank 0 measures and decides, a response tells all ranks, and each changes its parameters at that
+// place of the list.
 
 class Tuner {
  public:

@@ -12,8 +12,8 @@
 #include <algorithm>
 
 #include "collectives/control/tcp_channel.h"
-#include "rendezvous/base/duration.h"
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/threads.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {

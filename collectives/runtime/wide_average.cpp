@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// All tensors of a step are packed into one of the wide type, so the backend sees a plain sum. What
-// is decided here follows from the step and from its result, which are the same on all ranks.
 #include "collectives/runtime/wide_average.h"
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
-
 #include "collectives/kernels/kernels.h"
 #include "collectives/types.h"
 
 namespace hora::collectives {
+
+// All tensors of a step are packed into one of the wide type, so the backend sees a plain sum. What
+// is decided here follows from the step and from its result, which are the same on all ranks.
 
 namespace {
 

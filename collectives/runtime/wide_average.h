@@ -1,19 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of numbers whose sum their type cannot hold: the ranks add in a wider type and divide
-// before they return to their own, so the average of representable numbers is right.
-//
-// Integers always travel wider (64-bit ones as two halves), and so do the rows of a reducescatter.
-// An allreduce of 16-bit floats, whose bytes matter, is tried as it is: all ranks see the same
-// result, and if it is not finite they run the step once more, in float32.
+// Averages of 16-bit values in a wider type.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
+#include "collectives/negotiation/response_cache.h"
+#include "collectives/runtime/operation.h"
+#include "collectives/runtime/process_set.h"
 #include <vector>
-
 #include "collectives/backend.h"
 #include "collectives/backends/fusion_buffer.h"
 
 namespace hora::collectives {
+
+// What all ranks of a set have agreed on and is to be run next, as this rank sees it.
+
+struct AgreedOp {
+  const Response* response = nullptr;
+  std::unique_ptr<Response> made;   // unless the response cache has it
+  CacheId number = 0;               // by which it is told; 0: in full
+  std::uint64_t hash = 0;           // of its name
+  const Operation* mine = nullptr;  // this rank's, pending; null when it takes no part
+};
+
+// This rank's operation is pending no more. Null when it takes no part.
+inline OperationPtr take_pending(ProcessSet& set, const AgreedOp& each) {
+  if (each.response->agreed.action == Action::kJoin) return std::exchange(set.joining, nullptr);
+  return each.mine == nullptr ? nullptr : set.pending.take(*each.mine);
+}
+
+// Averages of numbers whose sum their type cannot hold: the ranks add in a wider type and divide
+// before they return to their own, so the average of representable numbers is right.
+// Integers always travel wider (64-bit ones as two halves), and so do the rows of a reducescatter.
+// An allreduce of 16-bit floats, whose bytes matter, is tried as it is: all ranks see the same
+// result, and if it is not finite they run the step once more, in float32.
 
 class WideAverage {
  public:

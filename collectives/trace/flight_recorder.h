@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps a note of what this rank is doing in memory that the agent reads when the rank is dead, be
-// it by SIGKILL. Always on; without an agent it does nothing.
+// The flight recorder: a rank's latest operations and its stack, kept in a file for the agent.
 #pragma once
 
+#include <string>
 #include <array>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-
 #include "collectives/negotiation/request.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/flight_record.h"
-#include "rendezvous/os/mapped_part.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::collectives {
+
+// Lets the agent ask every thread of this process for its native stack, without rights over other
+// processes: the agent sends a signal to each thread, whose handler writes its own stack into the
+// file of the flight recorder (rendezvous/contract/stack_record.h).
+// The handler neither allocates nor locks. It stays for the life of the process, as this library
+// does.
+
+// `path`, `page`: as for FlightRecorder::open. Where the file has no room for stacks, or the signal
+// is taken by the program, nothing is offered. Of one process the first call counts.
+void offer_stacks(const std::string& path, int page);
+
+// Keeps a note of what this rank is doing in memory that the agent reads when the rank is dead, be
+// it by SIGKILL. Always on; without an agent it does nothing.
 
 class FlightRecorder {
  public:

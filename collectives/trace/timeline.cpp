@@ -13,7 +13,7 @@
 
 #include "collectives/types.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::collectives {
 

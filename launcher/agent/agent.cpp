@@ -15,12 +15,10 @@
 
 #include "launcher/agent/delivery_intake.h"
 #include "launcher/agent/greeting.h"
-#include "launcher/agent/host_facts.h"
+#include "launcher/machine/host_facts.h"
 #include "launcher/agent/host_job.h"
-#include "launcher/agent/image_server.h"
-#include "launcher/agent/launcher_lease.h"
+#include "launcher/store/own_image.h"
 #include "launcher/agent/launcher_link.h"
-#include "launcher/agent/message_order.h"
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
 #include "launcher/agent/stack_collector.h"
@@ -30,8 +28,8 @@
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/protocol/launcher_message.h"
-#include "launcher/relay/relay_door.h"
-#include "rendezvous/base/duration.h"
+#include "launcher/network/relay.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {

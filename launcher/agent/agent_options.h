@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/plan/cache_limits.h"
-#include "launcher/protocol/part_list.h"
+#include "launcher/protocol/delivery.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "launcher/agent/message_order.h"
+#include "launcher/agent/order_check.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/agent_limits.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/agent/delivery_exchange.h"
+#include "launcher/store/delivery_exchange.h"
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/staging.h"
 #include "launcher/protocol/launcher_message.h"

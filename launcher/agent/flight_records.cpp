@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that ranks and agent share: one page per rank for its latest operation, and one area
-// per rank for native stacks. It is a memfd, so it survives a rank's crash and vanishes with the
-// agent. Ranks open it through /proc/PID/fd.
 #include "launcher/agent/flight_records.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
 #include <utility>
-
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/stack_record.h"
 
 namespace hora::launcher {
+
+// The memory that ranks and agent share: one page per rank for its latest operation, and one area
+// per rank for native stacks. It is a memfd, so it survives a rank's crash and vanishes with the
+// agent. Ranks open it through /proc/PID/fd.
 
 using rendezvous::FlightPage;
 using rendezvous::kStackAreaBytes;
@@ -191,7 +189,7 @@ std::vector<FlightRecords::NativeStack> FlightRecords::read_stacks(pid_t pid,
   const auto area = std::make_unique<StackArea>();
   for (StackArea* copy : {complete.get(), area.get()}) {
     if (!read_at(fd_.get(), *copy, *place)) return {};
-    // Pairs with the release in the rank's handler (collectives/trace/stack_writer.cpp).
+    // Pairs with the release in the rank's handler (collectives/trace/flight_recorder.cpp).
     std::atomic_thread_fence(std::memory_order_acquire);
   }
   std::vector<NativeStack> stacks;
@@ -204,6 +202,38 @@ std::vector<FlightRecords::NativeStack> FlightRecords::read_stacks(pid_t pid,
     stacks.push_back({slot.tid, slot.thread_id, {slot.pcs, slot.pcs + frames}});
   }
   return stacks;
+}
+
+namespace {
+
+constexpr Milliseconds kSoon{50};
+constexpr Milliseconds kLater{1'000};
+constexpr int kSoonLooks = 1'200;  // for a minute: the ranks may never use the runtime
+
+}  // namespace
+
+void ProgressReporter::begin(int ranks) {
+  ranks_ = ranks;
+  look();
+}
+
+void ProgressReporter::stop() {
+  loop_.cancel(timer_);
+  timer_ = 0;
+}
+
+void ProgressReporter::look() {
+  const FlightRecords::Progress now = records_.progress();
+  if (now != sent_) {
+    std::string payload;
+    for (const int count : {now.meeting, now.joined, now.worked}) {
+      append_u32(payload, static_cast<std::uint32_t>(count));
+    }
+    link_.send(FrameType::kProgress, payload);
+    sent_ = now;
+  }
+  const bool rare = now.worked == ranks_ || ++looks_ > kSoonLooks;
+  timer_ = loop_.call_after(rare ? kLater : kSoon, [this] { look(); });
 }
 
 }  // namespace hora::launcher

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of this host record while they run; it outlives a rank that crashes.
-//
-// Memory of the agent without a name in any file system: the ranks reach it by way of /proc, and it
-// is gone with the agent.
+// What the ranks of this host record while they run, and the reports of their progress to the
+// launcher.
 #pragma once
 
 #include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
 #include "rendezvous/contract/flight_record.h"
 #include "rendezvous/os/fd.h"
+#include "launcher/agent/launcher_link.h"
+#include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
+
+// What the ranks of this host record while they run; it outlives a rank that crashes.
+// Memory of the agent without a name in any file system: the ranks reach it by way of /proc, and it
+// is gone with the agent.
 
 class FlightRecords {
  public:
@@ -66,6 +68,35 @@ class FlightRecords {
   int pages_ = 0;
   std::vector<int> ranks_;  // that are expected on the pages
   std::string path_;
+};
+
+// Tells the launcher how far the ranks of this host have come: the launcher shows it, and takes
+// work for a sign of life. Looks often until all ranks have come through a collective, then each
+// second. Single-threaded, on the agent's loop.
+
+class ProgressReporter {
+ public:
+  // Borrows all three.
+  ProgressReporter(os::EventLoop& loop, LauncherLink& link, const FlightRecords& records)
+      : loop_(loop), link_(link), records_(records) {}
+  ~ProgressReporter() { stop(); }
+  ProgressReporter(const ProgressReporter&) = delete;
+  ProgressReporter& operator=(const ProgressReporter&) = delete;
+
+  void begin(int ranks);
+  // No rank is left.
+  void stop();
+
+ private:
+  void look();
+
+  os::EventLoop& loop_;
+  LauncherLink& link_;
+  const FlightRecords& records_;
+  FlightRecords::Progress sent_;
+  int ranks_ = 0;
+  int looks_ = 0;
+  os::EventLoop::TimerId timer_ = 0;
 };
 
 }  // namespace hora::launcher

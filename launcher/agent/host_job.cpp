@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/agent/host_facts.h"
+#include "launcher/machine/host_facts.h"
 #include "launcher/protocol/agent_limits.h"
 
 namespace hora::launcher {

@@ -20,14 +20,14 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/agent/gpu_watch.h"
+#include "launcher/agent/kernel_watch.h"
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/pmi_server.h"
 #include "launcher/agent/prepared_job.h"
-#include "launcher/agent/progress_reporter.h"
+#include "launcher/agent/flight_records.h"
 #include "launcher/agent/rank_set.h"
 #include "launcher/agent/stray_hunt.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {

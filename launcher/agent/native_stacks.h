@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the threads of ranks for their native stacks and puts names to what they wrote.
-//
-// The names come from /proc and from the programs' files, which may lie on a file system that does
-// not answer, perhaps the very reason of the hang: a child process looks, and is given up in time.
+// Asks the threads of ranks for their native stacks, and finds the functions of their addresses in
+// ELF files.
 #pragma once
 
-#include <sys/types.h>
-
-#include <chrono>
-#include <functional>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
-
+#include <sys/types.h>
+#include <chrono>
+#include <functional>
 #include "launcher/agent/flight_records.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
+
+// Which function of an ELF file an address belongs to.
+// Reads only what it needs of the file, in pieces: a library may have hundreds of megabytes, and
+// any bytes are safe to give. Takes as long as the file system does; any thread may call.
+
+// `offsets`: places in the file, as /proc/PID/maps counts them. Answers the names as the linker has
+// them; places without a name are left out.
+std::map<std::uint64_t, std::string> find_elf_symbols(const std::string& path,
+                                                      const std::vector<std::uint64_t>& offsets);
+
+// "hora::collectives::Driver::run" for "_ZN4hora11collectives6Driver3runEv": without arguments.
+std::string readable_symbol(const std::string& symbol);
+
+// Asks the threads of ranks for their native stacks and puts names to what they wrote.
+// The names come from /proc and from the programs' files, which may lie on a file system that does
+// not answer, perhaps the very reason of the hang: a child process looks, and is given up in time.
 
 class NativeStacks {
  public:

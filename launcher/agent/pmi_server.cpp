@@ -18,7 +18,7 @@
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/pmi_records.h"
 #include "rendezvous/os/abstract_address.h"
-#include "rendezvous/os/pipe.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 

@@ -13,13 +13,12 @@
 #include <climits>
 #include <cstring>
 
-#include "launcher/agent/cpu_topology.h"
-#include "launcher/agent/host_room.h"
+#include "launcher/agent/host_capacity.h"
 #include "launcher/agent/pmi_server.h"
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/worker_env.h"
-#include "rendezvous/os/paths.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

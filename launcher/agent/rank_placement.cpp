@@ -8,9 +8,9 @@
 #include <map>
 #include <string_view>
 
-#include "launcher/agent/cpu_topology.h"
-#include "launcher/agent/host_facts.h"
-#include "launcher/plan/cpu_list.h"
+#include "launcher/agent/host_capacity.h"
+#include "launcher/machine/host_facts.h"
+#include "launcher/plan/binding.h"
 #include "launcher/process/cgroup_limits.h"
 #include "rendezvous/base/text.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plan/binding_plan.h"
+#include "launcher/plan/binding.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/libraries/elf_loader.h"
+#include "launcher/machine/elf_dynamic.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/os/fd.h"
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "launcher/agent/host_facts.h"
+#include "launcher/machine/host_facts.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/exit_code.h"

@@ -20,11 +20,11 @@
 
 #include "launcher/agent/input_feeder.h"
 #include "launcher/agent/launcher_link.h"
-#include "launcher/agent/oom_watch.h"
+#include "launcher/agent/kernel_watch.h"
 #include "launcher/agent/output_pump.h"
 #include "launcher/agent/prepared_job.h"
 #include "launcher/agent/rank_processes.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {

@@ -20,11 +20,10 @@
 #include <cstring>
 #include <optional>
 
-#include "launcher/agent/remove_tree.h"
+#include "launcher/store/directories.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/strays.h"
 #include "launcher/protocol/exit_code.h"
-#include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/time_until.h"
 

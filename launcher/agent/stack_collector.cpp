@@ -16,7 +16,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/random.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

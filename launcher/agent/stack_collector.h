@@ -20,7 +20,7 @@
 #include "launcher/agent/native_stacks.h"
 #include "launcher/agent/rank_processes.h"
 #include "launcher/protocol/messages.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 

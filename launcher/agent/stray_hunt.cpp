@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "rendezvous/base/duration.h"
-#include "rendezvous/os/out_of_resources.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/limits.h"
 
 namespace hora::launcher {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's door for machines that dial it: --listen. It has a certificate and a token of its
-// own for each job; who does not present the token is sent away before anything else is read.
-// A thread of its own serves the connections. The calls below come from the thread that owns it.
+// `horarun --listen`: serves machines that dial, prints the line to type on each, and waits until
+// the job has its hosts.
 #pragma once
 
 #include <condition_variable>
@@ -13,16 +12,21 @@
 #include <string>
 #include <vector>
 
+#include "launcher/dial/dial_protocol.h"
 #include "launcher/dial/dial_roster.h"
 #include "launcher/dial/dial_stream.h"
-#include "launcher/dial/join_url.h"
 #include "launcher/dial/joined_host.h"
+#include "launcher/plan/job_spec.h"
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/net/acceptor.h"
 
 namespace hora::launcher {
+
+// The launcher's door for machines that dial it: --listen. It has a certificate and a token of its
+// own for each job; who does not present the token is sent away before anything else is read.
+// A thread of its own serves the connections. The calls below come from the thread that owns it.
 
 class DialServer {
  public:
@@ -111,6 +115,40 @@ class DialServer {
   std::mutex mutex_;
   std::condition_variable all_gone_;
   std::size_t connected_ = 0;  // guarded by mutex_
+};
+
+// `horarun --listen`: prints the line to type on each machine, and waits until the job has its
+// hosts.
+
+class Muster {
+ public:
+  // Opens the door, and prints the line or writes its file. `spec.listen` is set. Errors: nothing
+  // can listen there, or the file cannot be written.
+  static Result<std::unique_ptr<Muster>> open(const JobSpec& spec);
+  ~Muster();
+  Muster(const Muster&) = delete;
+  Muster& operator=(const Muster&) = delete;
+
+  // Blocks until all hosts are there. Sets the hosts of `spec` then, and answers nothing; else the
+  // exit code of a job that has not begun, which it has explained.
+  Result<std::optional<int>> wait(JobSpec& spec);
+
+  std::unique_ptr<Transport> transport(StageObserver observer) {
+    return server_->transport(std::move(observer));
+  }
+  // To be called when the job is over, whatever has become of it.
+  void say_goodbye(int exit_code) { server_->say_goodbye(exit_code); }
+
+ private:
+  explicit Muster(const JobSpec& spec) : spec_(spec) {}
+  Status announce();
+  void say(const std::string& text) const;
+
+  const JobSpec spec_;
+  std::unique_ptr<os::EventLoop> loop_;
+  std::unique_ptr<DialServer> server_;
+  std::string file_;  // that holds the URL; removed at the end
+  bool complete_ = false;
 };
 
 }  // namespace hora::launcher

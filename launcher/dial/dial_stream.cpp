@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "rendezvous/base/result.h"
-#include "rendezvous/os/thread_buffer.h"
-#include "rendezvous/os/would_block.h"
+#include "rendezvous/os/threads.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 

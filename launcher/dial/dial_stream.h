@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/dial/dial_frame.h"
+#include "launcher/dial/dial_protocol.h"
 #include "launcher/transports/byte_queue.h"
 #include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"

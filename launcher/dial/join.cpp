@@ -16,7 +16,7 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/agent/host_facts.h"
+#include "launcher/machine/host_facts.h"
 #include "launcher/dial/dial_stream.h"
 #include "launcher/process/piped_child.h"
 #include "launcher/process/signals.h"
@@ -24,9 +24,9 @@
 #include "launcher/transports/bootstrap.h"
 #include "rendezvous/base/little_endian.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/net/resolve.h"
+#include "rendezvous/net/addresses.h"
 #include "rendezvous/net/socket.h"
-#include "rendezvous/os/thread_buffer.h"
+#include "rendezvous/os/threads.h"
 #include "rendezvous/tls/tls_stream.h"
 
 namespace hora::launcher {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/dial/join_url.h"
+#include "launcher/dial/dial_protocol.h"
 
 namespace hora::launcher {
 

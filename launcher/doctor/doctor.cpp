@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launcher/agent/host_facts.h"
-#include "launcher/build/runtime_fit.h"
 #include "launcher/doctor/findings.h"
-#include "launcher/doctor/peer_addresses.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/host_failure.h"
 #include "launcher/failures/rank_exit_text.h"
-#include "launcher/fleet/locality.h"
+#include "launcher/fleet/host_connector.h"
+#include "launcher/machine/host_facts.h"
+#include "launcher/network/host_addresses.h"
 #include "launcher/protocol/agent_limits.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"

@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/build/bundle.h"
 #include "launcher/doctor/common_world.h"
-#include "launcher/doctor/examination.h"
-#include "launcher/doctor/peer_rounds.h"
+#include "launcher/doctor/findings.h"
 #include "launcher/fleet/fleet.h"
+#include "launcher/parts/bundle.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/startup/start_display.h"

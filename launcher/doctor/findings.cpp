@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules for one host, and the merging of all findings. A fact that a host did not report never
-// leads to a finding.
 #include "launcher/doctor/findings.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <utility>
-
-#include "launcher/build/runtime_fit.h"
-#include "launcher/failures/exit_code.h"
+#include "launcher/failures/host_failure.h"
+#include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {
+
+// The rules for one host, and the merging of all findings. A fact that a host did not report never
+// leads to a finding.
 
 namespace {
 

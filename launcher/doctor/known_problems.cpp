@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "launcher/doctor/findings.h"
-#include "launcher/text/version.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {

@@ -8,7 +8,7 @@
 
 #include "launcher/doctor/findings.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/text/few_names.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/doctor/examination.h"
+#include "launcher/doctor/findings.h"
 
 namespace hora::launcher::doctor {
 

@@ -2,7 +2,7 @@
 // Judges what libraries did in the self-tests.  [pure]
 #include <algorithm>
 
-#include "launcher/build/runtime_fit.h"
+#include "launcher/failures/host_failure.h"
 #include "launcher/doctor/findings.h"
 
 namespace hora::launcher::doctor {

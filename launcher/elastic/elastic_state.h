@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of an elastic job as a state machine: hosts that come, go and fail, and the epochs in
-// which its ranks meet.  [pure]
-//
-// clang-format off
-//   waiting --enough hosts--> preparing --all ready--> running --a rank asks, ends or is lost--> broken
-//      ^                          | a host fails                                                   |
-//      +--------------------------+------------------- every rank has asked or has ended ----------+
-// clang-format on
-//
-// A worker is one process: its number is never used again. A life is one agent on one host; a host
-// has several in the course of time, and more than one at a time when it gets more slots. A worker
-// that wants to go on after its epoch asks for its next place, by which it acknowledges that the
-// epoch is over; one that neither asks nor ends is ended, with its host. docs/flows/elastic.md.
+// The life of an elastic job as a state machine: hosts that come, go and fail, epochs in which its
+// ranks meet, and the orders of an epoch.  [pure]
 #pragma once
 
 #include <chrono>
@@ -22,15 +11,24 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
 #include "launcher/elastic/epoch_plan.h"
-#include "launcher/elastic/epoch_seats.h"
 #include "launcher/elastic/host_registry.h"
-#include "launcher/elastic/roster.h"
-#include "launcher/elastic/unreached_hosts.h"
 #include "launcher/job/job_state.h"
+#include "launcher/protocol/messages.h"
 
 namespace hora::launcher::elastic {
+
+// The life of an elastic job as a state machine: hosts that come, go and fail, and the epochs in
+// which its ranks meet.
+// clang-format off
+//   waiting --enough hosts--> preparing --all ready--> running --a rank asks, ends or is lost--> broken
+//      ^                          | a host fails                                                   |
+//      +--------------------------+------------------- every rank has asked or has ended ----------+
+// clang-format on
+// A worker is one process: its number is never used again. A life is one agent on one host; a host
+// has several in the course of time, and more than one at a time when it gets more slots. A worker
+// that wants to go on after its epoch asks for its next place, by which it acknowledges that the
+// epoch is over; one that neither asks nor ends is ended, with its host. docs/flows/elastic.md.
 
 // --- events --------------------------------------------------------------------------------------
 
@@ -224,5 +222,14 @@ class ElasticState {
   std::string discovery_problem_;
   std::optional<Cause> cause_;
 };
+
+// The orders of an epoch's plan, shared out to the agents that start its new workers.
+
+// What `incarnation`, which has new workers among `seats`, is sent. `orders` are those of the
+// epoch's plan, by host, with its ranks; a host may have several agents, and an agent knows its
+// ranks by the numbers of the workers.
+HostOrder order_of_incarnation(const std::vector<HostOrder>& orders,
+                               const std::vector<ElasticState::Seat>& seats,
+                               IncarnationId incarnation, int epoch);
 
 }  // namespace hora::launcher::elastic

@@ -9,7 +9,7 @@
 
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher::elastic {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "rendezvous/base/base64.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/base/hmac.h"
 #include "rendezvous/base/little_endian.h"
 

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "launcher/process/program_search.h"
-#include "launcher/text/duration.h"
-#include "launcher/text/shell_words.h"
+#include "launcher/text/units.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::elastic {

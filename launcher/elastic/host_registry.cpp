@@ -1,13 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which hosts are listed, and which ones are barred after a failure, for good or for a growing
-// time.
 #include "launcher/elastic/host_registry.h"
-
 #include <algorithm>
+#include <string>
+#include "rendezvous/base/text.h"
 #include <cmath>
 #include <utility>
 
 namespace hora::launcher::elastic {
+
+// A duplicate with different slots is an error, because either line could be the outdated one.
+
+namespace {
+
+// As in a hostfile, or as -H takes them. What is neither is told as the one that it looks like.
+Result<std::vector<Host>> parse_line(std::string_view line, const std::string& place) {
+  auto named = parse_hostfile_line(line, place);
+  if (named || line.find(',') == std::string_view::npos) return named;
+  return parse_host_list(line, place);
+}
+
+}  // namespace
+
+Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int default_slots) {
+  // A byte order mark, as before a hostfile.
+  if (output.starts_with("\xEF\xBB\xBF")) output.remove_prefix(3);
+  std::vector<Host> hosts;
+  std::size_t number = 0;
+  for (std::string_view line : split(output, '\n')) {
+    ++number;
+    // '#' begins a comment.
+    line = trim(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const std::string place = "line " + std::to_string(number);
+    auto named = parse_line(line, place);
+    if (!named) return std::move(named).error();
+    for (Host& host : *named) {
+      // Horovod's scripts may leave the slots out; --slots-per-host fills them in.
+      if (!host.slots) host.slots = default_slots;
+      const auto known = std::find_if(hosts.begin(), hosts.end(), [&host](const Host& other) {
+        return other.name == host.name;
+      });
+      if (known == hosts.end() && hosts.size() == kMostDiscovered) {
+        return make_error(ErrorCode::kUsage,
+                          place + ": more than " + std::to_string(kMostDiscovered) + " hosts");
+      }
+      if (known == hosts.end()) {
+        hosts.push_back(std::move(host));
+      } else if (*known != host) {
+        return make_error(ErrorCode::kUsage, place + ": host " + host.name + " was listed as " +
+                                                 quote(format_host(*known)) + " before, now as " +
+                                                 quote(format_host(host)) +
+                                                 "; expected each host once");
+      }
+    }
+  }
+  return hosts;
+}
+
+// Which hosts are listed, and which ones are barred after a failure, for good or for a growing
+// time.
 
 HostRegistry::HostRegistry(std::optional<CooldownRange> cooldown, std::function<double()> random)
     : cooldown_(cooldown), random_(std::move(random)) {}
@@ -81,6 +132,45 @@ std::vector<Host> HostRegistry::available(TimePoint now) const {
     if (entry.listed && !barred && entry.host.slots.value_or(0) > 0) hosts.push_back(entry.host);
   }
   return hosts;
+}
+
+// Of two hosts the one with the higher ranks is to blame, because the others keep their order
+// without it. But a host that reaches none of several others is cut off itself, whatever its ranks;
+// only the last one that knows the state of the training cannot be spared.
+//
+// One epoch without such a failure clears all: until then every epoch counts against some host, so
+// there is an end.
+std::vector<UnreachedHosts::LeftOut> UnreachedHosts::end_epoch(const std::vector<Member>& members) {
+  const auto pairs = std::exchange(pairs_, {});
+  if (pairs.empty()) spoilt_.clear();
+  std::map<std::size_t, std::set<std::size_t>> missing;
+  for (const auto& [one, other] : pairs) {
+    missing[one].insert(other);
+    missing[other].insert(one);
+  }
+  const auto is_alone = [&](std::size_t host) {
+    return members.size() > 2 && missing[host].size() == members.size() - 1;
+  };
+  const auto can_be_spared = [&](std::size_t host) {
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (i != host && members[i].knows_state) return true;
+    }
+    return false;
+  };
+  std::set<std::size_t> to_blame;
+  for (const auto& [one, other] : pairs) {
+    to_blame.insert(is_alone(one) && can_be_spared(one) ? one : other);
+  }
+  std::vector<LeftOut> left_out;
+  for (const std::size_t host : to_blame) {
+    if (++spoilt_[members[host].name] < kMostEpochs) continue;
+    spoilt_.erase(members[host].name);
+    left_out.push_back({host, {}});
+    for (const std::size_t each : missing[host]) {
+      left_out.back().missing.push_back(members[each].name);
+    }
+  }
+  return left_out;
 }
 
 }  // namespace hora::launcher::elastic

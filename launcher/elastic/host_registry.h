@@ -1,18 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts that an elastic job knows: which are there, with how many slots, and which have failed
-// and may not be used now or ever.  [pure]
+// The hosts of an elastic job: those that a discovery script printed, those that have failed, and
+// those that ranks cannot reach.  [pure]
 #pragma once
 
+#include <cstddef>
+#include <string_view>
+#include <vector>
+#include "launcher/plan/host_list.h"
+#include "rendezvous/base/result.h"
 #include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
-
-#include "launcher/plan/host_list.h"
 #include "rendezvous/base/time.h"
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 namespace hora::launcher::elastic {
+
+// What a discovery script printed, as hosts.
+// Lines as of a hostfile ("name slots=4", "name:4", "name"), or lists as -H takes them; blank lines
+// and # comments are left out. No lines: no hosts at the moment, which is no error.
+
+// Each second all of them are compared with those that are known, while heartbeats wait.
+inline constexpr std::size_t kMostDiscovered = 4'096;
+
+// Each host once, in the order of the lines, its slots set (`default_slots` where the line has
+// none). A line that comes twice counts once; a host with two numbers of slots is an error, and so
+// are more than kMostDiscovered hosts. Errors name the line.
+Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int default_slots);
+
+// The hosts that an elastic job knows: which are there, with how many slots, and which have failed
+// and may not be used now or ever.
 
 // How long a host that failed is left alone: lo * 2^n + up to lo more, n counting its failures from
 // 1, never outside [lo, hi].
@@ -60,6 +81,37 @@ class HostRegistry {
   std::optional<CooldownRange> cooldown_;
   std::function<double()> random_;
   std::vector<Entry> entries_;  // never removed: a host that returns has its place and its past
+};
+
+// Which host is to be left out when ranks of an elastic job cannot connect to each other, epoch
+// after epoch: whoever is cut off for good would otherwise keep the others from meeting for ever.
+
+class UnreachedHosts {
+ public:
+  // A host of the epoch that has ended, in the order of the ranks.
+  struct Member {
+    std::string name;
+    bool knows_state = false;  // of the training
+  };
+  struct LeftOut {
+    std::size_t host = 0;              // its place among the members
+    std::vector<std::string> missing;  // those that it has no connection with
+  };
+
+  // In the epoch that is going on, these two had no connection.
+  void note(std::size_t one, std::size_t other) {
+    if (one != other) pairs_.insert(std::minmax(one, other));
+  }
+
+  // The epoch is over. Answers the hosts that have spoilt too many.
+  std::vector<LeftOut> end_epoch(const std::vector<Member>& members);
+
+  // So many epochs in a row: a network that is being mended has some time.
+  static constexpr int kMostEpochs = 3;
+
+ private:
+  std::set<std::pair<std::size_t, std::size_t>> pairs_;  // the lower place first
+  std::map<std::string, int> spoilt_;                    // epochs, by host
 };
 
 }  // namespace hora::launcher::elastic

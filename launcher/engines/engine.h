@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine hands out machines: a batch system or an operator. Inside of what it has handed out, a
-// job needs no -H: hosts and slots are those of the allocation.  [interface]  [pure]
+// An engine, a batch system or an operator, hands out machines; and the host lists that several of
+// them use.  [pure]
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,14 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
 #include "launcher/plan/host_list.h"
 #include "launcher/plan/job_spec.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
+
+// An engine hands out machines: a batch system or an operator. Inside of what it has handed out, a
+// job needs no -H: hosts and slots are those of the allocation.
 
 // What an engine may look at: the variables of this process, files that they name, and programs.
 struct EngineInputs {
@@ -99,5 +101,37 @@ struct EngineDescriptor {
   Result<AllocationNow> (*hosts_now)(std::string_view printed, std::string_view job,
                                      const std::vector<Host>& at_start) = nullptr;
 };
+
+// Host lists in the forms that several engines use.
+
+// The value of a variable; kUsage, with its name, when it is not set or empty.
+Result<std::string> needed_variable(const EngineInputs& inputs, std::string_view name);
+
+// The file that a variable names. kUsage: the variable is not set, or the file cannot be read.
+Result<std::string> needed_file(const EngineInputs& inputs, std::string_view name);
+
+// A host for each word, or one slot more for a host that comes again: "n1 n1 n2" is n1:2,n2:1.
+// `origin` names the source in errors. kUsage: there is no word, or one cannot be the name of a
+// host.
+Result<std::vector<Host>> count_hosts(std::string_view words, std::string_view origin);
+
+// "n1 4 n2 2": n1:4,n2:2.
+Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view origin);
+
+// Where a user's cache is, which the hosts of an allocation share with this machine if they share
+// home folders: "/home/me/.cache/hora". Empty: nobody knows.
+std::string cache_folder(const EngineInputs& inputs);
+
+// The name of the only host, on which the job's script runs then; empty: there are several.
+std::string only_host(const std::vector<Host>& hosts);
+
+// Slots for hosts of an allocation that has changed: a host has what it had, and a new one what the
+// least of the others has.
+void give_slots(std::vector<Host>& hosts, const std::vector<Host>& at_start);
+
+// Slurm's counts by node, "4,2,1(x2)": 4, 2, 1, 1. kUsage: it is not one, or names more than
+// `limit` nodes.
+Result<std::vector<int>> expand_counts(std::string_view text, std::string_view origin,
+                                       std::size_t limit);
 
 }  // namespace hora::launcher

@@ -2,7 +2,7 @@
 // jsrun, of IBM's Job Step Manager: inside of an allocation of LSF it starts tasks on the compute
 // nodes, while the job's script has a launch node. https://www.ibm.com/docs, "jsrun command". Not
 // run on a real one.
-#include "launcher/engines/host_counts.h"
+#include "launcher/engines/engine.h"
 #include "launcher/engines/registry.h"
 
 namespace hora::launcher {

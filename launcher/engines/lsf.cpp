@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // IBM Spectrum LSF: "Environment variables set for job execution" and blaunch(1). Not run on a real
 // LSF.
-#include "launcher/engines/host_counts.h"
+#include "launcher/engines/engine.h"
 #include "launcher/engines/registry.h"
 #include "rendezvous/base/text.h"
 

@@ -6,7 +6,7 @@
 // job can have.
 #include <array>
 
-#include "launcher/engines/host_counts.h"
+#include "launcher/engines/engine.h"
 #include "launcher/engines/registry.h"
 #include "rendezvous/base/text.h"
 

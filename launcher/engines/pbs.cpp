@@ -3,9 +3,9 @@
 //
 // pbs_tmrsh (OpenPBS) and pbsdsh (Torque) start a task inside of the job on one host. It has no
 // standard input of theirs, and its output is the job's: agents dial back.
-#include "launcher/engines/host_counts.h"
+#include "launcher/engines/engine.h"
 #include "launcher/engines/registry.h"
-#include "launcher/text/shell_words.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -13,7 +13,8 @@ namespace hora::launcher {
 namespace {
 
 // One for each host, all at once: `$0` is the list, `$5` the nonce behind which a line for
-// horarun's eyes stands (launcher/step/step_words.h). The command stands between "$h" and the task.
+// horarun's eyes stands (launcher/dial/dial_protocol.h). The command stands between "$h" and the
+// task.
 std::string loop_over_hosts(const std::string& command) {
   return "IFS=,; for h in $0; do { " + command +
          " /usr/bin/env HORA_STEP_HOST=\"$h\" \"$@\" </dev/null || echo \"HORA-$5 failed $h " +

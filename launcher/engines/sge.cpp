@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grid Engine (Sun, Univa, Altair, Son of): sge_pe(5) and qrsh(1). Seen with 8.1.9.
-#include "launcher/engines/host_counts.h"
+#include "launcher/engines/engine.h"
 #include "launcher/engines/registry.h"
 #include "rendezvous/base/text.h"
 

@@ -2,7 +2,7 @@
 // Volcano's MPI plug-in: names of the worker pods, separated by commas, and ssh.
 #include <algorithm>
 
-#include "launcher/engines/host_counts.h"
+#include "launcher/engines/engine.h"
 #include "launcher/engines/registry.h"
 
 namespace hora::launcher {

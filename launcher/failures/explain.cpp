@@ -1,22 +1,150 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of words are told apart by how they look, so none needs an option of its own: numbers
-// are exit codes, names of signals stand for 128 + N, and the rest are codes of the two tables.
 #include "launcher/failures/explain.h"
 
 #include <signal.h>
 
 #include <algorithm>
 
-#include "launcher/failures/exit_code.h"
-#include "launcher/failures/finding_classes.h"
-#include "launcher/failures/proof.h"
-#include "launcher/failures/xid_table.h"
-#include "launcher/text/constant_name.h"
-#include "launcher/text/did_you_mean.h"
-#include "launcher/text/signal_name.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/failures/host_failure.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
+
+// A finding itself has the figures of its host; this is what all findings of a code have in common.
+
+namespace {
+
+// clang-format off
+constexpr FindingClass kClasses[] = {
+    {"D_CACHE_INODES", "The file system of the cache has no inode left, so no file can be made there.", "Remove many small files there: df -i."},
+    {"D_CACHE_SPACE", "Too little is free for the runtime in the cache directory.", "Free some space: horarun cache clean -H NAME."},
+    {"D_CLOCK", "A host's clock is more than a second off: logs and timelines do not line up, certificates may appear invalid.", "Synchronise it: timedatectl set-ntp true."},
+    {"D_CLOCKS", "The clocks of the hosts are more than 100 ms apart.", "Synchronise them: timedatectl set-ntp true."},
+    {"D_CPU_QUOTA", "A cgroup allows fewer CPUs than the host shows; libraries create threads for all of them and are throttled.", "Raise the CPU limit of the container, or set OMP_NUM_THREADS."},
+    {"D_DIFFERS", "The hosts differ in hardware or software, which makes ranks slow, or fail on some hosts only.", "Make the hosts alike, or leave the odd ones out."},
+    {"D_GLIBC", "The C library of a host is too old for the runtime; horarun starts no rank there.", "Leave the host out, or run there in a container image with a newer system."},
+    {"D_GPU_BUSY", "Other processes use the GPUs.", "Find out whose they are: nvidia-smi; fuser -v /dev/nvidia*."},
+    {"D_GPU_ECC", "A GPU has uncorrected memory errors: results are wrong, or processes are killed.", "Drain the host and reset or replace the GPU: nvidia-smi -q -d ECC."},
+    {"D_GPU_MEMORY", "GPU memory is in use and no process is shown that uses it.", "Find the process (fuser -v /dev/nvidia*) and end it."},
+    {"D_IMPORT", "A framework cannot be imported, or fails in a tiny operation (--deep).", "Repair its installation on that host: python3 -c 'import NAME'."},
+    {"D_LATENCY", "A link takes 8 times as long as the median of the hosts.", "Check switch, cable and driver of these hosts, or leave them out."},
+    {"D_LEFTOVERS", "Processes of jobs that have ended still run; they hold memory, GPUs and ports.", "End them: kill PID."},
+    {"D_LIBRARY", "libhora does not load or does not work; no job can run on this host.", "Read the message; it names the library or the step that failed."},
+    {"D_LOAD", "Other programs use the host; its ranks will be the slow ones.", "Check it with top, or leave the host out."},
+    {"D_LOOPBACK", "Two processes of one host cannot work together over TCP.", "Check the loopback interface and the firewall of the host."},
+    {"D_MEMLOCK", "InfiniBand queues and buffers are locked memory, and the account may lock too little.", "Set memlock unlimited in /etc/security/limits.conf, or --ulimit memlock=-1 for a container."},
+    {"D_MEMORY", "Little memory is available; the kernel kills a process when it runs out.", "Stop what uses it: ps aux --sort=-rss."},
+    {"D_MEMORY_LIMIT", "A cgroup allows less than half of the host's memory; beyond that the kernel kills a rank.", "Raise the memory limit of the container or session."},
+    {"D_MPI", "MPI is installed, but does not work.", "Read the message; without MPI, jobs use TCP."},
+    {"D_MTU", "Packets as large as the interface allows do not pass between two hosts.", "Set the same MTU on both hosts and on what is between them."},
+    {"D_NCCL", "NCCL is missing, does not load, or does not work on a GPU of the host.", "Read the message; HORA_NCCL chooses whose NCCL is used."},
+    {"D_NCCL_INTERFACE", "NCCL_SOCKET_IFNAME selects no interface of a host, or lo, which leads to no other host.", "Unset it, or name an interface of every host; a list that excludes must exclude lo, too: ^docker0,lo."},
+    {"D_NOFILE", "The account may open few files; a rank needs one for each peer, data loaders many more.", "Raise nofile in /etc/security/limits.conf."},
+    {"D_NPROC", "The account may have few processes and threads.", "Raise nproc in /etc/security/limits.conf."},
+    {"D_PIDS", "A cgroup allows few processes and threads.", "Raise the pids limit of the container."},
+    {"D_PYTHON", "Python cannot be started on the host.", "Install it, or give the interpreter's path, which every host must have."},
+    {"D_ROUTE", "A host cannot connect to another.", "Open TCP between the hosts, or name their common network by --network-interfaces."},
+    {"D_SAME_HOST", "Two names of the list are one machine.", "Name it once, with all its slots."},
+    {"D_SHARED_MEMORY", "Processes of one host cannot work together over shared memory.", "Check /dev/shm there: its size, its mount options, its permissions."},
+    {"D_SHM", "/dev/shm is nearly full; when it is full, ranks fail with SIGBUS or 'No space left on device'.", "Mount it larger (docker run --shm-size=1g), or remove old files: ls -l /dev/shm."},
+    {"D_SILENT", "A check got no answer in time; such a host blocks a job as well.", "Check its load and its disks; run horarun doctor for this host alone."},
+    {"D_SLOTS_CPUS", "A host has more slots than usable CPUs; ranks that share a CPU wait for each other.", "Give it fewer slots: -H NAME:N."},
+    {"D_SLOTS_GPUS", "A host has more slots than GPUs; NCCL refuses two ranks on one device.", "Give it fewer slots, or use --slots-per-host auto."},
+    {"D_SLOW_LINK", "A link is 8 times slower than the median of the hosts.", "Check switch, cable and driver of these hosts, or leave them out."},
+    {"D_STACK", "Threads get a small stack, which libraries overflow: SIGSEGV.", "Raise stack in /etc/security/limits.conf; 8192 KiB are usual."},
+    {"D_TMP_SPACE", "Little is free in /tmp, where Python, compilers and frameworks write.", "Free some space: du -xh /tmp | sort -h."},
+    {"D_WORLD", "A job of all hosts does not start: a host cannot reach the launcher, or did not join.", "Open TCP between the hosts and this machine, or name a network by --network-interfaces."},
+    {"D_ZOMBIES", "Many processes have ended and nobody has waited for them; they keep their PIDs, perhaps GPU memory.", "Restart their parent; a container needs a first process that reaps (docker run --init)."},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const FindingClass> finding_classes() { return kClasses; }
+
+// NVIDIA's numbers for faults of a GPU, with what a person should do. The row decides between three
+// kinds of advice: the program is at fault, the GPU or its host is, or the Xid merely follows from
+// another. The meanings are from NVIDIA's catalogue (kXidCatalogue); a number without a row gets
+// its address.
+
+namespace {
+
+constexpr std::string_view kProgram =
+    "look at the program first: CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer names the kernel; if "
+    "other programs do it "
+    "on this GPU only, test the GPU (dcgmi diag -r 3)";
+constexpr std::string_view kReset =
+    "take the host out of use, reset the GPU (nvidia-smi --gpu-reset) or restart the host; if it "
+    "comes again, have the "
+    "GPU tested (dcgmi diag -r 3) and replaced";
+constexpr std::string_view kLink =
+    "nvidia-smi nvlink -e shows which link; reset the GPUs or restart the host; if it comes again, "
+    "have the board, its "
+    "bridges or its fabric manager looked at";
+constexpr std::string_view kDriver =
+    "restart the host, or reload the driver; with a newer driver if it comes again; "
+    "nvidia-bug-report.sh for NVIDIA";
+constexpr std::string_view kOther =
+    "it follows from another fault or from the end of a process: look for the first Xid in the "
+    "kernel's log (dmesg)";
+
+// clang-format off
+constexpr XidClass kXidClasses[] = {
+    {8, "the GPU stopped processing", kReset},
+    {13, "an exception in the compute engine, mostly an illegal access or instruction of the program", kProgram},
+    {31, "a memory page fault: the program used an address of the GPU that is not its own", kProgram},
+    {32, "a damaged stream of commands to the GPU: the driver, the bus, or memory", kDriver},
+    {38, "an error in the driver's firmware", kDriver},
+    {43, "the GPU dropped the program's work because of a fault of the program; the GPU itself is well", kProgram},
+    {44, "a fault while the GPU changed from one program to another", kReset},
+    {45, "the program's work on the GPU was removed", kOther},
+    {46, "the GPU stopped processing", kReset},
+    {48, "an uncorrectable (double bit) error of the GPU's memory", kReset},
+    {61, "a breakpoint in the GPU's internal controller", kReset},
+    {62, "the GPU's internal controller halted", kReset},
+    {63, "the GPU marked a bad part of its memory, to be left out from its next reset on",
+     "the job may go on; reset the GPU (nvidia-smi --gpu-reset) when it is free"},
+    {64, "the GPU could not mark a bad part of its memory", kReset},
+    {69, "an exception in the compute engine: a class of commands that it does not have", kProgram},
+    {74, "an NVLink failed", kLink},
+    {79, "the GPU has fallen off the bus: the host cannot reach it any more",
+     "power-cycle the host; if it happens again, check power supply, cooling, seating and the GPU"},
+    {92, "many correctable errors of the GPU's memory", "have the GPU tested (dcgmi diag -r 3)"},
+    {94, "an uncorrectable memory error that only this program suffered",
+     "start the job again; reset the GPU (nvidia-smi --gpu-reset) when it is free"},
+    {95, "an uncorrectable memory error that may have spoilt the work of every program on the GPU", kReset},
+    {109, "the GPU did not change from one program to another in time", kReset},
+    {119, "the GPU's system processor did not answer the driver (GSP RPC timeout)", kReset},
+    {120, "the GPU's system processor failed (GSP error)", kReset},
+    {121, "corrected errors on the link between CPU and GPU (C2C)",
+     "the job may go on; reset the GPU when it is free if they come again"},
+    {137, "an NVLink access to another GPU's memory was refused, mostly as the program there had failed before",
+     "look at the rank that failed first, and at the other GPUs' Xids; this one is mostly the victim"},
+    {140, "uncorrectable memory errors of the GPU", kReset},
+    {143, "the GPU could not be initialized", kReset},
+    {144, "an NVLink failed (SAW)", kLink},
+    {145, "an NVLink failed (RLW)", kLink},
+    {149, "an NVLink failed (NETIR)", kLink},
+    {150, "an NVLink failed (MSE)", kLink},
+    {154, "the driver says what the GPU needs to work again", "do what the message says"},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const XidClass> xid_classes() { return kXidClasses; }
+
+const XidClass* find_xid(int code) {
+  for (const XidClass& each : kXidClasses) {
+    if (each.code == code) return &each;
+  }
+  return nullptr;
+}
+
+// The kinds of words are told apart by how they look, so none needs an option of its own: numbers
+// are exit codes, names of signals stand for 128 + N, and the rest are codes of the two tables.
 
 namespace {
 

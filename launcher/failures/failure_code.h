@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classes of the launcher's own failures. A failure ends the job with exit code 125 (or the
-// one given here); its class is printed with the message and stands in --json. One table, so that
-// docs/reference/exit-codes.md and the code cannot disagree.  [pure]
+// The classes of horarun's failures with their exit codes, as one table.  [pure]
 #pragma once
 
 #include <cerrno>
 #include <string>
 #include <string_view>
+#include <span>
+#include "launcher/protocol/exit_code.h"
 
 namespace hora::launcher::failure {
+
+// The classes of the launcher's own failures. A failure ends the job with exit code 125 (or the
+// one given here); its class is printed with the message and stands in --json. One table, so that
+// docs/reference/exit-codes.md and the code cannot disagree.
 
 inline constexpr std::string_view kUsage = "E_USAGE";              // exit 2
 inline constexpr std::string_view kResolve = "E_RESOLVE";          // host name unknown
@@ -72,3 +76,37 @@ inline std::string open_files_advice(int errnum, std::string_view where) {
 }
 
 }  // namespace hora::launcher::failure
+
+namespace hora::launcher {
+
+// The classes of horarun's failures with their exit codes, as one table.
+// Which rank failed first, and with which code, is for launcher/job/job_state.h to say.
+// docs/reference/exit-codes.md is made from it.
+
+// One class of failure; code is one of launcher/failures/failure_code.h.
+struct FailureClass {
+  std::string_view code;  // "E_SSH_AUTH"
+  int exit_code;
+  std::string_view title;       // one line
+  std::string_view cause;       // what it usually means
+  std::string_view fix;         // what to do, imperative; also the advice under a message
+  std::string_view proof = {};  // a command that shows it: see fill_command()
+};
+
+// What an exit code of horarun means. The codes that ranks end with are not among them.
+struct CodeMeaning {
+  int code;
+  std::string_view meaning;
+};
+
+std::span<const CodeMeaning> code_meanings();
+std::span<const FailureClass> failure_classes();
+const FailureClass* find_failure_class(std::string_view code);
+
+// kExitLauncher for a code that is not in the table.
+int exit_code_of_failure(std::string_view code);
+
+// The table of docs/reference/exit-codes.md, in Markdown.
+std::string exit_code_reference();
+
+}  // namespace hora::launcher

@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/agent/host_facts.h"
-#include "launcher/build/runtime_fit.h"
+#include "launcher/machine/host_facts.h"
+#include "launcher/failures/host_failure.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/failures/no_build.h"
-#include "launcher/failures/proof.h"
-#include "launcher/fleet/source_addresses.h"
+#include "launcher/network/host_addresses.h"
 #include "launcher/process/process_table.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 

@@ -14,13 +14,12 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/build/bundle.h"
-#include "launcher/fleet/agent_delivery.h"
+#include "launcher/parts/bundle.h"
+#include "launcher/shipping/agent_delivery.h"
 #include "launcher/fleet/host_connector.h"
 #include "launcher/fleet/host_link.h"
-#include "launcher/fleet/part_delivery.h"
-#include "launcher/fleet/ship_files.h"
-#include "launcher/fleet/tree_delivery.h"
+#include "launcher/shipping/part_delivery.h"
+#include "launcher/shipping/user_files.h"
 #include "launcher/network/network_choice.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/protocol/agent_conversation.h"

@@ -1,15 +1,148 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job has up to two transports: one for the hosts that are this machine, one for all others. Both
-// come from the registry by name, so this file knows none of them.
 #include "launcher/fleet/host_connector.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <map>
 #include <utility>
 
+#include <gnu/libc-version.h>
+
+#include "launcher/network/host_addresses.h"
+#include "launcher/text/text.h"
 #include "launcher/transports/registry.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/net/addresses.h"
 
 namespace hora::launcher {
+
+// Finds out which hosts are this machine, so that they need no ssh. A host with a user name never
+// is: the job must run as that user.
+
+namespace {
+
+std::string own_hostname() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
+
+bool is_own_address(const IpAddress& address, const std::vector<net::Interface>& interfaces) {
+  if (address.is_loopback()) return true;
+  return std::any_of(interfaces.begin(), interfaces.end(),
+                     [&](const net::Interface& own) { return own.address == address; });
+}
+
+// One address of this machine suffices: a name in /etc/hosts often has a loopback address besides
+// its public one.
+bool resolves_here(const std::string& name, const std::vector<net::Interface>& interfaces) {
+  const auto endpoints = net::resolve_host(name, 1);
+  return endpoints && std::any_of(endpoints->begin(), endpoints->end(), [&](const Endpoint& e) {
+           return is_own_address(e.address, interfaces);
+         });
+}
+
+}  // namespace
+
+bool is_named_as_this_machine(const Host& host) {
+  static const std::string own_name = own_hostname();
+  return host.user.empty() && (host.name == "localhost" || host.name == own_name);
+}
+
+std::vector<bool> find_local_hosts(const std::vector<Host>& hosts) {
+  std::vector<bool> local(hosts.size(), false);
+  std::vector<std::size_t> unknown;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (!hosts[i].user.empty()) continue;
+    if (is_named_as_this_machine(hosts[i])) {
+      local[i] = true;
+    } else {
+      unknown.push_back(i);
+    }
+  }
+  if (unknown.empty()) return local;
+
+  // If the interfaces cannot be listed, there is no address to compare with.
+  const auto listed = net::list_interfaces();
+  const std::vector<net::Interface> interfaces = listed ? *listed : std::vector<net::Interface>();
+  // Limits the number of threads; a name server may take seconds for each name.
+  constexpr std::size_t kAtOnce = 32;
+  for (std::size_t first = 0; first < unknown.size(); first += kAtOnce) {
+    std::vector<std::pair<std::size_t, std::future<bool>>> lookups;
+    for (std::size_t k = first; k < std::min(first + kAtOnce, unknown.size()); ++k) {
+      const std::size_t i = unknown[k];
+      if (const auto numeric = parse_ip_address(hosts[i].name)) {
+        local[i] = is_own_address(*numeric, interfaces);
+        continue;
+      }
+      lookups.emplace_back(i, std::async(std::launch::async, [&interfaces, name = hosts[i].name] {
+                             return resolves_here(name, interfaces);
+                           }));
+    }
+    for (auto& [i, lookup] : lookups) local[i] = lookup.get();
+  }
+  return local;
+}
+
+bool hosts_are_machines(const JobSpec& spec) {
+  if (spec.engine) return false;
+  if (spec.rsh_command.empty()) return spec.transport == "ssh" || spec.transport == "dial";
+  const std::string& program = spec.rsh_command.front();
+  return program.substr(program.rfind('/') + 1) == "ssh";
+}
+
+Status check_one_name_each(const std::vector<Host>& hosts,
+                           const std::vector<std::optional<Hello>>& hellos) {
+  // Only what may be one machine is compared: of ten thousand hosts, as a rule none.
+  std::map<std::pair<std::string, std::int64_t>, std::vector<std::size_t>> alike;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (hellos[i]) alike[{hellos[i]->boot_id, hellos[i]->pid_namespace}].push_back(i);
+  }
+  for (const auto& [identity, members] : alike) {
+    // The first one stands for the machine.
+    std::vector<std::string> names{hosts[members.front()].name};
+    for (std::size_t k = 1; k < members.size(); ++k) {
+      if (are_one_machine(*hellos[members.front()], *hellos[members[k]])) {
+        names.push_back(hosts[members[k]].name);
+      }
+    }
+    if (names.size() == 1) continue;
+    return make_error(ErrorCode::kUsage, "hosts " + few_names(names) +
+                                             " are one machine; list it once, with all of its "
+                                             "slots: its ranks would take the same GPUs and CPUs");
+  }
+  return Ok{};
+}
+
+// Not all of what describe_machine() finds: GPUs, addresses and the user are for the report, which
+// asks the agent (StaticRun::known_hello).
+
+std::optional<PresumedHello> presume_hello() {
+  auto loopback = loopback_interface();
+  if (!loopback) return std::nullopt;
+  PresumedHello presumed;
+  presumed.port = reserve_port();
+  if (presumed.port.port == 0) return std::nullopt;
+  Hello& hello = presumed.hello;
+  hello.version = HORA_VERSION;
+  hello.hostname = host_name();
+  hello.boot_id = machine_id();
+  hello.machine = own_machine();
+  // This process has loaded the one that the ranks will load.
+  hello.c_library = std::string("glibc ") + ::gnu_get_libc_version();
+  hello.interfaces = {std::move(*loopback)};
+  hello.free_port = presumed.port.port;
+  return presumed;
+}
+
+// A job has up to two transports: one for the hosts that are this machine, one for all others. Both
+// come from the registry by name, so this file knows none of them.
 
 namespace {
 

@@ -1,17 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the transport for a host, and starts an agent there.
+// Chooses the transport for a host and starts an agent there; whether a host is this machine, and
+// what an agent on it would say.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "launcher/build/bundle.h"
+#include "launcher/machine/host_facts.h"
+#include "launcher/parts/bundle.h"
+#include "launcher/plan/host_list.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
+
+// Whether a host of the list is this machine, and what an agent on this machine would say of it.
+
+// Is a host of the list this very machine? Blocks for as long as the system's resolver does.
+
+// For each host: true when its name is, or resolves to, an address of this machine, and no other
+// user is asked for. Names that need a resolver are looked up side by side; one that cannot be
+// resolved is remote (it may be an alias of ~/.ssh/config).
+std::vector<bool> find_local_hosts(const std::vector<Host>& hosts);
+
+// The same by the name alone, without a resolver: misses this machine under another name.
+bool is_named_as_this_machine(const Host& host);
+
+// Whether each name stands for a machine. A batch system may have several nodes on one, and a
+// command of the user's own (--rsh) decides what a host is: a container, another root, an account.
+bool hosts_are_machines(const JobSpec& spec);
+
+// The error of a list that has one machine under several names. `hellos` are those of `hosts`; one
+// that is missing is not compared.
+Status check_one_name_each(const std::vector<Host>& hosts,
+                           const std::vector<std::optional<Hello>>& hellos);
+
+// What an agent on this machine would say of it to a job that has no other host. Asking it costs a
+// round trip before the ranks can start, and the same look-ups.
+
+struct PresumedHello {
+  Hello hello;        // without pid; of the interfaces it has loopback, which such a job uses
+  ReservedPort port;  // hello.free_port
+};
+
+// Nothing where this machine has no usable loopback interface, or no port.
+std::optional<PresumedHello> presume_hello();
+
+// Chooses the transport for a host, and starts an agent there.
 
 class HostConnector {
  public:

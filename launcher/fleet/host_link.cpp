@@ -15,8 +15,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rendezvous/os/thread_buffer.h"
-#include "rendezvous/os/would_block.h"
+#include "rendezvous/os/threads.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/job/job_rendezvous.h"
 
-#include "rendezvous/contract/rank_hosts.h"
 #include "rendezvous/contract/store_keys.h"
 
 namespace hora::launcher {

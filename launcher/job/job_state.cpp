@@ -9,7 +9,7 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/text/duration.h"
+#include "launcher/text/units.h"
 
 namespace hora::launcher {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "launcher/protocol/messages.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 

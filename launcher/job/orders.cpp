@@ -9,8 +9,8 @@
 #include <map>
 #include <utility>
 
-#include "launcher/plan/binding_plan.h"
-#include "launcher/plan/programs.h"
+#include "launcher/plan/binding.h"
+#include "launcher/plan/plan.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

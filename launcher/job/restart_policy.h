@@ -12,7 +12,7 @@
 #include "launcher/job/job_state.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 

@@ -10,9 +10,8 @@
 #include <tuple>
 #include <utility>
 
-#include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/network/network_candidates.h"
+#include "launcher/network/host_addresses.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
 

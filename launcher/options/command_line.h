@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/options/process_inputs.h"
+#include "launcher/options/settings.h"
 #include "launcher/plan/job_spec.h"
 #include "rendezvous/base/result.h"
 

@@ -7,7 +7,7 @@
 
 #include "launcher/failures/explain.h"
 #include "launcher/options/option_table.h"
-#include "launcher/text/verbs.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

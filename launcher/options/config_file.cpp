@@ -14,8 +14,8 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
-#include "launcher/options/option_spelling.h"
-#include "launcher/text/did_you_mean.h"
+#include "launcher/options/option_check.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/options/setting.h"
+#include "launcher/options/settings.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {

@@ -11,7 +11,7 @@
 #include <cerrno>
 
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

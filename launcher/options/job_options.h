@@ -4,13 +4,23 @@
 
 #include <string>
 #include <vector>
-
-#include "launcher/options/command_line.h"
 #include "launcher/options/option_check.h"
+#include "launcher/options/settings.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/options/command_line.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
+
+// -x and --env-file: variables that the user sets for the ranks.
+
+// Sets job.variables: those of files first, so that -x wins. Errors (kUsage): no name, a variable
+// that horarun itself sets for each rank, a file that cannot be read; with the place in the file.
+// `warnings`: of a variable that is to be passed on and is not set here.
+Status read_environment_options(const OptionValues& values, const ProcessInputs& inputs,
+                                JobSpec& job, std::vector<std::string>& warnings);
+
+// Checked option values and the environment become a JobSpec.
 
 // Hosts and how to reach them: what the launch and the cache verb have in common.
 Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);

@@ -1,19 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed options become checked values: kinds, ranges, choices, which exclude each other.  [pure]
-// The one user of the command line library.
+// Typed options become checked values: names, abbreviations, kinds, ranges, choices, which exclude
+// each other.  [pure]
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
-
-#include "launcher/options/option_spelling.h"
 #include "launcher/options/option_table.h"
 #include "rendezvous/base/result.h"
+#include <map>
+#include <string_view>
 
 namespace hora::launcher {
+
+// The options that a user typed: names, aliases, abbreviations, where the program begins.
+// Beside "--name value" and "--name=value" this reads what horovodrun takes and usual parsers do
+// not: long names with one dash (-np, -hostfile), unambiguous abbreviations (--disable), and a
+// program that begins with the first word that is not an option.
+
+struct SpelledOption {
+  const OptionRow* row = nullptr;
+  std::string typed;  // the name as it was typed
+  std::optional<std::string> value;
+};
+
+struct Spelled {
+  std::vector<SpelledOption> options;  // in order
+  std::vector<std::string> command;    // from the first word that is not an option
+  bool after_dashes = false;           // the command stood behind "--"
+};
+
+// Errors (kUsage): an unknown option (with the nearest one), an ambiguous abbreviation, a missing
+// or unwanted value.
+Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb verb);
+
+// Typed options become checked values: kinds, ranges, choices, which exclude each other.
+// The one user of the command line library.
 
 // The values of the options that were given, by any of an option's names. Every value has passed
 // check_option_value().

@@ -6,9 +6,8 @@
 #include <cstdint>
 
 #include "launcher/options/option_table.h"
-#include "launcher/options/peer_options.h"
-#include "launcher/text/duration.h"
-#include "launcher/text/size.h"
+#include "launcher/options/other_launchers.h"
+#include "launcher/text/units.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

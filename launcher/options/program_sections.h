@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// "-np 2 ./a : -np 2 ./b", or the same in a file: jobs of several programs, as mpirun and Hydra
-// have them.  [pure]
+// Jobs of several programs: "-np 2 ./a : -np 2 ./b", the same in a file, and srun's --multi-prog.
+// [pure]
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "launcher/options/option_spelling.h"
-#include "launcher/options/process_inputs.h"
+#include "launcher/options/option_check.h"
+#include "launcher/options/settings.h"
 #include "launcher/plan/job_spec.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
+
+// "-np 2 ./a : -np 2 ./b", or the same in a file: jobs of several programs, as mpirun and Hydra
+// have them.
 
 // What stands behind one ':', up to the next, or in a line of a file.
 struct ProgramSection {
@@ -51,5 +53,13 @@ Status use_program_file(const std::vector<ProgramSection>& sections, const Spell
 Status read_program_sections(const std::vector<ProgramSection>& sections, const Spelled& first,
                              const ProcessInputs& inputs, JobSpec& job,
                              std::vector<std::string>& warnings);
+
+// --multi-prog, srun's: the program is a file whose lines say what which ranks run.
+
+// `job` is complete; its command is the file. Lines are "0,2-3 PROGRAM ARGUMENTS" or "* ..." for
+// the ranks that no other line has; in them, %t is the rank and %o its place among those of the
+// line. Ranks in a row with the same words are one of job.programs; the variables are for all.
+// Errors (kUsage) begin with the file and the line.
+Status use_rank_programs(const ProcessInputs& inputs, JobSpec& job);
 
 }  // namespace hora::launcher

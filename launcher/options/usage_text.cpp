@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/text/verbs.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

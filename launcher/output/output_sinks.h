@@ -23,7 +23,7 @@
 
 #include "launcher/output/line_tagger.h"
 #include "launcher/output/output_writer.h"
-#include "launcher/plan/rank_list.h"
+#include "launcher/plan/selection.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <utility>
 
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
 

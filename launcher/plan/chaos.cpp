@@ -8,9 +8,9 @@
 #include <algorithm>
 
 #include "launcher/plan/plan.h"
-#include "launcher/text/duration.h"
-#include "launcher/text/spec_location.h"
-#include "rendezvous/base/duration.h"
+#include "launcher/text/units.h"
+#include "launcher/text/user_input.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

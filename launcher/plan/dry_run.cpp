@@ -9,10 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/plan/programs.h"
-#include "launcher/text/columns.h"
-#include "launcher/text/duration.h"
-#include "launcher/text/shell_words.h"
+#include "launcher/plan/plan.h"
+#include "launcher/text/text.h"
+#include "launcher/text/units.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

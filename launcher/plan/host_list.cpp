@@ -14,8 +14,8 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/plan/host_range.h"
-#include "launcher/text/spec_location.h"
+#include "launcher/plan/selection.h"
+#include "launcher/text/user_input.h"
 
 namespace hora::launcher {
 

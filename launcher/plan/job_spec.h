@@ -14,7 +14,7 @@
 #include "launcher/plan/cache_limits.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/host_list.h"
-#include "launcher/plan/rank_list.h"
+#include "launcher/plan/selection.h"
 
 namespace hora::launcher {
 

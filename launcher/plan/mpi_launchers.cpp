@@ -7,7 +7,7 @@
 #include <charconv>
 #include <string>
 
-#include "launcher/text/usage_error.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

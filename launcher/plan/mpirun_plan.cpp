@@ -7,9 +7,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "launcher/plan/rank_count.h"
-#include "launcher/text/shell_words.h"
-#include "launcher/text/usage_error.h"
+#include "launcher/plan/plan.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who runs where: hosts and a number of processes become ranks.  [pure]
+// Which rank runs where, and which program: hosts and a number of processes, or a rankfile, become
+// ranks.  [pure]
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/plan/host_list.h"
@@ -10,6 +15,32 @@
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
+
+// Which rank runs where, and which program: hosts and a number of processes become ranks.
+
+// How many ranks a job gets.
+
+// The ranks of a job for which no number was given: one for each slot. 64 bits wide, since many
+// hosts with many slots exceed an int.
+std::int64_t count_slots(const std::vector<Host>& hosts);
+// Errors (kUsage): a job with a rank for each of so many slots is too large.
+Status check_rank_count(std::int64_t slots);
+// Errors (kUsage): no host can be told to run so many ranks. Slots that a host list gives are no
+// more; -np alone, which is for this machine, can be.
+Status check_ranks_of_host(const std::string& host, std::int64_t ranks);
+
+// Jobs of several programs: which rank runs which.
+
+// The place of the rank's program among `programs`, which is not empty. Ranks beyond all of them
+// belong to the last one.
+std::size_t program_of_rank(const std::vector<Program>& programs, int rank);
+
+// "./a --lr 3 : ./b", as it would be typed but for options.
+std::string programs_text(const std::vector<std::vector<std::string>>& commands);
+// Of every program of the job, one or several.
+std::vector<std::vector<std::string>> commands_of(const JobSpec& spec);
+
+// Who runs where: hosts and a number of processes become ranks.
 
 struct Slot {
   int rank = 0;
@@ -62,5 +93,25 @@ bool has_open_slots(const std::vector<Host>& hosts);
 //   step 2: an open host gets its number of GPUs; gpus[i] belongs to hosts[i].
 // Errors: an open host without a GPU.
 Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::vector<int>& gpus);
+
+// The place of every rank, as Open MPI's rankfiles give it.
+//   rank 0=node1 slot=0:0-3      # cores 0-3 of socket 0 of node1; core_list.h has the syntax
+//   rank 1=+n1                   // the second host of -H or of the hostfile, without binding
+
+struct RankLine {
+  int rank = 0;
+  Host host;                    // without slots
+  std::optional<int> relative;  // "+n1": 1, and no host
+  std::string cores;            // as written; empty: the rank is not bound
+  std::size_t number = 0;       // of the line, from 1
+};
+
+// By rank, from 0 without a gap. Errors (kUsage) say `path:line:column`.
+Result<std::vector<RankLine>> parse_rankfile(std::string_view text, std::string_view path);
+
+// Sets the seats of the job, and its number of ranks if it has none. A job without hosts gets those
+// of the file; hosts without slots get as many as the file fills.
+// Errors (kUsage): a host that the job does not have, too few slots, another number of ranks.
+Status seat_ranks(const std::vector<RankLine>& lines, std::string_view path, JobSpec& job);
 
 }  // namespace hora::launcher

@@ -12,11 +12,11 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/pods/pod_manifest.h"
-#include "launcher/pods/pod_starter.h"
+#include "launcher/pods/kubectl.h"
 #include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/step/step_transport.h"
-#include "launcher/text/duration.h"
+#include "launcher/dial/step_transport.h"
+#include "launcher/text/units.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

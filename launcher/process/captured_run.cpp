@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "launcher/process/piped_child.h"
-#include "launcher/text/duration.h"
-#include "launcher/text/shell_words.h"
+#include "launcher/text/units.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

@@ -21,7 +21,7 @@
 #include "launcher/process/strays.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/os/syscall_numbers.h"
+#include "rendezvous/os/process_end.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {

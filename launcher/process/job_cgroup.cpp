@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

@@ -21,8 +21,8 @@
 #include <unordered_map>
 
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/read_file.h"
-#include "rendezvous/os/syscall_numbers.h"
+#include "rendezvous/os/files.h"
+#include "rendezvous/os/process_end.h"
 
 namespace hora::launcher {
 

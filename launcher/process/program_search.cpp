@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/paths.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

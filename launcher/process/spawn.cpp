@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "launcher/protocol/exit_code.h"
-#include "rendezvous/os/syscall_numbers.h"
+#include "rendezvous/os/process_end.h"
 
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP 0x200000000ULL

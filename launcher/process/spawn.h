@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "launcher/process/cpu_mask.h"
-#include "launcher/protocol/spawn_stage.h"
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "launcher/process/job_cgroup.h"
-#include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "launcher/protocol/agent_limits.h"
-#include "launcher/protocol/cbor_shape.h"
+#include "launcher/protocol/cbor.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single items of CBOR (RFC 8949), of the kinds that messages are made of.  [pure]
+// Single items of CBOR (RFC 8949), and a check of their shape before a reader relies on their
+// lengths.  [pure]
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <cstddef>
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
+
+// Single items of CBOR (RFC 8949), of the kinds that messages are made of.
 
 enum class CborKind : std::uint8_t {
   kUnsigned,
@@ -36,5 +41,16 @@ void skip_cbor_value(std::string_view& bytes);  // with all that it holds
 // With the shortest number. What an array or a map holds comes behind it.
 void append_cbor_head(std::string& out, CborKind kind, std::uint64_t number);
 void append_cbor_string(std::string& out, CborKind kind, std::string_view string);
+
+// A look at CBOR bytes before a reader that relies on their lengths gets them.
+
+// The deepest nesting and the most items that a message of ours can have, with room to grow.
+inline constexpr std::size_t kMaxCborDepth = 16;
+inline constexpr std::size_t kMaxCborItems = 1u << 20;
+
+// One whole value of the kinds that messages are made of (integers, byte and text strings, arrays,
+// maps, true, false, null; all of definite length), no deeper and of no more items than the limits,
+// and nothing behind it.
+Status check_cbor_shape(std::string_view bytes, std::size_t most_items = kMaxCborItems);
 
 }  // namespace hora::launcher

@@ -12,7 +12,7 @@
 
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "launcher/protocol/cbor.h"
-#include "launcher/protocol/cbor_shape.h"
 
 namespace hora::launcher {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/protocol/spawn_stage.h"
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {

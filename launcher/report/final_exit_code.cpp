@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
 
 namespace hora::launcher {
 

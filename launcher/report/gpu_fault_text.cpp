@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "launcher/failures/xid_table.h"
+#include "launcher/failures/explain.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

@@ -8,7 +8,7 @@
 
 #include "launcher/report/resource_usage.h"
 #include "launcher/report/waiting_ranks.h"
-#include "launcher/text/columns.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

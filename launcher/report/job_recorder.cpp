@@ -6,7 +6,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "rendezvous/os/atomic_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

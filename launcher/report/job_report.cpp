@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/failures/rank_exit_text.h"
-#include "launcher/plan/programs.h"
+#include "launcher/plan/plan.h"
 #include "launcher/report/clean_json.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 

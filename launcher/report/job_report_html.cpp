@@ -6,14 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/plan/programs.h"
+#include "launcher/plan/plan.h"
 #include "launcher/report/job_report.h"
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/program_label.h"
 #include "launcher/report/resource_usage.h"
-#include "launcher/text/shell_words.h"
-#include "launcher/text/signal_name.h"
-#include "rendezvous/base/duration.h"
+#include "launcher/text/user_input.h"
+#include "launcher/text/text.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/failures/proof.h"
+#include "launcher/failures/host_failure.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/resource_usage.h"
-#include "launcher/startup/start_report.h"
-#include "rendezvous/base/duration.h"
+#include "launcher/startup/start_board.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 

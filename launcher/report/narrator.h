@@ -26,7 +26,6 @@
 #include "launcher/report/job_report.h"
 #include "launcher/report/lost_records.h"
 #include "launcher/startup/start_display.h"
-#include "launcher/startup/timings.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {

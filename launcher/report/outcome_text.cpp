@@ -9,16 +9,14 @@
 #include <optional>
 #include <set>
 
-#include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/failures/proof.h"
-#include "launcher/failures/stderr_hints.h"
+#include "launcher/failures/host_failure.h"
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/report/program_label.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/report/start_advice.h"
-#include "launcher/text/few_names.h"
-#include "launcher/text/shell_words.h"
-#include "launcher/text/signal_name.h"
+#include "launcher/text/text.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

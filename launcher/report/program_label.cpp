@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/program_label.h"
 
-#include "launcher/plan/programs.h"
+#include "launcher/plan/plan.h"
 #include "launcher/report/secrets.h"
-#include "launcher/text/shell_words.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

@@ -7,8 +7,7 @@
 #include <cstdio>
 
 #include "launcher/failures/rank_exit_text.h"
-#include "launcher/text/columns.h"
-#include "launcher/text/signal_name.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

@@ -8,7 +8,7 @@
 #include <array>
 #include <cctype>
 
-#include "rendezvous/base/replace_all.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 

@@ -9,10 +9,9 @@
 #include <iterator>
 #include <string_view>
 
-#include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/text/shell_words.h"
-#include "launcher/text/verbs.h"
+#include "launcher/text/user_input.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

@@ -10,7 +10,7 @@
 #include <map>
 
 #include "launcher/report/resource_usage.h"
-#include "launcher/text/columns.h"
+#include "launcher/text/text.h"
 #include "rendezvous/contract/flight_record.h"
 
 namespace hora::launcher {

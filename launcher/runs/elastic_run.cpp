@@ -8,15 +8,13 @@
 #include <random>
 #include <utility>
 
-#include "launcher/agent/host_facts.h"
-#include "launcher/elastic/discovered_hosts.h"
-#include "launcher/elastic/epoch_orders.h"
-#include "launcher/engines/allocation_text.h"
+#include "launcher/elastic/elastic_state.h"
+#include "launcher/elastic/host_registry.h"
 #include "launcher/engines/registry.h"
-#include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/fleet/locality.h"
-#include "launcher/protocol/machine_identity.h"
+#include "launcher/fleet/host_connector.h"
+#include "launcher/machine/host_facts.h"
+#include "launcher/network/host_addresses.h"
 #include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/contract/store_keys.h"
 

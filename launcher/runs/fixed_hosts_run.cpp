@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
-#include "launcher/agent/host_facts.h"
-#include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/fleet/locality.h"
+#include "launcher/fleet/host_connector.h"
+#include "launcher/machine/host_facts.h"
 
 namespace hora::launcher {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/runs/run.h"
 
-#include "launcher/agent/host_facts.h"
-#include "launcher/build/environment_tree.h"
-#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/machine/host_facts.h"
+#include "launcher/parts/python_environment.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {

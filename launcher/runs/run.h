@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launcher/fleet/fleet.h"
-#include "launcher/fleet/ship_files.h"
+#include "launcher/shipping/user_files.h"
 #include "launcher/job/job_rendezvous.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/orders.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/fleet/presumed_hello.h"
+#include "launcher/fleet/host_connector.h"
 #include "launcher/protocol/agent_limits.h"
 #include "rendezvous/net/socket.h"
 

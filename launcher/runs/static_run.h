@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "launcher/agent/host_facts.h"
-#include "launcher/relay/relay_channels.h"
+#include "launcher/machine/host_facts.h"
+#include "launcher/network/relay.h"
 #include "launcher/runs/fixed_hosts_run.h"
 
 namespace hora::launcher {

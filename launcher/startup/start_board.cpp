@@ -1,17 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps when each host entered each stage, and renders that as a line, a table or a waterfall. It
-// does no I/O, and the caller passes the time.
 #include "launcher/startup/start_board.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <optional>
-
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
+#include "launcher/failures/host_failure.h"
 
 namespace hora::launcher {
+
+// --timings, reports and the waterfall print these names, and scripts may search for them.
+std::string_view stage_name(Stage stage) {
+  switch (stage) {
+    case Stage::kAbsent:
+      return "absent";
+    case Stage::kResolve:
+      return "resolve";
+    case Stage::kConnect:
+      return "connect";
+    case Stage::kBanner:
+      return "ssh banner";
+    case Stage::kHostKey:
+      return "host key";
+    case Stage::kAuthenticate:
+      return "authenticate";
+    case Stage::kShell:
+      return "shell";
+    case Stage::kShip:
+      return "ship";
+    case Stage::kAgent:
+      return "agent";
+    case Stage::kRoute:
+      return "route";
+    case Stage::kPrepare:
+      return "prepare";
+    case Stage::kReady:
+      return "ready";
+    case Stage::kRanks:
+      return "ranks";
+    case Stage::kRendezvous:
+      return "rendezvous";
+    case Stage::kFirstCollective:
+      return "first collective";
+    case Stage::kWork:
+      return "work";
+  }
+  return "unknown";
+}
+
+// Keeps when each host entered each stage, and renders that as a line, a table or a waterfall. It
+// does no I/O, and the caller passes the time.
 
 namespace {
 
@@ -259,6 +298,48 @@ StageAdvice stage_advice(Stage stage) {
       return {"its ranks work", ""};
   }
   return {};
+}
+
+// Explains a start that timed out: the table, then for each stage the likely cause and a command to
+// try, with one host as the example.
+
+std::string start_timeout_text(const StartBoard& board, StartBoard::TimePoint now,
+                               const std::string& reach) {
+  struct Standing {
+    std::string first;
+    int count = 0;
+  };
+  std::map<Stage, Standing> standing;
+  int not_begun = 0;
+  for (std::size_t host = 0; host < board.names().size(); ++host) {
+    const auto& steps = board.steps()[host];
+    if (steps.empty()) {
+      ++not_begun;
+      continue;
+    }
+    const Stage stage = steps.back().stage;
+    // These hosts wait for the others; they are not the problem.
+    if (stage == Stage::kAgent || stage >= Stage::kReady) continue;
+    auto& entry = standing[stage];
+    if (entry.count++ == 0) entry.first = board.names()[host];
+  }
+  std::string text = board.table(now);
+  for (const auto& [stage, entry] : standing) {
+    const StageAdvice advice = stage_advice(stage);
+    text += "  " + entry.first;
+    if (entry.count > 1) text += " and " + std::to_string(entry.count - 1) + " more";
+    text += " (" + std::string(stage_name(stage)) + "): " + std::string(advice.cause) + "\n";
+    // Hosts that dial horarun cannot be tried from here.
+    const bool has_way = !reach.empty() || advice.command.find("{ssh}") == std::string_view::npos;
+    if (!advice.command.empty() && has_way) {
+      text += "    try: " + fill_command(advice.command, reach, Host{entry.first, "", {}}) + "\n";
+    }
+  }
+  if (not_begun > 0) {
+    text += "  " + counted(not_begun, "host") + (not_begun == 1 ? " has" : " have") +
+            " not begun to connect: --fan-out limits how many do at a time\n";
+  }
+  return text;
 }
 
 }  // namespace hora::launcher

@@ -1,17 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far each host has come on its way to running ranks, and since when: the line on a terminal,
-// the table when time is up, the waterfall of --timings.  [pure]
+// and the table when time runs out.  [pure]
 #pragma once
 
+#include <cstddef>
+#include <string_view>
 #include <chrono>
 #include <string>
-#include <string_view>
 #include <vector>
-
-#include "launcher/startup/start_stage.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
+
+// How far a host has come on its way to running ranks.
+
+// For progress, --timings and start-up errors. Transports report up to kAgent, the supervisor what
+// follows.
+enum class Stage {
+  kAbsent,  // its engine has not started it yet: horarun tries again
+  kResolve,
+  kConnect,
+  kBanner,  // connected; its ssh server has yet to say that it is one
+  kHostKey,
+  kAuthenticate,
+  kShell,
+  kShip,
+  kAgent,
+  kRoute,    // tries which addresses lead to the other hosts
+  kPrepare,  // has its order
+  kReady,
+  kRanks,
+  kRendezvous,       // its ranks meet the others
+  kFirstCollective,  // they have met; the first operation is still to end
+  kWork,
+};
+inline constexpr std::size_t kStages = static_cast<std::size_t>(Stage::kWork) + 1;
+std::string_view stage_name(Stage stage);
+
+// How far each host has come on its way to running ranks, and since when: the line on a terminal,
+// the table when time is up, the waterfall of --timings.
 
 class StartBoard {
  public:
@@ -67,5 +94,12 @@ struct StageAdvice {
   std::string_view command;
 };
 StageAdvice stage_advice(Stage stage);
+
+// The text of a start that timed out.
+
+// The table of hosts and stages, and for each stage in which hosts stand the likely cause and the
+// command that shows it. `reach`: see reach_words().
+std::string start_timeout_text(const StartBoard& board, StartBoard::TimePoint now,
+                               const std::string& reach);
 
 }  // namespace hora::launcher

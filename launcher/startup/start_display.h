@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the start board and shows it: one living line on a terminal, at most ten times a second.
-// On the event loop's thread; lives for as long as the loop runs, whose timer refers to it.
+// Shows the start of a job: one line on a terminal that is rewritten, and the phases that --timings
+// prints.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,35 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "launcher/startup/live_line.h"
 #include "launcher/startup/start_board.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
+
+// One line on a terminal that is written over and gone at the end: the progress of a start.
+// Nothing at all is written elsewhere. One thread at a time.
+
+class LiveLine {
+ public:
+  // `wanted`: the user has not asked for JSON or a log instead.
+  LiveLine(bool wanted, std::function<void(std::string)> write);
+  ~LiveLine() { clear(); }
+  LiveLine(const LiveLine&) = delete;
+  LiveLine& operator=(const LiveLine&) = delete;
+
+  bool enabled() const { return enabled_; }
+  std::size_t width() const;
+  void show(const std::string& text);
+  void clear();
+
+ private:
+  std::function<void(std::string)> write_;
+  bool enabled_;
+  bool shown_ = false;
+};
+
+// Keeps the start board and shows it: one living line on a terminal, at most ten times a second.
+// On the event loop's thread; lives for as long as the loop runs, whose timer refers to it.
 
 class StartDisplay {
  public:
@@ -38,6 +61,23 @@ class StartDisplay {
   StartBoard board_;
   LiveLine line_;
   bool hidden_ = false;
+};
+
+// When each phase of a launch was reached: what --timings prints. One thread at a time.
+
+class Timings {
+ public:
+  Timings() : start_(Clock::now()) {}
+
+  Clock::time_point start() const { return start_; }
+  void mark(std::string phase) { marks_.emplace_back(std::move(phase), Clock::now()); }
+  const std::vector<std::pair<std::string, Clock::time_point>>& marks() const { return marks_; }
+  // One line per phase: milliseconds since the start, since the phase before, name.
+  std::string text() const;
+
+ private:
+  Clock::time_point start_;
+  std::vector<std::pair<std::string, Clock::time_point>> marks_;
 };
 
 }  // namespace hora::launcher

@@ -14,14 +14,14 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/dial/step_transport.h"
 #include "launcher/engines/registry.h"
-#include "launcher/fleet/locality.h"
+#include "launcher/fleet/host_connector.h"
 #include "launcher/job/restart_policy.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/step/step_transport.h"
-#include "launcher/text/signal_name.h"
+#include "launcher/text/text.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/os/time_until.h"
 

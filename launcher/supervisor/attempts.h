@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "launcher/build/bundle.h"
+#include "launcher/parts/bundle.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/supervisor/supervisor.h"

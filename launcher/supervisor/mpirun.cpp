@@ -15,17 +15,17 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "launcher/failures/exit_code.h"
-#include "launcher/fleet/locality.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/fleet/host_connector.h"
 #include "launcher/plan/mpirun_plan.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/captured_run.h"
 #include "launcher/process/program_search.h"
 #include "launcher/runs/mpi_preparation.h"
 #include "launcher/supervisor/supervisor.h"
-#include "launcher/text/shell_words.h"
-#include "rendezvous/base/duration.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "launcher/build/bundle.h"
+#include "launcher/parts/bundle.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
 #include "rendezvous/base/result.h"

@@ -12,11 +12,10 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/runs/elastic_run.h"
 #include "launcher/runs/static_run.h"
-#include "launcher/text/duration.h"
+#include "launcher/text/units.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/tls/tls_stream.h"
 

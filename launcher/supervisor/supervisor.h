@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "launcher/build/bundle.h"
-#include "launcher/build/known_hashes.h"
+#include "launcher/parts/bundle.h"
+#include "launcher/parts/hashes.h"
 #include "launcher/fleet/fleet.h"
-#include "launcher/fleet/ship_files.h"
+#include "launcher/shipping/user_files.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/orders.h"
 #include "launcher/job/restart_policy.h"

@@ -14,7 +14,7 @@
 
 #include "launcher/timeline/timeline_lines.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/atomic_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/failures/no_build.h"
+#include "launcher/failures/host_failure.h"
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/transports/agent_sharing.h"
 #include "rendezvous/base/text.h"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <system_error>
 
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <utility>
 
-#include "rendezvous/net/resolve.h"
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/net/addresses.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
 

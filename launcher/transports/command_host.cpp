@@ -14,7 +14,7 @@
 #include "launcher/protocol/exit_code.h"
 #include "launcher/transports/rsh_argv.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/thread_buffer.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
 

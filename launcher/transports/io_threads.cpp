@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
 

@@ -15,13 +15,13 @@
 #include <chrono>
 
 #include "launcher/transports/ssh_wire.h"
-#include "rendezvous/base/base64.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/base/hmac.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/random.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

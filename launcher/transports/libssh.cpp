@@ -8,7 +8,7 @@
 #include <string>
 
 #include "rendezvous/base/machine.h"
-#include "rendezvous/os/paths.h"
+#include "rendezvous/os/files.h"
 
 // Where the module is linked into the program: tests that are libssh's server, too.
 extern "C" __attribute__((weak)) const hora::launcher::LibsshModule* hora_libssh_module_entry();

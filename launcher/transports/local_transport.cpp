@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/plan/cpu_list.h"
+#include "launcher/plan/binding.h"
 #include "launcher/process/spawn.h"
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/frame.h"

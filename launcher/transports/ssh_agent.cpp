@@ -18,7 +18,7 @@
 
 #include "launcher/transports/ssh_wire.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/threads.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {

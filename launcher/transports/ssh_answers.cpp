@@ -15,11 +15,9 @@
 
 #include "launcher/process/captured_run.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/atomic_file.h"
+#include "rendezvous/os/files.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/own_folder.h"
-#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 

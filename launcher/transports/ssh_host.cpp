@@ -18,7 +18,7 @@
 #include "launcher/transports/known_hosts.h"
 #include "launcher/transports/ssh_refusals.h"
 #include "launcher/transports/ssh_silence.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"

@@ -17,7 +17,7 @@
 #include "launcher/transports/ssh_target.h"
 #include "launcher/transports/stage_limit.h"
 #include "launcher/transports/tcp_connector.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 

@@ -3,8 +3,8 @@
 
 #include "launcher/transports/libssh_types.h"
 #include "launcher/transports/ssh_wire.h"
-#include "rendezvous/base/base64.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/base/encoding.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

@@ -12,10 +12,10 @@
 
 #include "launcher/transports/known_hosts.h"
 #include "launcher/transports/ssh_wire.h"
-#include "rendezvous/base/base64.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/text/shell_words.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {

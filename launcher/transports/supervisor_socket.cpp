@@ -9,8 +9,8 @@
 
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/frame.h"
-#include "rendezvous/os/thread_buffer.h"
-#include "rendezvous/os/would_block.h"
+#include "rendezvous/os/threads.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 

@@ -15,7 +15,7 @@
 
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/addresses.h"
 #include "rendezvous/net/socket.h"
 
 namespace hora::launcher {

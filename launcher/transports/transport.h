@@ -19,7 +19,7 @@
 #include "launcher/plan/host_list.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/process/one_cpu.h"
-#include "launcher/startup/start_stage.h"
+#include "launcher/startup/start_board.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/base/text.h"
-
 #include <algorithm>
 #include <cstdint>
 

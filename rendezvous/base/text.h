@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small operations on text that a user or a peer wrote.  [pure]
+// Text: splitting, joining, numbers.  [pure]
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <charconv>
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
 namespace hora {
+
+// A change in all places.
+
+// Puts `by` in the place of each `what`, which is not empty. What has come in is not looked at
+// again.
+inline void replace_all(std::string& text, std::string_view what, std::string_view by) {
+  for (std::size_t at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + by.size())) {
+    text.replace(at, what.size(), by);
+  }
+}
+
+// Small operations on text that a user or a peer wrote.
 
 // Without the blanks, tabs, CR and LF at both ends.
 std::string_view trim(std::string_view text);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names under which the processes of a job meet in the store.  [pure]
-// A scope is one meeting of n processes; the names are those that Horovod's Gloo workers use.
+// Keys of the rendezvous store, and the list of the ranks' hosts.  [pure]
 #pragma once
 
 #include <string>
@@ -8,6 +7,26 @@
 #include <vector>
 
 namespace hora::rendezvous {
+
+// Which ranks run on which host: what the launcher leaves in the store for messages that name ranks
+// which have not come.
+//   GET hora_control/hosts
+//       a line for each host: its name, and its ranks as runs ("node2 4-7 12")
+
+inline constexpr std::string_view kRankHostsKey = "hosts";  // in scope::kControl
+
+struct RanksOfHost {
+  std::string host;
+  std::vector<int> ranks;
+};
+
+std::string encode_rank_hosts(const std::vector<RanksOfHost>& hosts);
+// "rank 2 on node1, ranks 4, 5 on node2". Of ranks that the text does not have, nothing; `ranks` in
+// rising order.
+std::string name_hosts_of(std::string_view text, const std::vector<int>& ranks);
+
+// The names under which the processes of a job meet in the store.
+// A scope is one meeting of n processes; the names are those that Horovod's Gloo workers use.
 
 namespace scope {
 inline constexpr std::string_view kGlobal = "global";

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "rendezvous/http/writer.h"
-#include "rendezvous/net/resolve.h"
+#include "rendezvous/net/addresses.h"
 #include "rendezvous/net/socket.h"
 
 namespace hora::http {

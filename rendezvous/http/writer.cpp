@@ -6,7 +6,7 @@
 #include <array>
 #include <charconv>
 
-#include "rendezvous/base/hex.h"
+#include "rendezvous/base/encoding.h"
 
 namespace hora::http {
 

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rendezvous/os/retry.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::net {

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pidfd becomes readable when its process ends. Without one, the process is looked at several
-// times a second.
 #include "rendezvous/os/process_end.h"
-
 #include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
-
 #include <cerrno>
 #include <utility>
 
-#include "rendezvous/os/syscall_numbers.h"
-
 namespace hora::os {
+
+// A pidfd becomes readable when its process ends. Without one, the process is looked at several
+// times a second.
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "rendezvous/base/hex.h"
+#include "rendezvous/base/encoding.h"
 
 namespace hora::os {
 

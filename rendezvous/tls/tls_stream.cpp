@@ -14,10 +14,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "rendezvous/base/hex.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/net/socket.h"
-#include "rendezvous/os/paths.h"
+#include "rendezvous/os/files.h"
 #include "rendezvous/tls/module.h"
 
 // The module's entry point, where the module is linked into the program (apps/dial).

@@ -5,7 +5,7 @@
 set(HORA_SHARE ${CMAKE_BINARY_DIR}/share/hora/${CMAKE_SYSTEM_PROCESSOR})
 
 # hora_bundle(target folder PART part [STATIC]): ships the target's file in the bundle's `folder` (lib or bin), with the
-# shared libraries it needs in lib/deps. Jobs ship it if they need that part: launcher/build/part_rules.cpp. DT_RPATH and not DT_RUNPATH, since only the former is
+# shared libraries it needs in lib/deps. Jobs ship it if they need that part: launcher/parts/part_rules.cpp. DT_RPATH and not DT_RUNPATH, since only the former is
 # searched for what the libraries in lib/deps need themselves. STATIC: a program that is linked fully statically.
 function(hora_bundle target folder)
   cmake_parse_arguments(ARG "STATIC" "PART" "" ${ARGN})

@@ -5,6 +5,10 @@ target_include_directories(hora_settings INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(hora_settings INTERFACE hora_for_old_glibc)
 target_compile_options(hora_settings INTERFACE -Wall -Wextra -Wno-unused-parameter
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 finds overlaps where there are none (GCC 105651)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  # Files hold a purpose, and not each program needs all of it: --gc-sections drops the rest.
+  target_compile_options(hora_settings INTERFACE -ffunction-sections -fdata-sections)
+endif()
 if(HORA_WERROR)
   target_compile_options(hora_settings INTERFACE -Werror)
 endif()

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "calls.h"
-#include "collectives/backends/hierarchy.h"
+#include "collectives/backends/hierarchical_backend.h"
 #include "ranks.h"
 #include "tensors.h"
 #include "tests/support/catch.h"

@@ -10,8 +10,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "collectives/runtime/bootstrap.h"
-#include "collectives/runtime/launcher_place.h"
+#include "collectives/runtime/launched_world.h"
+#include "collectives/runtime/rank_location.h"
 #include "rendezvous/memory_store.h"
 
 namespace hora::test {

@@ -12,7 +12,7 @@
 
 #include "calls.h"
 #include "collectives/backends/registry.h"
-#include "collectives/runtime/describe.h"
+#include "collectives/runtime/request_check.h"
 #include "gpu_double.h"
 #include "tensors.h"
 

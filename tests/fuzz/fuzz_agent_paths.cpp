@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/agent/safe_path.h"
+#include "launcher/store/safe_path.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/process_table.h"
 

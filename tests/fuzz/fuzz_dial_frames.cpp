@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/dial/dial_frame.h"
+#include "launcher/dial/dial_protocol.h"
 
 using namespace hora::launcher;
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "launcher/plan/host_filter.h"
+#include "launcher/plan/selection.h"
 
 using namespace hora::launcher;
 

@@ -8,7 +8,7 @@
 
 #include "rendezvous/http/reader.h"
 #include "rendezvous/http/writer.h"
-#include "rendezvous/kv_batch.h"
+#include "rendezvous/kv_target.h"
 
 using namespace hora;
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/dial/join_url.h"
+#include "launcher/dial/dial_protocol.h"
 
 using namespace hora::launcher;
 

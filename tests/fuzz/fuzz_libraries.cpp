@@ -7,9 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "launcher/libraries/elf_dynamic.h"
-#include "launcher/libraries/elf_loader.h"
-#include "launcher/libraries/loader_cache.h"
+#include "launcher/machine/elf_dynamic.h"
 
 namespace {
 

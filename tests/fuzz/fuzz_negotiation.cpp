@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/control/frame_buffer.h"
-#include "collectives/negotiation/codec.h"
+#include "collectives/negotiation/wire.h"
 #include "tests/support/wishes.h"
 
 using namespace hora::collectives;

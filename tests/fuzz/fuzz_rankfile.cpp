@@ -6,9 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "launcher/plan/binding_plan.h"
+#include "launcher/plan/binding.h"
 #include "launcher/plan/plan.h"
-#include "launcher/plan/rankfile.h"
 
 using namespace hora::launcher;
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <variant>
 
-#include "launcher/step/step_words.h"
+#include "launcher/dial/dial_protocol.h"
 #include "rendezvous/base/text.h"
 
 using namespace hora::launcher;

@@ -27,7 +27,7 @@ def test_a_checkout_that_was_moved(tmp_path):
     shutil.copy(BUILD, checkout / "scripts")
     (checkout / "CMakeLists.txt").write_text(PROJECT)
     (checkout / "CMakePresets.json").write_text(json.dumps({"version": 6, "configurePresets": [PRESET]}))
-    anew = "build: build/dev was made in another folder than this checkout's; building it anew"
+    anew = "build: build/dev was made in another folder than this checkout's; building it again"
     assert anew not in build(checkout)
     link = tmp_path / "link"
     link.symlink_to(checkout)

@@ -12,14 +12,14 @@ KV, KV_TABLE = "rendezvous/kv_service.cpp", "rendezvous/kv_table.cpp"
 LINE, FRAME = "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
 SILENCE = "launcher/protocol/silence.cpp"
 IMAGE, CACHE, BOOT = (
-    "launcher/agent/own_image.cpp",
-    "launcher/agent/bundle_cache.cpp",
+    "launcher/store/own_image.cpp",
+    "launcher/store/bundle_cache.cpp",
     "launcher/transports/bootstrap.cpp",
 )
 FOLDER, CLEAN, DELIVERIES = (
-    "launcher/agent/cache_directory.cpp",
-    "launcher/agent/cache_clean.cpp",
-    "launcher/agent/bundle_staging.cpp",
+    "launcher/store/directories.cpp",
+    "launcher/store/cache_clean.cpp",
+    "launcher/agent/staging.cpp",
 )
 DOOR, COORD, PLAN = (
     "collectives/control/door.cpp",
@@ -28,7 +28,7 @@ DOOR, COORD, PLAN = (
 )
 UNAUTHENTICATED = "rendezvous/net/unauthenticated.h"
 COUNTS = "collectives/negotiation/coordinator_counts.cpp"
-CONN, ACCESS = "rendezvous/kv_connection.cpp", "rendezvous/kv_access.cpp"
+CONN, ACCESS = "rendezvous/kv_connection.cpp", "rendezvous/kv_target.cpp"
 EPOCHS = "launcher/elastic/elastic_state.cpp"
 TALK, LIMITS, END = (
     "launcher/protocol/agent_conversation.cpp",
@@ -37,11 +37,11 @@ TALK, LIMITS, END = (
 )
 LOST = "integration/test_lost_records.py"
 DIAL, DIALLED, ROSTER = (
-    "launcher/dial/dial_frame.cpp",
+    "launcher/dial/dial_protocol.cpp",
     "launcher/dial/dial_server.cpp",
     "launcher/dial/dial_roster.cpp",
 )
-STEP, PODS = "launcher/step/step_words.cpp", "launcher/pods/pod_states.cpp"
+STEP, PODS = "launcher/dial/dial_protocol.cpp", "launcher/pods/pod_states.cpp"
 TABLE, STRAYS, KEEPER = "launcher/process/process_table.cpp", "launcher/process/strays.cpp", "launcher/agent/shim.cpp"
 
 # fmt: off
@@ -66,12 +66,12 @@ BUGS = [
     ("a host is used while it is left alone", "launcher/elastic/host_registry.cpp", "if (entry.listed && !barred && ", "if (entry.listed && ", "elastic_test"),
     ("new ranks push survivors out", "launcher/elastic/epoch_plan.cpp", "const int kept = std::min(offer.survivors, left);", "const int kept = std::min(offer.survivors + offer.room, left);", "elastic_test"),
     ("rank 0 need not know the state", "launcher/elastic/epoch_plan.cpp", "return offer.survivors > 0 && offer.has_state;", "return false;", "elastic_test"),
-    ("who has died is sent away instead", "launcher/elastic/epoch_seats.cpp", "return roster.worker(id).phase != WorkerPhase::kAsking;", "return false;", "elastic_test"),
-    ("a void order is used", "launcher/elastic/epoch_seats.cpp", "if (phase == IncarnationPhase::kOrdered || phase == IncarnationPhase::kReady) {", "if (false) {", "elastic_test"),
+    ("who has died is sent away instead", "launcher/elastic/epoch_plan.cpp", "return roster.worker(id).phase != WorkerPhase::kAsking;", "return false;", "elastic_test"),
+    ("a void order is used", "launcher/elastic/epoch_plan.cpp", "if (phase == IncarnationPhase::kOrdered || phase == IncarnationPhase::kReady) {", "if (false) {", "elastic_test"),
     ("who is not needed stays", "launcher/elastic/elastic_state.cpp", "actions.emplace_back(EndWorker{id});", "", "elastic_test"),
     ("the host of a rank that failed goes on", "launcher/elastic/elastic_state.cpp", "if (roster_.incarnation(id).host.name == host) end_incarnation(id, actions);", "", "elastic_test"),
     ("an unsigned answer is believed", "launcher/elastic/horovod_wire.cpp", "if (apart != 0) return", "if (false) return", "elastic_test"),
-    ("a dynamic section without an entry is one", "launcher/libraries/elf_dynamic.cpp", "if (entries.empty() ||", "if (", "libraries_test"),
+    ("a dynamic section without an entry is one", "launcher/machine/elf_dynamic.cpp", "if (entries.empty() ||", "if (", "libraries_test"),
     # --- the agent
     ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage, cpu_seconds);\n", "", "agent_ranks_test"),
     ("the last words are not drained", RANKS, "if (!output_.drain(rank.exit.rank) && !before_output) continue;", "", "agent_output_test agent_ranks_test"),
@@ -148,26 +148,26 @@ BUGS = [
     ("a bundle has one place", DELIVERIES, "place_ + 1 >= places_.size()", "true", "agent_staging_test"),
     ("nobody marks what is used", DELIVERIES, "place.mark.emplace(std::move(*made));", "", "agent_cache_use_test agent_staging_test"),
     ("a mark is looked for once only", CLEAN, "  auto use = use_of(directory, name);\n  // If", "  Found use = std::optional<Use>();\n  // If", "agent_cache_use_test"),
-    ("limits take what is in use", "launcher/agent/cache_choice.cpp", "if (item.in_use) {", "if (false) {", "agent_cache_choice_test"),
-    ("a job that ends leaves its bundle old", DELIVERIES, "for (const Place& place : places_) note_use_of(place);", "", "agent_cache_clean_test"),
-    ("a cleaner removes before it looks aside", CLEAN, "  if (::renameat(directory.fd(), name.c_str(), directory.fd(), aside.c_str()) != 0) {", "  if (auto gone = remove_tree(path); !gone) return gone.error(); else if (true) return std::optional<Use>(); else {", "agent_cache_clean_test"),
+    ("limits take what is in use", "launcher/store/cache_choice.cpp", "if (item.in_use) {", "if (false) {", "agent_cache_choice_test"),
+    ("a job that ends leaves its bundle old", DELIVERIES, "for (const Place& place : places_) note_use_of(place);", "", "agent_cache_use_test"),
+    ("a cleaner removes before it looks aside", CLEAN, "  if (::renameat(directory.fd(), name.c_str(), directory.fd(), aside.c_str()) != 0) {", "  if (auto gone = remove_tree(path); !gone) return gone.error(); else if (true) return std::optional<Use>(); else {", "agent_cache_use_test"),
     ("an agent that was killed keeps its mark", "launcher/agent/shim.cpp", "if (mark[0] != '\\0') (void)remove_tree(mark);", "", "agent_cache_use_test"),
-    ("paths may lead out", "launcher/agent/safe_path.cpp", 'if (part == "..") return refused(path, "leads outside");', "", "agent_staging_test"),
-    ("a damaged file is taken", "launcher/agent/file_unpacker.cpp", "if (hasher_->hex() != packed_sha256_) {", "if (false) {", "agent_staging_test"),
+    ("paths may lead out", "launcher/store/safe_path.cpp", 'if (part == "..") return refused(path, "leads outside");', "", "agent_staging_test"),
+    ("a damaged file is taken", "launcher/store/file_unpacker.cpp", "if (hasher_->hex() != packed_sha256_) {", "if (false) {", "agent_staging_test"),
     ("a foreign directory is used to start", BOOT, '_i && [ -O \\"$_d\\" ]; then', '_i; then', "transports_bootstrap_test"),
     ("a link is followed to start", BOOT, '[ -L \\"$_d\\" ] || { _p && exec', '{ _p && exec', "transports_bootstrap_test"),
     ("an agent that another host sent is started unseen", "launcher/transports/fetch_script.cpp", "case $(sha256sum <\\\"$t\\\") in $h*)", "case $(sha256sum <\\\"$t\\\") in *)", "transports_bootstrap_test"),
     ("what fetches the agent outlives the launcher", "launcher/transports/fetch_script.cpp", "kill -9 $_p -$_p; wait $_p;", ":;", "transports_bootstrap_test"),
-    ("an agent's program is anybody's", "launcher/agent/image_server.cpp", "if (!equals_in_constant_time(line, server_.request_)) return", "if (false) return", "agent_image_test"),
-    ("strangers keep the peers of the job out", "launcher/agent/peer_server.cpp", "if (peers_.size() - served_ >= limits_.strangers) drop_oldest_stranger();", "if (peers_.size() - served_ >= limits_.strangers) return;", "agent_peer_server_test"),
-    ("a peer that reads nothing keeps its place", "launcher/agent/peer_server.cpp", "if (peers_.at(number).deadline < now) drop(number);", "", "agent_peer_server_test"),
+    ("an agent's program is anybody's", "launcher/store/own_image.cpp", "if (!equals_in_constant_time(line, server_.request_)) return", "if (false) return", "agent_image_test"),
+    ("strangers keep the peers of the job out", "launcher/store/peer_server.cpp", "if (peers_.size() - served_ >= limits_.strangers) drop_oldest_stranger();", "if (peers_.size() - served_ >= limits_.strangers) return;", "agent_peer_server_test"),
+    ("a peer that reads nothing keeps its place", "launcher/store/peer_server.cpp", "if (peers_.at(number).deadline < now) drop(number);", "", "agent_peer_server_test"),
     ("any program of Python is a launcher", "launcher/options/other_launchers.cpp", "return module > 0 && has(kModules, command[module]) ?", "return module > 0 ?", "command_line_test"),
-    ("a rank may be any number", "launcher/plan/rank_list.cpp", "if (*last >= kMaxRanks) {", "if (false) {", "launch_core_test"),
-    ("an error shows bytes that steer a terminal", "launcher/text/spec_location.cpp", "visible_line(line.text.substr(first, last - first))", "std::string(line.text.substr(first, last - first))", "launch_core_test"),
+    ("a rank may be any number", "launcher/plan/selection.cpp", "if (*last >= kMaxRanks) {", "if (false) {", "launch_core_test"),
+    ("an error shows bytes that steer a terminal", "launcher/text/user_input.cpp", "visible_line(line.text.substr(first, last - first))", "std::string(line.text.substr(first, last - first))", "launch_core_test"),
     ("an answer to an offer that is over counts", "launcher/transports/agent_link.cpp", "if (news.number == 0 || news.number != fetching.number) return;", "", "transports_link_test"),
-    ("a source of another processor is named", "launcher/fleet/agent_delivery.cpp", "plans_.try_emplace(machine,", 'plans_.try_emplace("any",', "fleet_test"),
-    ("a host fetches for as long as it likes", "launcher/fleet/agent_delivery.cpp", "[this, host] { on_late(host); }", "[] {}", "fleet_test"),
-    ("who cannot fetch keeps its place at a source", "launcher/sharing/share_plan.cpp", "case State::kFetching:\n      end_fetch(member);\n      break;", "case State::kFetching:\n      break;", "share_plan_test"),
+    ("a source of another processor is named", "launcher/shipping/agent_delivery.cpp", "plans_.try_emplace(machine,", 'plans_.try_emplace("any",', "fleet_test"),
+    ("a host fetches for as long as it likes", "launcher/shipping/agent_delivery.cpp", "[this, host] { on_late(host); }", "[] {}", "fleet_test"),
+    ("who cannot fetch keeps its place at a source", "launcher/shipping/share_plan.cpp", "case State::kFetching:\n      end_fetch(member);\n      break;", "case State::kFetching:\n      break;", "share_plan_test"),
     ("rank 0 lets in who has no token", DOOR, "if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {", "if (!proof || !in.ok()) {", "collectives_test"),
     ("a rank talks to who has no token", "collectives/control/tcp_control.cpp", """return make_error(ErrorCode::kDenied,
                       "the process at rank 0's address does not know the job token");""", "", "collectives_test"),
@@ -175,10 +175,10 @@ BUGS = [
     ("strangers may take the last descriptor", UNAUTHENTICATED, "        close_one(awaited);\n        continue;\n", "        return std::move(accepted).error();\n", "rendezvous_os_test collectives_test"),
     ("any token opens the store", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "if (!token.empty()) return true;", "rendezvous_server_test"),
     ("any address opens the store", ACCESS, "[&](const Cidr& network) { return network.contains(peer); }", "[&](const Cidr&) { return true; }", "rendezvous_server_test"),
-    ("a rank that waits for its leader is missing", "collectives/runtime/attendance.cpp", "std::erase_if(missing, [&](int rank) { return came.count(std::to_string(rank)) > 0; });", "", "collectives_test"),
-    ("what a leader sends must find its peer at work", "collectives/control/hosts_bootstrap.cpp", "make_room_for_unread(leaders);", "", "integration/test_leaders.py::test_a_leader_that_stands_still_for_longer_than_a_silent_link_may"),
-    ("a rank that misses others does not ask who they are", "collectives/runtime/control_meeting.cpp", "if (auto told = attendance_.told()) return *std::move(told);\n    return world;", "return world;", "collectives_test"),
-    ("who gives up a meeting tells nobody", "collectives/runtime/attendance.cpp", "static_cast<void>(store_.set(told_key_, error.message, soon()));", "", "collectives_test"),
+    ("a rank that waits for its leader is missing", "collectives/runtime/meeting_point.cpp", "std::erase_if(missing, [&](int rank) { return came.count(std::to_string(rank)) > 0; });", "", "collectives_test"),
+    ("what a leader sends must find its peer at work", "collectives/control/hosts_channel.cpp", "make_room_for_unread(leaders);", "", "integration/test_leaders.py::test_a_leader_that_stands_still_for_longer_than_a_silent_link_may"),
+    ("a rank that misses others does not ask who they are", "collectives/runtime/meeting_point.cpp", "if (auto told = attendance_.told()) return *std::move(told);\n    return world;", "return world;", "collectives_test"),
+    ("who gives up a meeting tells nobody", "collectives/runtime/meeting_point.cpp", "static_cast<void>(store_.set(told_key_, error.message, soon()));", "", "collectives_test"),
     ("the launcher does not say where ranks are", "launcher/job/job_rendezvous.cpp", "rendezvous::encode_rank_hosts(ranks)", "std::string()", "integration/test_missing_ranks.py::test_on_one_host"),
     ("rank 0 does not stand in for those who miss a meeting", "collectives/runtime/meeting_point.cpp", "HORA_TRY(mark_missing(place));", "", "integration/test_started_world.py::test_all_that_come_learn_which_do_not"),
     ("two turns decide the duel of autotuning", "collectives/autotune/autotuner.cpp", "std::clamp<std::size_t>(all / 6, 1, kMostTurns)", "std::clamp<std::size_t>(all / 6, 1, 2)", "collectives_test"),
@@ -188,12 +188,12 @@ BUGS = [
     ("the name of a machine may be an option", DIAL, "name.front() != '-' &&", "", "dial_test"),
     ("a machine joins twice", ROSTER, 'if (twin != nullptr) return {"", known_as + " has joined already"};', "", "dial_test"),
     ("a machine joins that was not asked for", ROSTER, "if (wanted == nullptr) {", "if (false) {", "dial_test"),
-    ("a text for --join may be cut", "launcher/dial/join_url.cpp", "secret.size() != kFingerprintDigits + kTokenDigits ||", "", "dial_test"),
+    ("a text for --join may be cut", "launcher/dial/dial_protocol.cpp", "secret.size() != kFingerprintDigits + kTokenDigits ||", "", "dial_test"),
     ("the token of --listen is not looked at", DIALLED, "if (!equals_in_constant_time(request->token, url_.token)) {", "if (false) {", "integration/test_join.py::test_the_wrong_secret_is_refused_at_once"),
-    ("a host's word goes into a command as it is", STEP, 'if (word == "need" && is_step(rest))', 'if (word == "need")', "step_test"),
-    ("what a host says of its failure steers the terminal", STEP, "visible_line(trim(rest.substr(end)))", "std::string(trim(rest.substr(end)))", "step_test"),
-    ("a failure is two hosts' lines", STEP, 'std::string(host) + " " + visible_line(why) +', 'std::string(host) + " " + std::string(why) +', "step_test"),
-    ("a name is two nodes of a step", STEP, 'host.name.find_first_of(", []") != std::string::npos', "false", "step_test"),
+    ("a host's word goes into a command as it is", STEP, 'if (word == "need" && is_step(rest))', 'if (word == "need")', "dial_test"),
+    ("what a host says of its failure steers the terminal", STEP, "visible_line(trim(rest.substr(end)))", "std::string(trim(rest.substr(end)))", "dial_test"),
+    ("a failure is two hosts' lines", STEP, 'std::string(host) + " " + visible_line(why) +', 'std::string(host) + " " + std::string(why) +', "dial_test"),
+    ("a name is two nodes of a step", STEP, 'host.name.find_first_of(", []") != std::string::npos', "false", "dial_test"),
     ("a pod that is being deleted goes on", PODS, "pod.leaving = disrupted != nullptr || !pod.leaves_at.empty();", "pod.leaving = false;", "pods_test"),
     ("the first pod by name has ended the job", PODS, "std::tie(a.words_are_ours, a.leaves_at) < std::tie(b.words_are_ours, b.leaves_at)", "a.name < b.name", "pods_test"),
     ("a pod that ended for want of work has ended the job", PODS, "found->words.find(kNobodyWorks) == std::string::npos", "true", "pods_test"),
@@ -218,7 +218,7 @@ BUGS = [
     ("a lost record hides a rank's code", END, "if (const int code = outcome.exit_code(); code != 0) return code;", "const int code = outcome.exit_code();", "launcher_test"),
     ("files are not closed before the end", "launcher/output/output_sinks.cpp", "if (stream.file.valid()) writer_.close(std::move(stream.file));", "", LOST + "::test_what_is_refused_late"),
     ("what is refused when a file is closed is not told", "launcher/output/output_writer.cpp", "if (error != 0 && !is_known) tell_broken(item.fd, error);", "", "launcher_test " + LOST + "::test_what_is_refused_late"),
-    ("a report is not waited for", "rendezvous/os/atomic_file.cpp", 'while (!beside_.empty() && ::fsync(file_.get()) != 0', "while (false", LOST + "::test_what_is_refused_late"),
+    ("a report is not waited for", "rendezvous/os/files.cpp", 'while (!beside_.empty() && ::fsync(file_.get()) != 0', "while (false", LOST + "::test_what_is_refused_late"),
     ("a timeline that is cut off is not told", "collectives/trace/timeline.cpp", "if (on_lost_) on_lost_(file_.failure());", "", LOST + "::test_a_timeline"),
     # --- who is where, and who agrees
     ("cross ranks count hosts without the slot", PLAN, "slot.cross_size = sharing[static_cast<std::size_t>(slot.local_rank)];", "slot.cross_size = static_cast<int>(plan.hosts.size());", "launch_core_test"),
@@ -252,15 +252,15 @@ BUGS = [
     ("the rank that has left first is ended with the others", RANKS, "if (ending_for(rank.exit.rank)) {", "if (false) {", "integration/test_flight_recorder.py::test_the_rank_that_left_first_is_named"),
     ("a rank that follows counts as the first that left", "collectives/runtime/shutdown.cpp", "  if (who != world_.settings.rank) observer_.others_left();\n", "", "collectives_test integration/test_flight_recorder.py::test_the_rank_that_left_first_is_named"),
     # --- what a stranger meets before a job runs
-    ("nothing hears of Ctrl-C while files are read", "launcher/build/user_tree.cpp", "return check_interrupted();", "return Ok{};", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
+    ("nothing hears of Ctrl-C while files are read", "launcher/parts/user_tree.cpp", "return check_interrupted();", "return Ok{};", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
     ("Ctrl-C while files are read is told as their failure", "launcher/supervisor/supervisor.cpp", "  signals_->take();\n  if (const Status& packed", "  if (const Status& packed", "integration/test_ship_folder.py::test_a_signal_ends_the_reading_of_a_large_folder"),
-    ("two ranks get one GPU", "launcher/plan/binding_plan.cpp", "if (!shares && wanted > all) {", "if (false) {", "launcher_test"),
+    ("two ranks get one GPU", "launcher/plan/binding.cpp", "if (!shares && wanted > all) {", "if (false) {", "launcher_test"),
     ("a host under two names is two hosts", "launcher/runs/fixed_hosts_run.cpp", "if (auto known = check_machines(); !known) return launch_failed(failure::kUsage, known.error());", "", "integration/test_launch.py::test_one_machine_under_two_names_is_refused"),
     ("the first wrong host hides the others", STATE, "others_deadline_ = std::min(now + kOthersPatience, start_deadline_);", "others_deadline_ = now;", "launcher_test"),
     ("each signal of timeout(1) counts", "launcher/process/signals.cpp", "if (ends_job(signal) && requests_.is_repeat", "if (false && requests_.is_repeat", "process_test integration/test_life.py::test_one_request_that_comes_as_two_signals_is_one"),
     ("the end of the starter counts after the signal that ended it", "launcher/supervisor/supervisor.cpp", "if (interrupted_by_ == 0) on_signal(SIGTERM);", "on_signal(SIGTERM);", "integration/test_life.py::test_one_request_that_ends_the_starter_too"),
     ("a job that was continued too early stops all the same", "launcher/supervisor/supervisor.cpp", "      return suspension_->call_off();", "      return;", "integration/test_life.py::test_continued_before_it_has_stopped"),
-    ("a file that has gone ends the launch", "launcher/build/tree_listing.cpp", "return error.errnum == ENOENT;", "return error.errnum == -1;", "launcher_test"),
+    ("a file that has gone ends the launch", "launcher/parts/user_tree.cpp", "return error.errnum == ENOENT;", "return error.errnum == -1;", "launcher_test"),
     ("a HUP that nohup ignores takes the restarts", "launcher/process/signals.cpp", "return !is_handled_by(SIG_IGN, signal);", "return true;", "integration/test_restart.py::test_a_signal_that_is_ignored_takes_no_restart"),
     ("an input that cannot be read is empty", "launcher/output/input_pump.cpp", "if (got < 0) tell_of_error(fd_, errno);", "", "integration/test_stdin.py::test_an_unreadable_input_is_reported"),
 ]
@@ -278,7 +278,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("the token is in a command line", "launcher/job/orders.cpp", "order.argv = spec.command;", "order.argv = spec.command;\n    order.argv.push_back(identity.token);", SECRETS + "::test_the_token_is_in_no_command_line_log_or_report"),
     ("all jobs have one token", LOOP_OF_JOB, "identity.token = os::random_token();", 'identity.token = std::string(32, \'7\');', SECRETS + "::test_two_jobs_have_two_tokens"),
     ("the token of another job travels", "launcher/plan/worker_environment.cpp", "rendezvous::is_job_variable(name) || is_secret_of_ours(name) ||", "", SECRETS),
-    ("the job's folder is open to others", "launcher/agent/job_directory.cpp", "::mkdir(path.c_str(), 0700)", "::mkdir(path.c_str(), 0755)", SECRETS + "::test_what_a_job_leaves_or_holds_is_its_users_alone"),
+    ("the job's folder is open to others", "launcher/store/directories.cpp", "::mkdir(path.c_str(), 0700)", "::mkdir(path.c_str(), 0755)", SECRETS + "::test_what_a_job_leaves_or_holds_is_its_users_alone"),
     ("a call runs at once beside others", "collectives/runtime/request_queue.h", "if (in_flight_.load(std::memory_order_seq_cst) == 0 && !closed_) return true;", "if (!closed_) return true;", "collectives_test"),
     ("a call goes by an old agreement", "collectives/runtime/fast_path_driver.cpp", "if (operation.known.at == cache.learned()) return operation.known.number;", "if (operation.known.at != 0) return operation.known.number;", "collectives_test"),
     ("who sleeps on its post is not woken", "collectives/control/shm_fast_path.cpp", "resting = resting && posted_;", "resting = false;", "collectives_test"),
@@ -293,8 +293,8 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a cache that others may replace is started from", BOOT, '{ _p && exec', '{ exec', "transports_bootstrap_test"),
     ("an agent that was changed on its way is used", "launcher/transports/agent_link.cpp", "!has_build(options_.image, message->agent_sha256)", "false", "transports_link_test integration/ssh/test_cache.py::test_an_agent_that_is_not_what_was_sent_is_refused"),
     ("a bundle that has lost a file is used", CACHE, "if (!whole) return std::nullopt;", "(void)whole;", "agent_staging_test"),
-    ("links of a bundle lead out", "launcher/agent/safe_path.cpp", 'if (--depth < 0) return refused(path, "links outside");', "--depth;", "agent_staging_test"),
-    ("links of a bundle are followed", "launcher/agent/file_unpacker.cpp", "O_EXCL | O_NOFOLLOW | O_CLOEXEC", "O_CLOEXEC", "agent_staging_test"),
+    ("links of a bundle lead out", "launcher/store/safe_path.cpp", 'if (--depth < 0) return refused(path, "links outside");', "--depth;", "agent_staging_test"),
+    ("links of a bundle are followed", "launcher/store/file_unpacker.cpp", "                            O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC", "                            O_WRONLY | O_CREAT | O_CLOEXEC", "agent_staging_test"),
     ("a changed host key is taken", REFUSALS, "if (policy.checking == HostKeyChecking::kNo) return std::nullopt;", "return std::nullopt;", "integration/ssh/test_connect.py::test_changed_host_key"),
     ("an unknown host key is taken", REFUSALS, "if (policy.checking != HostKeyChecking::kYes) return std::nullopt;", "return std::nullopt;", "integration/ssh/test_connect.py::test_unknown_host_key"),
     ("the rendezvous asks for no token", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "return true;", "integration/security/test_rendezvous.py::test_without_the_token_there_is_nothing_to_get"),
@@ -350,7 +350,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a host writes lines of ours", "launcher/report/outcome_text.cpp", 'text += (indented ? "" : "  ") + std::string(line)', "text += std::string(line)", "launcher_test " + HOSTILE + "::test_a_lying_host"),
     ("a host's goodbye without exits is believed", STATE, "(agent_ended_ranks_ || e.missing_exits > 0)", "agent_ended_ranks_", HOSTILE + "::test_a_lying_host"),
     ("an agent takes orders that cannot be", "launcher/agent/order_check.cpp", "if (rank.rank < 0 || !ranks.insert(rank.rank).second) {", "if (false) {", "agent_life_test"),
-    ("an agent takes a second order", "launcher/agent/message_order.cpp", 'if (so_far.has_order) return "a second order";', "", "agent_message_order_test agent_life_test"),
+    ("an agent takes a second order", "launcher/agent/order_check.cpp", 'if (so_far.has_order) return "a second order";', "", "agent_message_order_test agent_life_test"),
     ("another user's stack traces are taken", "launcher/agent/stack_collector.cpp", "who.uid != ::geteuid()", "false", SECRETS + "::test_stack_traces_of_another_user_are_not_taken"),
     ("probes answer with one word", "launcher/agent/prober.cpp", "nonce_(os::random_token())", "nonce_(std::string(32, 'n'))", "agent_probe_test"),
     ("output is written through links of others", "launcher/output/output_sinks.cpp", "? 0 : O_NOFOLLOW", "? 0 : 0", "integration/test_output.py::test_files_follow_no_link_in_a_folder_of_others"),

@@ -16,8 +16,8 @@
 
 #include "launcher/process/process_table.h"
 #include "launcher/process/spawn.h"
-#include "rendezvous/base/duration.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::test {
 

@@ -15,7 +15,7 @@
 
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::test {

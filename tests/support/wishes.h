@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "collectives/negotiation/codec.h"
-#include "collectives/negotiation/item_list.h"
+#include "collectives/negotiation/wire.h"
+#include "collectives/negotiation/sequence.h"
 
 namespace hora::test {
 

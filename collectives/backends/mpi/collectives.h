@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's collectives with 64-bit counts, in the non-blocking form, so that a blocked one can be
-// abandoned. One thread at a time; abort() from any.
+// The collectives of MPI, and its datatypes for ours.
 #pragma once
 
+#include "collectives/backend.h"
+#include "collectives/backends/mpi/session.h"
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
-#include "collectives/backend.h"
-#include "collectives/backends/mpi/library.h"
-#include "collectives/backends/mpi/session.h"
-
 namespace hora::collectives::mpi {
+
+// Maps Hora's dtypes and reductions to MPI's. MPI has no 16-bit floats, so Hora brings their
+// reductions.
+
+// Creates what MPI lacks, once; call it after initialise(), from one thread at a time.
+bool make_datatypes(ErrorText& error);
+MPI_Datatype datatype_of(hora_dtype dtype);
+// Returns MPI_OP_NULL where MPI does not support this reduction (ADASUM).
+MPI_Op operator_of(hora_dtype dtype, hora_reduce_op op);
+
+// MPI's collectives with 64-bit counts, in the non-blocking form, so that a blocked one can be
+// abandoned. One thread at a time; abort() from any.
 
 class Collectives {
  public:

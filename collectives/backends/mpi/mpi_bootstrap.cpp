@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/backends/mpi/session.h"
-#include "rendezvous/base/duration.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::collectives::mpi {
 

@@ -1,18 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NCCL communicator that never blocks its caller for good: it follows every call until NCCL has
-// accepted it, and it can give up a peer that does not come. One thread at a time; any thread may
-// set `aborted`.
+// A communicator of NCCL, and the exchange of its id between the ranks.
 #pragma once
 
+#include <vector>
+#include "collectives/backend.h"
+#include "collectives/backends/nccl/libraries.h"
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
-
 #include "collectives/backends/nccl/gpu.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives::nccl {
+
+// What the ranks of a process set tell each other before they make NCCL's communicators.
+
+// Collective: the first rank decides on the number of streams and makes an id for each. False, with
+// the reason: it could make none, the ranks have different versions of NCCL, or some have to share
+// a GPU.
+bool exchange_ids(const GroupContext& group, const Cuda& driver, const Nccl& library,
+                  std::vector<ncclUniqueId>& ids, ErrorText& error);
+
+// An NCCL communicator that never blocks its caller for good: it follows every call until NCCL has
+// accepted it, and it can give up a peer that does not come. One thread at a time; any thread may
+// set `aborted`.
 
 class NcclCommunicator {
  public:

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GPU as a backend uses it: its own streams, events, and a fusion buffer per stream. One thread
-// at a time. It works in the device's primary context, as CUDA's runtime does, so streams and
-// memory of the process's framework are valid here.
+// GPUs and their memory, through the CUDA or HIP runtime that is opened at run time.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <vector>
-
 #include "collectives/backends/nccl/libraries.h"
+#include <cstdint>
+#include <span>
+#include <string>
 
 namespace hora::collectives::nccl {
+
+// Which CUDA the NCCL of this process was built for.
+
+// Of the library that has the function: 13000 is CUDA 13.0. 0: it does not say.
+int built_for(const void* function);
+
+// One GPU as a backend uses it: its own streams, events, and a fusion buffer per stream. One thread
+// at a time. It works in the device's primary context, as CUDA's runtime does, so streams and
+// memory of the process's framework are valid here.
 
 class Gpu {
  public:
@@ -69,5 +78,25 @@ class Gpu {
   std::vector<Lane> lanes_;
   std::vector<CUevent> free_events_;
 };
+
+// GPU memory for results that the runtime allocates. Any thread.
+
+// Sets what kOwnDevice means from now on.
+void use_device(std::int32_t device) noexcept;
+// Sets what it means before any device is used: the ranks of a host take the devices in turn.
+void expect_place(std::int32_t local_rank) noexcept;
+std::int32_t own_device() noexcept;
+
+// Null: there is no driver, no such device, or no memory left. `content` may be null.
+void* allocate(std::int32_t device, std::size_t bytes, const void* content) noexcept;
+void release(std::int32_t device, void* memory) noexcept;
+
+// Whether ranks have to share a GPU, which NCCL refuses, before anybody has chosen one.
+
+// Ranks of one host, by place in their set, that may all use these GPUs only, and are more than
+// those. Both arguments are by place: the host's number, and the PCI bus ids of the GPUs that the
+// rank may use (none: not known, so it is not counted). Empty: nobody has to share.
+std::vector<int> ranks_that_share(std::span<const std::int32_t> hosts,
+                                  std::span<const std::vector<std::string>> gpus);
 
 }  // namespace hora::collectives::nccl

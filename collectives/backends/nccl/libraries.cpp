@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "collectives/backends/nccl/built_for.h"
+#include "collectives/backends/nccl/gpu.h"
 
 namespace hora::collectives::nccl {
 

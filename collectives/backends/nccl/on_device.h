@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a device's primary context current in this thread while it lives. The context stays
-// retained, because the process's framework and the backend use it, too.
+// Operations on device memory, and their scalars.
 #pragma once
 
+#include <array>
+#include <optional>
+#include "hora/hora.h"
 #include <cstdint>
-
-#include "collectives/backends/nccl/device_memory.h"
+#include "collectives/backends/nccl/gpu.h"
 #include "collectives/backends/nccl/libraries.h"
 
 namespace hora::collectives::nccl {
+
+// A factor as an element of a floating-point dtype.
+
+// The bytes of one element, at the front.
+struct Scalar {
+  alignas(8) std::array<unsigned char, 8> bytes{};
+};
+
+// Empty: the dtype is no float, or would round the factor. With an exact factor, a multiplication
+// in the dtype itself gives the bits of Hora's own, which multiplies in a wider one.
+std::optional<Scalar> exact_scalar(hora_dtype dtype, double factor);
+
+// Makes a device's primary context current in this thread while it lives. The context stays
+// retained, because the process's framework and the backend use it, too.
 
 class OnDevice {
  public:

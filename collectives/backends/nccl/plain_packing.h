@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/backends/nccl/communicator.h"
-#include "collectives/backends/nccl/exact_scalar.h"
+#include "collectives/backends/nccl/on_device.h"
 #include "collectives/backends/nccl/gpu.h"
 #include "collectives/backends/nccl/host_scaling.h"
 #include "collectives/backends/nccl/pack_module.h"

@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::collectives::shm {
 

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over shared memory, chunk by chunk. Every element is reduced in the order of the set's
-// indices, so all results are bit-equal, on all ranks and for all sizes.
+// Reductions and movements of data through shared memory.
 #pragma once
-
-#include <cstdint>
-#include <vector>
 
 #include "collectives/backends/shm/rings.h"
 #include "collectives/backends/shm/work.h"
+#include <cstdint>
+#include <vector>
 
 namespace hora::collectives::shm {
+
+// Collectives over shared memory that move tensors unchanged. They return false when the job is
+// ending.
+
+bool broadcast(Rings& rings, const Work& work);
+bool allgather(Rings& rings, const Work& work);
+bool alltoall(Rings& rings, const Work& work);
+
+// Reductions over shared memory, chunk by chunk. Every element is reduced in the order of the set's
+// indices, so all results are bit-equal, on all ranks and for all sizes.
 
 // All functions return false when the job is ending.
 class Reductions {

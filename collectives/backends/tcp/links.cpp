@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "rendezvous/net/socket.h"
-#include "rendezvous/os/file_limit.h"
+#include "rendezvous/os/limits.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::collectives::tcp {

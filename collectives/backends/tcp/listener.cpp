@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/base/hex.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
 

@@ -21,7 +21,7 @@
 #include "collectives/control/heartbeat.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/file_limit.h"
+#include "rendezvous/os/limits.h"
 
 using namespace hora;
 using namespace hora::collectives;

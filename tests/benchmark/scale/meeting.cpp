@@ -34,20 +34,18 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/control/frame_buffer.h"
-#include "collectives/control/handshake.h"
-#include "collectives/control/meeting_protocol.h"
+#include "collectives/control/door.h"
 #include "collectives/control/messages.h"
 #include "collectives/control/oob_allgather.h"
 #include "collectives/control/tcp_control.h"
 #include "collectives/control/tree_frames.h"
-#include "collectives/control/tree_plan.h"
 #include "collectives/negotiation/coordinator.h"
-#include "collectives/negotiation/item_list.h"
+#include "collectives/negotiation/sequence.h"
 #include "collectives/negotiation/wire.h"
 #include "collectives/runtime/rank_info.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/file_limit.h"
+#include "rendezvous/os/limits.h"
 
 using namespace hora;
 using namespace hora::collectives;

@@ -7,7 +7,7 @@
 #include <functional>
 #include <optional>
 
-#include "rendezvous/os/file_limit.h"
+#include "rendezvous/os/limits.h"
 #include "tests/support/descriptor_limit.h"
 #include "tests/unit/rendezvous/server_fixture.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "rendezvous/kv_batch.h"
+#include "rendezvous/kv_target.h"
 #include "tests/support/catch.h"
 
 using namespace hora;

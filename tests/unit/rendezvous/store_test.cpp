@@ -8,7 +8,6 @@
 #include "rendezvous/exchange.h"
 #include "rendezvous/http_store.h"
 #include "rendezvous/memory_store.h"
-#include "rendezvous/prefix_store.h"
 #include "tests/unit/rendezvous/plain_server.h"
 #include "tests/unit/rendezvous/server_fixture.h"
 

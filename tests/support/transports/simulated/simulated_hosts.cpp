@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/os/file_limit.h"
+#include "rendezvous/os/limits.h"
 #include "rendezvous/os/process_end.h"
 #include "tests/support/transports/simulated/handed_over.h"
 #include "tests/support/transports/simulated/launcher_meter.h"

@@ -3,7 +3,7 @@
 
 #include "apps/perf/options.h"
 #include "apps/perf/plot.h"
-#include "apps/perf/table.h"
+#include "apps/perf/results.h"
 #include "tests/support/catch.h"
 
 using namespace hora::perf;

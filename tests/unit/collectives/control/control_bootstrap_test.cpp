@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "collectives/control/frame_buffer.h"
-#include "collectives/control/handshake.h"
+#include "collectives/control/door.h"
 #include "collectives/control/tcp_control.h"
 #include "collectives/negotiation/wire.h"
 #include "rendezvous/net/socket.h"
-#include "rendezvous/os/file_limit.h"
+#include "rendezvous/os/limits.h"
 #include "tests/support/catch.h"
 #include "tests/unit/collectives/control/refused_sends.h"
 

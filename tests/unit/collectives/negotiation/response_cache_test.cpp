@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "collectives/negotiation/codec.h"
+#include "collectives/negotiation/wire.h"
 #include "collectives/negotiation/coordinator.h"
 #include "tests/support/catch.h"
 #include "tests/support/wishes.h"

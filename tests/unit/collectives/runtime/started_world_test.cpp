@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "collectives/runtime/launcher_place.h"
+#include "collectives/runtime/rank_location.h"
 #include "tests/support/catch.h"
 
 namespace hora::collectives {

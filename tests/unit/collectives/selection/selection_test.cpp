@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 
-#include "collectives/fusion/fusion_plan.h"
+#include "collectives/runtime/fusion_plan.h"
 #include "collectives/runtime/launched_world.h"
 #include "collectives/runtime/rank_info.h"
 #include "collectives/runtime/settings.h"

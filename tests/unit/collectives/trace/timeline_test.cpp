@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "collectives/trace/clock_offset.h"
+#include "collectives/trace/timeline_record.h"
 #include "collectives/trace/record_ring.h"
 #include "collectives/trace/recorder.h"
 #include "tests/support/catch.h"

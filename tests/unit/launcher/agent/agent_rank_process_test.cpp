@@ -12,7 +12,7 @@
 #include "launcher/process/one_cpu.h"
 #include "launcher/process/spawn.h"
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
 #include "tests/support/descriptor_limit.h"

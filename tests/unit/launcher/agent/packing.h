@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/protocol/messages.h"
-#include "launcher/protocol/part_list.h"
+#include "launcher/protocol/delivery.h"
 #include "tests/support/agent_driver.h"
 
 namespace hora::test {

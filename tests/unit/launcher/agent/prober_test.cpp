@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "rendezvous/net/socket.h"
-#include "rendezvous/os/pipe.h"
+#include "rendezvous/os/fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/descriptor_limit.h"
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "launcher/agent/elf_symbols.h"
+#include "launcher/agent/native_stacks.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;

@@ -8,8 +8,7 @@
 
 #include <random>
 
-#include "launcher/agent/gpu_watch.h"
-#include "launcher/agent/kernel_log.h"
+#include "launcher/agent/kernel_watch.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;

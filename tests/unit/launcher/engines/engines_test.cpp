@@ -3,9 +3,8 @@
 #include <cerrno>
 #include <map>
 
-#include "launcher/engines/allocation_text.h"
-#include "launcher/engines/host_counts.h"
 #include "launcher/engines/registry.h"
+#include "launcher/engines/engine.h"
 #include "tests/support/catch.h"
 #include "tests/support/generated_page.h"
 

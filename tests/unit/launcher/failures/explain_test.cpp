@@ -1,13 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/explain.h"
-
-#include <algorithm>
-
-#include "launcher/failures/exit_code.h"
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
 #include "tests/support/catch.h"
+#include <algorithm>
+#include "launcher/failures/failure_code.h"
 
 namespace hora::launcher {
 namespace {
+
+TEST_CASE("Every code of a finding is explained, and no other") {
+  std::set<std::string> found;
+  const std::regex code("\"(D_[A-Z_]+)\"");
+  for (const auto& entry :
+       std::filesystem::directory_iterator(HORA_SOURCE_DIR "/launcher/doctor")) {
+    const std::string name = entry.path().filename();
+    if (!name.ends_with(".cpp")) continue;
+    std::ifstream file(entry.path());
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    for (std::sregex_iterator at(text.begin(), text.end(), code), end; at != end; ++at) {
+      found.insert((*at)[1]);
+    }
+  }
+  std::set<std::string> explained;
+  for (const FindingClass& row : finding_classes()) explained.emplace(row.code);
+  CHECK(found == explained);
+}
 
 TEST_CASE("Codes are explained under every spelling") {
   const std::string text = explain("E_SSH_AUTH").value();

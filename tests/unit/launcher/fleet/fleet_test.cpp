@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "launcher/agent/host_facts.h"
+#include "launcher/machine/host_facts.h"
 #include "rendezvous/base/machine.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"

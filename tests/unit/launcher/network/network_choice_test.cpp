@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "launcher/network/network_candidates.h"
+#include "launcher/network/host_addresses.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {

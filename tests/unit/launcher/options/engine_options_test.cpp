@@ -1,13 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/engine_options.h"
-
-#include <algorithm>
-
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/options/parsing.h"
+#include <algorithm>
 
 namespace hora::launcher {
 namespace {
+
+TEST_CASE("Options of elastic jobs") {
+  CHECK(!job_of({"-np", "4", "x"}).elastic);
+  const JobSpec least = job_of({"-np", "4", "--min-np", "2", "-H", "a:2,b:2", "x"});
+  REQUIRE(least.elastic);
+  CHECK(least.elastic->min_np == 2);
+  CHECK(!least.elastic->max_np);
+  CHECK(least.elastic->timeout == std::chrono::seconds(600));
+  const JobSpec all =
+      job_of({"--min-np", "2", "--max-num-proc", "8", "--host-discovery-script", "./d.sh",
+              "--elastic-timeout", "30", "--reset-limit", "3", "--blacklist-cooldown-range", "5",
+              "60", "--slots-per-host", "3", "x", "5"});
+  REQUIRE(all.elastic);
+  CHECK(all.num_proc == 2);
+  CHECK(all.elastic->max_np == 8);
+  CHECK(all.elastic->discovery_script == "./d.sh");
+  CHECK(all.elastic->timeout == std::chrono::seconds(30));
+  CHECK(all.elastic->reset_limit == 3);
+  CHECK(all.elastic->cooldown_seconds == std::make_pair(5, 60));
+  CHECK(all.slots_per_host == 3);
+  CHECK(all.command == Words{"x", "5"});
+  CHECK(job_of({"-np", "2", "--host-discovery-script", "d", "x"}).elastic->min_np == 2);
+  CHECK(!job_of({"-np", "2", "--min-np", "1", "--mpi", "x"}).by_mpirun);
+
+  CHECK(error_of({"-np", "2", "--min-np", "3", "x"}).find("--min-np 3 is more than -np 2") == 0);
+  CHECK(error_of({"-np", "4", "--min-np", "1", "--max-np", "3", "x"}).find("--max-np 3 is less") ==
+        0);
+  CHECK(error_of({"--host-discovery-script", "d", "x"}).find("-np is missing") == 0);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "9", "3", "x"})
+            .find("the smaller one first") != std::string::npos);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "9", "x"})
+            .find("the smaller one first") != std::string::npos);
+  CHECK(error_of({"-H", "a:2", "--host-discovery-script", "d", "-np", "2", "x"})
+            .find("cannot be used together") != std::string::npos);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "--slots-per-host", "auto", "x"}).find("a number") !=
+        std::string::npos);
+}
 
 TEST_CASE("Inside of an engine's allocation") {
   const Variables slurm{{"SLURM_JOB_ID", "4711"},
@@ -150,6 +185,71 @@ TEST_CASE("Hosts that an engine starts later are waited for") {
   CHECK_FALSE(job_of({"-H", "a:2", "x"}, volcano).hosts_come_late);
   CHECK(job_of({"--engine", "volcano", "-H", "w-0:2", "x"}, volcano).hosts_come_late);
   CHECK_FALSE(job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}}).hosts_come_late);
+}
+
+TEST_CASE("Jobs in pods of their own") {
+  const JobSpec job = job_of({"k8s", "--image", "python:3.12", "--workers", "4", "-np", "6",
+                              "--namespace", "team", "--shm", "2Gi", "--kubectl", "k3s kubectl",
+                              "--start-timeout", "30m", "python", "train.py"});
+  REQUIRE(job.pods);
+  CHECK(job.pods->image == "python:3.12");
+  CHECK(job.pods->workers == 4);
+  CHECK(job.pods->name_space == "team");
+  CHECK(job.pods->shm == "2Gi");
+  CHECK(job.pods->kubectl == Words{"k3s", "kubectl"});
+  CHECK(job.pods->patience == std::chrono::minutes(30));
+  CHECK(job.command == Words{"python", "train.py"});
+  CHECK_FALSE(job.local_directly);
+  CHECK_FALSE(job_of({"-np", "1", "x"}).pods);
+  // As many as the GPUs fill.
+  CHECK(job_of({"k8s", "--image", "i", "--gpus-per-worker", "8", "-np", "20", "x"}).pods->workers ==
+        3);
+
+  // Several programs share the pods.
+  CHECK(job_of({"k8s", "--image", "i", "--gpus-per-worker", "2", "-np", "2", "a", ":", "-np", "4",
+                "b"})
+            .pods->workers == 3);
+
+  // Pods reach a launcher that is in one, too.
+  const auto dials = [](const std::string& choice, const Variables& variables) {
+    return job_of({"k8s", "--image", "i", "--workers", "1", "--dial", choice, "x"}, variables)
+        .pods->dial;
+  };
+  const Variables in_a_pod{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
+  CHECK_FALSE(job.pods->dial);
+  CHECK_FALSE(dials("auto", {}));
+  CHECK(dials("auto", in_a_pod));
+  CHECK(dials("yes", {}));
+  CHECK_FALSE(dials("no", in_a_pod));
+
+  const Words image{"k8s", "--image", "i"};
+  const auto wrong = [&](Words more) {
+    more.insert(more.begin(), image.begin(), image.end());
+    more.push_back("x");
+    return error_of(more);
+  };
+  CHECK(wrong({"-np", "2"}) == "how many pods? expected --workers N");
+  CHECK(wrong({"-np", "2", "--workers", "3"}) == "-np 2 leaves some of --workers 3 without a rank");
+  CHECK(wrong({"--workers", "2", "--shm", "2GB"}) ==
+        "--shm: expected a quantity of Kubernetes such as 4, 500m or 2Gi, found '2GB'");
+  CHECK(error_of({"k8s", "--workers", "2", "x"}) ==
+        "which image? expected --image IMAGE, or --manifest FILE");
+  CHECK(error_of({"k8s", "--manifest", "f", "--shm", "2Gi", "x"}) ==
+        "--shm cannot be used with --manifest: the manifest says it");
+  CHECK(wrong({"--workers", "2", "-H", "a"}).find("unknown option '-H'") == 0);
+  CHECK(error_of({"--workers", "2", "x"}) ==
+        "unknown option '--workers' here; it belongs to 'horarun k8s'");
+}
+
+TEST_CASE("a job in pods starts in the container's folder, or in one that is named from there") {
+  const auto folder_of = [](const Words& options) {
+    Words words{"k8s", "--image", "i", "--workers", "1"};
+    words.insert(words.end(), options.begin(), options.end());
+    return job_of(words).working_directory;
+  };
+  CHECK(folder_of({"x"}) == "/proc/1/cwd");
+  CHECK(folder_of({"--wdir", "src", "x"}) == "/proc/1/cwd/src");
+  CHECK(folder_of({"--wdir", "/src", "x"}) == "/src");
 }
 
 }  // namespace

@@ -1,11 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/option_check.h"
-
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/options/parsing.h"
 
 namespace hora::launcher {
 namespace {
+
+TEST_CASE("Options are spelled as horovodrun takes them") {
+  for (const Words& words :
+       {Words{"-np", "3", "x"}, Words{"--num-proc", "3", "x"}, Words{"--num-proc=3", "x"},
+        Words{"-np=3", "x"}, Words{"-np3", "x"}, Words{"-n", "3", "x"}, Words{"--num-p", "3", "x"},
+        Words{"-np", "3", "-np", "3", "x"}}) {
+    CHECK(job_of(words).num_proc == 3);
+  }
+  CHECK(job_of({"-np", "1", "-p2222", "x"}).ssh.port == 2222);
+  CHECK(format_host_list(job_of({"-Ha:4,b:4", "x"}).hosts) == "a:4,b:4");
+  CHECK(format_host_list(job_of({"-hostfile", "hosts", "x"}).hosts) == "a:2,b:2");
+  CHECK(job_of({"-np", "1", "-prefix-timestamp", "x"}).prefix_timestamp);
+  // An abbreviation that is unambiguous in horovodrun stays so beside our own options.
+  CHECK(job_of({"-np", "1", "--disable", "--start", "7", "x"}).start_timeout.count() == 7000);
+  CHECK(error_of({"--num", "3", "x"}) ==
+        "--num is ambiguous; it could be --num-proc or --num-nccl-streams");
+}
+
+TEST_CASE("An abbreviation is named with its option") {
+  CHECK(error_of({"--cache"}) ==
+        "--cache (short for --cache-capacity) needs a value: --cache-capacity N");
+  CHECK(error_of({"--cycle", "x", "true"}).find("--cycle (short for --cycle-time-ms): ") == 0);
+  // What is an option of jobs is no abbreviation of one of doctor's.
+  CHECK(
+      error_of({"doctor", "--ship", "x"}) ==
+      "unknown option '--ship'; it is an option of jobs, and horarun doctor takes the hosts alone");
+}
+
+TEST_CASE("The program in place of a forgotten value is told before the program's own options") {
+  CHECK(error_of({"-np", "2", "--pmi", "python3", "-c", "print()"}) ==
+        "--pmi: expected none, pmix or pmi1, found 'python3'");
+  CHECK(error_of({"--pmi", "none", "-c", "print()"}).find("unknown option '-c'") == 0);
+}
+
+TEST_CASE("An option of another verb is told from a typo") {
+  CHECK(error_of({"doctor", "-np", "8"}) ==
+        "unknown option '-np'; it is an option of jobs, and horarun doctor takes the hosts alone");
+  CHECK(error_of({"cache", "ls", "--smoke"}).find("'--smoke'; it is an option of jobs") !=
+        std::string::npos);
+  CHECK(error_of({"rendezvous", "-np", "8"}).find("'-np'; it is an option of jobs") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--older-than", "3d", "true"}) ==
+        "unknown option '--older-than' here; it belongs to 'horarun cache clean'");
+  CHECK(error_of({"k8s", "-H", "a:2", "true"}).find("pods for the job: --workers N") !=
+        std::string::npos);
+}
+
+TEST_CASE("Habits of srun are told from mistakes") {
+  CHECK(error_of({"-N", "2", "-n", "4", "x"}).find("srun's -N is --nnodes") != std::string::npos);
+  CHECK(error_of({"-N", "2", "-H", "a,b", "-n", "5", "x"}).find("gives 2 hosts") !=
+        std::string::npos);
+  CHECK(job_of({"-N", "2", "-H", "a,b", "-n", "4", "x"}).num_proc == 4);
+  CHECK(error_of({"-p", "debug", "x"}).find("a partition goes to sbatch") != std::string::npos);
+  CHECK(error_of({"-p", "0", "x"}).find("partition") == std::string::npos);
+}
+
+TEST_CASE("Other launchers' names for the same are taken") {
+  CHECK(format_host_list(job_of({"--host", "a:2,b", "x"}).hosts) == "a:2,b");
+  CHECK(format_host_list(job_of({"-host", "a:2", "x"}).hosts) == "a:2");
+  CHECK(format_host_list(job_of({"-machinefile", "hosts", "x"}).hosts) == "a:2,b:2");
+  CHECK(job_of({"--ntasks", "3", "x"}).num_proc == 3);
+  CHECK(job_of({"--ntasks=3", "x"}).num_proc == 3);
+}
 
 TEST_CASE("A usage error names the option, what was found and what was expected") {
   CHECK(error_of({}).find("no program to run") == 0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pages that are made from tables in the code are what the code would make. scripts/accept
 // writes them.
-#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/options/option_table.h"
-#include "launcher/options/peer_options.h"
+#include "launcher/options/other_launchers.h"
 #include "launcher/options/usage_text.h"
 #include "launcher/plan/worker_environment.h"
 #include "tests/support/catch.h"
@@ -25,7 +25,7 @@ TEST_CASE("The reference of the command line is that of the option table", "[acc
 }
 
 TEST_CASE("The synopsis of the command line is that of the list of verbs", "[accept]") {
-  expect_in_page("reference/cli.md", verb_reference(), "launcher/text/verbs.cpp");
+  expect_in_page("reference/cli.md", verb_reference(), "launcher/text/text.cpp");
 }
 
 TEST_CASE("The reference of other launchers' options is that of their table", "[accept]") {

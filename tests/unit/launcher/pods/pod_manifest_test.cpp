@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/pods/pod_manifest.h"
 
-#include "launcher/pods/yaml_text.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {

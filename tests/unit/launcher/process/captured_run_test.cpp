@@ -17,7 +17,7 @@
 
 #include "launcher/process/piped_child.h"
 #include "launcher/protocol/exit_code.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 #include "tests/support/catch.h"
 
 using namespace hora;

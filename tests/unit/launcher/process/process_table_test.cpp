@@ -19,7 +19,7 @@
 
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/strays.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/os/files.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;

@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/failures/xid_table.h"
+#include "launcher/failures/explain.h"
 #include "launcher/report/lost_records.h"
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/failures/stderr_hints.h"
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/report/hang_report_text.h"
 #include "launcher/report/job_report.h"
 #include "launcher/report/resource_usage.h"

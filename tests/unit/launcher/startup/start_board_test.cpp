@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
-#include "launcher/failures/exit_code.h"
-#include "launcher/failures/proof.h"
-#include "launcher/startup/start_report.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/failures/host_failure.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {

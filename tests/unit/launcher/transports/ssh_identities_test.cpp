@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "launcher/transports/ssh_wire.h"
-#include "rendezvous/base/base64.h"
-#include "rendezvous/os/read_file.h"
+#include "rendezvous/base/encoding.h"
+#include "rendezvous/os/files.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

@@ -2,8 +2,7 @@
 #include <cerrno>
 #include <string>
 
-#include "rendezvous/base/base64.h"
-#include "rendezvous/base/hex.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/base/hmac.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/text.h"

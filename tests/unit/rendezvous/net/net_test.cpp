@@ -9,9 +9,8 @@
 #include <optional>
 #include <thread>
 
-#include "rendezvous/net/interfaces.h"
-#include "rendezvous/net/resolve.h"
-#include "rendezvous/net/round_trip.h"
+#include "rendezvous/net/addresses.h"
+#include "rendezvous/net/tcp_state.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/descriptor_limit.h"

@@ -21,12 +21,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct Pipe {
+struct Ends {
   Fd read_end;
   Fd write_end;
 };
 
-Pipe make_pipe() {
+Ends make_pipe() {
   std::array<int, 2> ends;
   REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
   return {Fd(ends[0]), Fd(ends[1])};
@@ -134,7 +134,7 @@ TEST_CASE("post wakes the loop from another thread") {
 
 TEST_CASE("a handler reads what came, and sees the end") {
   auto loop = make_loop();
-  Pipe pipe = make_pipe();
+  Ends pipe = make_pipe();
   std::string got;
   REQUIRE(loop->watch(pipe.read_end.get(), EPOLLIN, [&](std::uint32_t) {
     std::array<char, 16> buffer;
@@ -154,7 +154,7 @@ TEST_CASE("a handler reads what came, and sees the end") {
 
 TEST_CASE("a slow handler does not make others look silent: what came is handled before timers") {
   auto loop = make_loop();
-  Pipe pipe = make_pipe();
+  Ends pipe = make_pipe();
   std::string order;
   REQUIRE(loop->watch(pipe.read_end.get(), EPOLLIN, [&](std::uint32_t) {
     order += 'r';
@@ -247,15 +247,15 @@ TEST_CASE("however many descriptors are ready, all are handled before a timer th
 TEST_CASE("a handler may end another watch whose event is already fetched") {
   const auto priority = GENERATE(EventLoop::Priority::kNormal, EventLoop::Priority::kBackground);
   auto loop = make_loop();
-  std::array<Pipe, 2> pipes = {make_pipe(), make_pipe()};
+  std::array<Ends, 2> pipes = {make_pipe(), make_pipe()};
   int handled = 0;
   for (std::size_t i = 0; i < 2; ++i) {
     const auto on_ready = [&, i](std::uint32_t) {
       ++handled;
-      for (Pipe& pipe : pipes) loop->unwatch(pipe.read_end.get());
+      for (Ends& pipe : pipes) loop->unwatch(pipe.read_end.get());
       // The number is free for another file, whose watch must not get the old event.
       pipes[1 - i].read_end.reset();
-      Pipe fresh = make_pipe();
+      Ends fresh = make_pipe();
       const auto too_soon = [&](std::uint32_t) { handled += 100; };
       REQUIRE(loop->watch(fresh.read_end.get(), EPOLLIN, too_soon, priority));
       pipes[1 - i] = std::move(fresh);
@@ -276,7 +276,7 @@ TEST_CASE("changing or watching what cannot be watched is an error") {
 }
 
 TEST_CASE("an Fd has one owner") {
-  Pipe pipe = make_pipe();
+  Ends pipe = make_pipe();
   const int number = pipe.read_end.get();
   Fd moved = std::move(pipe.read_end);
   CHECK_FALSE(pipe.read_end.valid());
@@ -301,11 +301,11 @@ TEST_CASE("what is deferred runs at the end of the turn, also when that stops th
   auto loop = make_loop();
   std::string order;
   loop->defer([&] { order += "before "; });
-  Pipe first = make_pipe();
-  Pipe second = make_pipe();
+  Ends first = make_pipe();
+  Ends second = make_pipe();
   REQUIRE(::write(first.write_end.get(), "x", 1) == 1);
   REQUIRE(::write(second.write_end.get(), "x", 1) == 1);
-  const auto watch = [&](Pipe& pipe) {
+  const auto watch = [&](Ends& pipe) {
     REQUIRE(loop->watch(pipe.read_end.get(), EPOLLIN, [&, fd = pipe.read_end.get()](std::uint32_t) {
       loop->unwatch(fd);
       order += "handler ";

@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "rendezvous/base/hex.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/http_store.h"
 #include "rendezvous/tls/tls_stream.h"
 #include "tests/unit/rendezvous/server_fixture.h"

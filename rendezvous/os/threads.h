@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads: their signals, stacks and buffers.
+#pragma once
+
+#include <signal.h>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include "rendezvous/base/result.h"
+
+namespace hora::os {
+
+// The signal by which an agent asks a thread for its stack: a real-time signal that programs leave
+// alone.
+
+inline int stack_signal() { return SIGRTMAX - 4; }
+
+// Room to read into, for each thread and each place in the code: made when a thread first reads
+// there. A thread_local array would be cleared whenever a thread starts, and in the first thread
+// when the program does, whether anything reads there or not.
+
+// `Place` tells apart buffers that may be in use at the same time.
+template <typename Place, std::size_t kSize>
+std::span<char, kSize> thread_buffer() {
+  static thread_local const auto memory = std::make_unique_for_overwrite<char[]>(kSize);
+  return std::span<char, kSize>(memory.get(), kSize);
+}
+
+// By default threads get as much stack as a process may have (ulimit -s), which may be very little.
+
+// After give_threads_stacks() new threads have at least kThreadStack bytes of stack, whatever the
+// limit.
+inline constexpr unsigned long kThreadStack = 1ul << 20;
+void give_threads_stacks();
+
+// Whether the address space (ulimit -v) has room for the stack of one more thread. The C library
+// says EAGAIN when it has none, as it does where there are too many threads; but that may pass, and
+// this does not. Needs no memory.
+bool has_room_for_stack();
+inline constexpr const char* kNoRoomForStack =
+    "no memory for the stack of a thread is left (ulimit -v)";
+
+// A thread of the library inside somebody else's program: it takes none of the program's signals,
+// but says where it stands when it is asked (stack_signal.h).
+
+// The kernel refuses a thread (EAGAIN) while as many processes and threads run as it allows at one
+// time: on a busy machine that passes.
+constexpr std::chrono::seconds kThreadPatience{10};
+
+// `name`: at most 15 characters, shown by top and gdb.
+Result<std::thread> start_service_thread(const char* name, std::function<void()> function,
+                                         std::chrono::milliseconds patience = kThreadPatience);
+
+// From now on the thread runs on that core only; so do threads that it starts later.
+Status pin_thread(std::thread& thread, int core);
+
+}  // namespace hora::os
