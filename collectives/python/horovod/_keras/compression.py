@@ -15,7 +15,8 @@ class _Cast(CastCompressor):
 
     @staticmethod
     def is_wide_float(dtype):
-        return str(dtype).endswith(("float32", "float64"))  # torch's have a prefix
+        # TensorFlow's dtypes have the plain name; of PyTorch's, str() has it after a prefix.
+        return getattr(dtype, "name", str(dtype)).endswith(("float32", "float64"))
 
     @staticmethod
     def cast(tensor, dtype):
