@@ -126,7 +126,7 @@ class PeerLinks {
   ~PeerLinks() = default;
 };
 
-// What the runtime does for a backend during its creation. Collective: every rank of the set calls
+// The runtime's services for a backend during its creation. Collective: every rank of the set calls
 // exchange() the same number of times in the same order.
 class Services {
  public:
@@ -145,18 +145,19 @@ class Services {
   ~Services() = default;
 };
 
-// Tells people about a backend during its whole life. It outlives the backend; any thread.
+// Reports messages about a backend to users during its whole life. It outlives the backend; any
+// thread.
 class Notices {
  public:
   // The backend works, but not as well as it should: one sentence for the log and hora_describe(),
-  // where it appears once however often it is told.
+  // where it appears once however often it is reported.
   virtual void warn(const char* sentence) noexcept = 0;
 
  protected:
   ~Notices() = default;
 };
 
-// Who takes part. The arrays and the services are valid only during create() or connect().
+// The members. The arrays and the services are valid only during create() or connect().
 struct GroupContext {
   std::uint32_t struct_size = sizeof(GroupContext);
   std::int32_t set = 0;    // process set id; 0 is the world
@@ -172,10 +173,10 @@ struct GroupContext {
   const char* address = "";         // this host's own address for the others; numeric
   const char* job = "";             // unique among the jobs on this host
   Services* services = nullptr;
-  Notices* notices = nullptr;  // null: nobody wants to know
+  Notices* notices = nullptr;  // null: not wanted
 };
 
-// What the rank knows before it creates anything.
+// The rank's knowledge before it creates anything.
 struct ProbeContext {
   std::uint32_t struct_size = sizeof(ProbeContext);
   std::int32_t world_size = 1;
@@ -198,16 +199,15 @@ struct Capability {
   std::int32_t alone = 0;  // 1: only a set of one rank
 };
 
-// What the runtime has to know of a backend: bits of BackendDescriptor::traits.
-//
-// Any thread may call it, one at a time. Without it one thread alone ever does: a vendor's library
-// may mind.
+// Properties of a backend that the runtime has to know: bits of BackendDescriptor::traits. Any
+// thread may call it, one at a time. Without it only one thread ever does: a vendor's library may
+// require that.
 inline constexpr std::uint32_t kAnyThread = 1u << 0;
 // It adds the numbers of each element in the order of the ranks, whatever else is in the step.
 inline constexpr std::uint32_t kFixedOrder = 1u << 1;
 // It computes averages of 16-bit floats in float32, so that no sum overflows.
 inline constexpr std::uint32_t kWideAverages = 1u << 3;
-// It goes by Step::small_bytes and Step::part_bytes.
+// It uses Step::small_bytes and Step::part_bytes.
 inline constexpr std::uint32_t kHeedsSizes = 1u << 2;
 
 // Memory of a device and where it is copied to or from.
@@ -239,9 +239,8 @@ struct BackendDescriptor {
   void (*release)(std::int32_t device, void* memory) noexcept = nullptr;
   std::uint32_t traits = 0;
   // For operations on its tensors that only backends of host memory can do; null where allocate()
-  // is. Any thread may call them.
-  //
-  // Page-locked host memory. What is released is kept, within bounds, for who asks next.
+  // is. Any thread may call them. Page-locked host memory. Released memory is kept, within bounds,
+  // for the next request.
   void* (*allocate_on_host)(std::int32_t device, std::size_t bytes,
                             ErrorText& error) noexcept = nullptr;
   void (*release_on_host)(std::int32_t device, void* memory) noexcept = nullptr;

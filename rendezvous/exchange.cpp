@@ -36,7 +36,7 @@ std::string name_missing(const std::vector<std::optional<std::string>>& values) 
   return (missing == 1 ? "rank " : "ranks ") + text;
 }
 
-// Time for one more request after the deadline, to find out who is missing.
+// Time for one more request after the deadline, to find out which are missing.
 constexpr std::chrono::seconds kPostMortem{2};
 
 // Replaces a time-out by the names of the missing ranks, if the store still answers.

@@ -110,13 +110,13 @@ bool HttpStore::pause(int round, Deadline deadline) {
 // One request, repeated while the server does not answer at all.
 Result<http::Response> HttpStore::send(Method method, const std::string& target,
                                        std::string_view body, Deadline deadline) {
-  // Two limits: the caller's deadline, and the patience with a server that is not there at all.
+  // Two limits: the caller's deadline, and `patience` for a server that is not there at all.
   const Deadline last_try = std::min(deadline, Clock::now() + options_.patience);
   for (int round = 0;; ++round) {
     ++requests_sent_;
     auto response = client_.send({.method = method, .target = target, .body = body}, deadline);
     if (response) {
-      // Every response tells; the latest one counts.
+      // Every response has it; the latest one counts.
       const bool ours = response->head.server.substr(0, 5) == "hora/";
       server_ = ours ? ServerKind::kHora : ServerKind::kPlain;
       return response;
@@ -139,7 +139,7 @@ Result<std::string> HttpStore::send_expecting(Method method, const std::string& 
 
 Status HttpStore::ask_what_server(Deadline deadline) {
   if (server_ != ServerKind::kUnknown) return Ok{};
-  // The answer's Server field tells, whatever its status.
+  // The answer's Server field says it, whatever its status.
   auto response = send(Method::kGet, "/healthz", {}, deadline);
   if (!response) return std::move(response).error();
   return Ok{};

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store of a job as one of its processes sees it: a client of kv_server.h over HTTP.
-//
-// With Hora's own server a wait is one request that the server answers when the key exists, and a
-// gather is one request for all keys. A plain server with Horovod's protocol has neither: there a
-// wait polls, and a gather of n waits for the names "0" to "n-1" (it cannot list unknown names).
-// The server's first answer shows which kind it is. Requests without an answer are repeated until
-// the deadline, or until `patience` has passed.
+// The store of a job as one of its processes sees it: a client of kv_server.h over HTTP. With
+// Hora's own server a wait is one request that the server answers when the key exists, and a gather
+// is one request for all keys. A plain server with Horovod's protocol has neither: there a wait
+// polls, and a gather of n waits for the names "0" to "n-1" (it cannot list unknown names). The
+// server's first answer shows which kind it is. Requests without an answer are repeated until the
+// deadline, or until `patience` has passed.
 #pragma once
 
 #include <chrono>

@@ -60,8 +60,8 @@ std::uint32_t KvConnection::wanted_events() const {
   const bool reads =
       (state_ == State::kOpen && !blocked() && !has_more_) || state_ == State::kDraining;
   if (reads && !input_ended_) events |= EPOLLIN;
-  // The socket is writable at once, so this connection gets its next turn behind all others that
-  // are ready.
+  // The socket is writable at once, so this connection gets its next turn after all others that are
+  // ready.
   if (has_output() || has_more_) events |= EPOLLOUT;
   return events;
 }
@@ -69,8 +69,8 @@ std::uint32_t KvConnection::wanted_events() const {
 KvConnection::Fate KvConnection::on_events(std::uint32_t epoll_events) {
   if ((epoll_events & (EPOLLERR | EPOLLHUP)) != 0) return Fate::kClose;
   if (state_ == State::kParked) {
-    if ((epoll_events & EPOLLRDHUP) != 0) return Fate::kClose;  // nobody waits any more
-    // A request behind the one that waits stays in the kernel until its turn.
+    if ((epoll_events & EPOLLRDHUP) != 0) return Fate::kClose;  // no request waits any more
+    // A request after the waiting one stays in the kernel until its turn.
     if ((epoll_events & EPOLLIN) != 0) input_pending_ = true;
   }
   if ((epoll_events & EPOLLOUT) != 0) {
@@ -139,7 +139,8 @@ KvConnection::Fate KvConnection::process(std::string_view bytes) {
 KvConnection::Taken KvConnection::handle_requests(std::string_view& bytes) {
   for (int requests = 0; state_ == State::kOpen && !blocked();) {
     const bool was_started = reader_.started();
-    // Never in the middle of a request: its deadline would count time in which nobody read.
+    // Never in the middle of a request: its deadline would count time in which the server did not
+    // read.
     if (!was_started && requests == kRequestsPerTurn) return Taken::kTurn;
     const http::ReadStep step = reader_.read(bytes);
     if (!was_started && reader_.started()) message_start_ = context_.now;
@@ -162,8 +163,8 @@ KvConnection::Taken KvConnection::handle_requests(std::string_view& bytes) {
   return Taken::kHeld;
 }
 
-// Of an unauthenticated client, a head at a time is read: whatever it pipelines stays in the
-// kernel, where its own window limits it.
+// From an unauthenticated client, one head at a time is read: pipelined requests stay in the
+// kernel, where its own window limits them.
 std::size_t KvConnection::room_beside(std::size_t kept) const {
   const std::size_t room = context_.scratch.size() - kept;
   return unauthenticated() ? std::min(room, net::Stream::kLeastRoom) : room;
@@ -186,7 +187,7 @@ void KvConnection::on_head() {
   // Stays true: a monitor may send health checks without the token on an authenticated connection.
   known_ = known_ || admission.known;
   if (admission.refusal) {
-    // The body is not read, so what follows on this connection could not be told from it. An
+    // The body is not read, so it could not be separated from what follows on this connection. An
     // unauthenticated client has had its reply.
     reply_to(*admission.refusal, form_.keep_alive && !has_body && known_);
     if (!has_body) reader_.reset();
@@ -307,7 +308,7 @@ KvConnection::Fate KvConnection::on_sweep() {
     return now >= last_active_ + options.idle_timeout ? Fate::kClose : Fate::kKeep;
   }
   if (now < request_deadline()) return Fate::kKeep;
-  if (!reader_.started()) return timed_out(true);  // nobody to whom an answer could be sent
+  if (!reader_.started()) return timed_out(true);  // no client is left to answer
   ++context_.service.connections().timed_out;
   refuse(408);
   return flush();

@@ -31,7 +31,7 @@ struct KvConnectionContext {
 
 class KvConnection {
  public:
-  // What is to become of the connection after a call. kClose: destroy it.
+  // The caller's next step for the connection. kClose: destroy it.
   enum class Fate { kKeep, kClose };
 
   KvConnection(std::unique_ptr<net::Stream> stream, const IpAddress& peer, KvService::ClientId id,
@@ -53,7 +53,7 @@ class KvConnection {
   // Between two requests, with nothing to do: may be closed without harm.
   bool idle() const;
   bool parked() const { return state_ == State::kParked; }
-  // Has begun a handshake or a request, and not yet said who it is.
+  // Has begun a handshake or a request, and is not yet authenticated.
   bool in_head() const { return state_ == State::kOpen && begun() && !reader_.head_done(); }
   // Has not shown yet that it may use the store, nor comes from an address that may.
   bool unauthenticated() const { return !known_; }
@@ -63,7 +63,7 @@ class KvConnection {
   KvService::ClientId id() const { return id_; }
   const IpAddress& peer() const { return peer_; }
 
-  // What the server notes of the connection.
+  // The server's notes about the connection.
   struct ServerNotes {
     bool watched = false;  // by the event loop
     std::uint32_t watched_events = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the key-value service counts, and the text of /metrics.  [pure]
+// The counters of the key-value service, and the text of /metrics. [pure]
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace hora::rendezvous {
 
-// What the sockets' side counts.
+// The counters of the sockets.
 struct ConnectionFigures {
   std::uint64_t open = 0;
   std::uint64_t accepted = 0;
@@ -24,7 +24,7 @@ struct ConnectionFigures {
 
 class KvMetrics {
  public:
-  // What the service holds when the text is made.
+  // The sizes of the service when the text is made.
   struct Levels {
     std::size_t keys = 0;
     std::size_t stored_bytes = 0;

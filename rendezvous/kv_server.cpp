@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/kv_server.h"
+
 #include <sys/epoll.h>
 #include <sys/resource.h>
+
 #include <algorithm>
 #include <ctime>
 #include <unordered_map>
+
 #include "rendezvous/http/writer.h"
 #include "rendezvous/kv_connection.h"
 #include "rendezvous/net/socket.h"
@@ -187,8 +190,8 @@ class KvServer::Impl {
   }
 
   void add_connection(net::Accepted accepted) {
-    // With the first connection: many programs have no use for a rendezvous, and to clear the
-    // memory costs a launch more than the listener.
+    // With the first connection: many programs do not use a rendezvous, and clearing the memory
+    // costs a launch more than the listener.
     if (context_.scratch.empty()) context_.scratch.resize(kReadBytes);
     // Ids are never reused, so a late reply cannot reach another client.
     const KvService::ClientId id = next_id_++;
@@ -235,8 +238,8 @@ class KvServer::Impl {
     }
   }
 
-  // Each costs at most 18 KB, or 50 KB with a TLS session. Without this limit, anybody could take
-  // all connections.
+  // Each costs at most 18 KB, or 50 KB with a TLS session. Without this limit, any client could
+  // take all connections.
   void evict_unauthenticated() {
     while (unauthenticated_.size() > options_.max_unauthenticated) evict_one_unauthenticated();
   }
@@ -252,7 +255,7 @@ class KvServer::Impl {
     connection.notes.watched_events = events;
     if (connection.notes.watched) return loop_.change(connection.fd(), events).has_value();
     KvConnection* const raw = &connection;
-    // Anybody can send bytes there, so everything else that the loop has to do comes first.
+    // Any client can send bytes there, so everything else that the loop has to do comes first.
     const Status status = loop_.watch(
         connection.fd(), events, [this, raw](std::uint32_t now) { on_connection(*raw, now); },
         os::EventLoop::Priority::kBackground);
@@ -260,9 +263,10 @@ class KvServer::Impl {
     return connection.notes.watched;
   }
 
-  // Unauthenticated clients go first: one of a crowd, or those that have been silent longest. Then
-  // the connections that have idled longest, those that take longest to send their request, and
-  // those that have waited longest for a key (the newcomer may bring it). False when none can go.
+  // Unauthenticated clients are closed first: one of a crowd, or those that have been silent
+  // longest. Then the connections that have idled longest, those that take longest to send their
+  // request, and those that have waited longest for a key (the new client may bring it). False when
+  // none can be closed.
   bool make_room() {
     if (unauthenticated_.size() >= options_.max_unauthenticated) {
       evict_one_unauthenticated();
@@ -293,7 +297,7 @@ class KvServer::Impl {
     for (const auto& [id, connection] : connections_) {
       if (choice(*connection)) chosen.push_back(connection.get());
     }
-    // An eighth at a time, at most a batch: sorting all connections for each newcomer would be an
+    // An eighth at a time, at most a batch: sorting all connections for each new client would be an
     // attack in itself.
     const std::size_t count = std::min(kEvictBatch, (chosen.size() + 7) / 8);
     std::partial_sort(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(count),

@@ -4,14 +4,15 @@
 
 #include <chrono>
 #include <cstddef>
-#include <vector>
-#include "rendezvous/base/address.h"
-#include "rendezvous/http/reader.h"
-#include "rendezvous/net/stream.h"
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "rendezvous/base/address.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/http/reader.h"
 #include "rendezvous/kv_service.h"
+#include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::rendezvous {
@@ -24,9 +25,9 @@ struct KvServerOptions {
   net::AcceptStream make_stream = {};  // none: HTTP as it is
   // 0: what the limit of open files leaves, at most 16,384.
   std::size_t max_connections = 0;
-  // Connections that have not shown yet that they may use the store, at most half of all; beyond
-  // that some are sent away (unauthenticated_peers.h). So each has the time in which as many others
-  // come to say who it is: under TLS, where each costs a signature, some quarter of a second.
+  // Connections that have not yet authenticated, at most half of all; beyond that some are closed
+  // (unauthenticated_peers.h). So each can authenticate until as many others have come: under TLS,
+  // where each costs a signature, about a quarter of a second.
   std::size_t max_unauthenticated = 1'024;
   http::ReadLimits read_limits;
   // A request's head must be there so soon after its first byte; its body as long after that as

@@ -133,7 +133,7 @@ std::optional<KvReply> KvService::read_batch(ClientId client, const KvTarget& ta
 
 std::optional<KvReply> KvService::park(ClientId client, const KvTarget& target,
                                        Clock::time_point now) {
-  // One wait per connection: pipelined requests behind it are not read, so a second one is a bug of
+  // One wait per connection: pipelined requests after it are not read, so a second one is a bug of
   // the caller.
   if (waits_.count() >= limits_.parked_waits || waits_.has(client)) return status_only(503);
   metrics_.count_wait();

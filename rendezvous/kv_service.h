@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The key-value store of a job, as a service: requests and times go in, replies come out. It knows
-// no socket and no clock; kv_server.h puts it on the network.  [pure]
-//
-// A request that waits for a key is parked: handle() answers nothing, and the reply turns up in
-// take_ready() once the key is there, the wait is over (expire) or never, when the client has gone
-// (forget). docs/reference/http-api.md describes every route and status.
+// no socket and no clock; kv_server.h puts it on the network. [pure] A request that waits for a key
+// is parked: handle() returns nothing, and the reply turns up in take_ready() once the key exists,
+// the wait is over (expire) or never, when the client has gone (forget). docs/reference/http-api.md
+// describes every route and status.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +21,9 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http/message.h"
-#include "rendezvous/kv_target.h"
-#include "rendezvous/kv_table.h"
 #include "rendezvous/kv_metrics.h"
+#include "rendezvous/kv_table.h"
+#include "rendezvous/kv_target.h"
 #include "rendezvous/kv_waits.h"
 
 namespace hora::rendezvous {
@@ -62,7 +61,7 @@ class KvService {
   };
   Admission admit(const http::RequestHead& head, const IpAddress& peer,
                   std::uint64_t receiving_bytes);
-  // Whoever comes from there may use the store, whatever he shows.
+  // Clients with this address may use the store without a token.
   bool knows(const IpAddress& peer) const { return access_.admits({}, peer); }
 
   // Whether bodies on their way, together with what is stored, are more than may be held.
@@ -93,7 +92,7 @@ class KvService {
   void watch_scope(std::string scope, ScopeWatch watch) {
     watches_[std::move(scope)] = std::move(watch);
   }
-  // The reply to those who wait for the key; it is not kept.
+  // The reply to the requests that wait for the key; it is not kept.
   void answer(std::string_view scope, std::string_view key, std::string value);
   void admit_also(const Cidr& network) { access_.allow.push_back(network); }
 
@@ -124,7 +123,7 @@ class KvService {
   KvReply remove(const KvTarget& target);
   KvReply metrics() const;
 
-  // The values of a key or of a whole scope have come: answers those who wait for them.
+  // The values of a key or of a whole scope have come: answers the requests that wait for them.
   void wake_waiters_of_key(std::string_view scope, std::string_view key,
                            const KvTable::Value& value);
   void wake_waiters_of_count(std::string_view scope);

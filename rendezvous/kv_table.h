@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "rendezvous/contract/store_keys.h"
 
 namespace hora::rendezvous {
@@ -43,11 +44,11 @@ class KvTable {
   // How many keys the scope has.
   std::size_t size(std::string_view scope) const;
   // All keys and values of the scope, as kv_batch.h encodes them; null when it has none. Made once
-  // for all who read the scope between two writes.
+  // for all readers between two writes.
   Value batch(std::string_view scope);
 
   bool has_room(std::string_view scope, std::string_view key, std::size_t value_bytes) const;
-  // For so many keys at once, with so many bytes together, even if none replaces another.
+  // For that many keys at once, with that many bytes together, even if none replaces another.
   bool has_room_for(std::size_t keys, std::size_t bytes) const;
   // Bytes that may still come while `receiving` others are on their way.
   std::uint64_t room_beside(std::uint64_t receiving) const;
@@ -68,7 +69,7 @@ class KvTable {
     std::map<std::string, Value, std::less<>> values;
     int expected = 0;  // processes; 0: not known
     std::set<std::string, std::less<>> done;
-    Value batch;  // of all values; null when it has to be made anew
+    Value batch;  // of all values; null when it has to be rebuilt
   };
 
   Scope& scope_named(std::string_view name);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/kv_target.h"
+
 #include <algorithm>
-#include "rendezvous/base/encoding.h"
-#include "rendezvous/base/text.h"
 #include <charconv>
 #include <cmath>
+
+#include "rendezvous/base/encoding.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::rendezvous {
 
@@ -52,7 +54,7 @@ Error malformed(std::size_t offset, std::string_view expected) {
 
 }  // namespace
 
-// Strict, because the server stores what comes out: every byte has to belong to an entry.
+// Strict, because the server stores the result: every byte has to belong to an entry.
 Result<KvEntries> decode_batch(std::string_view body) {
   KvEntries entries;
   std::size_t at = 0;

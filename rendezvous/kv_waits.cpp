@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A parked request is in three places: parked_ (by client), deadlines_ (by time) and one of its
-// scope's lists (by key or by count). Whoever ends a wait removes it from all three.
+// scope's lists (by key or by count). The end of a wait removes it from all three.
 #include "rendezvous/kv_waits.h"
 
 #include <algorithm>
@@ -31,8 +31,8 @@ void KvWaits::unpark(ClientId client) {
   parked_.erase(found);
 }
 
-// Who is taken is no longer parked when the caller answers: an answer may close the connection, and
-// forget() then finds nothing to do.
+// A taken request is no longer parked when the caller answers: an answer may close the connection,
+// and forget() then finds nothing to do.
 std::vector<KvWaits::ClientId> KvWaits::take_waiting_for_key(std::string_view scope,
                                                              std::string_view key) {
   std::vector<ClientId> clients;

@@ -29,11 +29,9 @@ class KvWaits {
   void park_for_count(ClientId client, std::string_view scope, std::uint64_t keys,
                       Deadline deadline);
 
-  // These end waits, and return the clients whose wait is over.
-  //
-  // The key is there.
+  // These end waits, and return the clients whose wait is over. The key exists.
   std::vector<ClientId> take_waiting_for_key(std::string_view scope, std::string_view key);
-  // The scope has so many keys.
+  // The scope has that many keys.
   std::vector<ClientId> take_waiting_for_count(std::string_view scope, std::uint64_t keys);
   // The deadline has passed.
   std::vector<ClientId> take_expired(Clock::time_point now);

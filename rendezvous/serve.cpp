@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/serve.h"
-#include "rendezvous/os/threads.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/files.h"
 #include "rendezvous/os/limits.h"
 #include "rendezvous/os/process_end.h"
-#include "rendezvous/os/files.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::rendezvous {
 
@@ -58,7 +61,7 @@ HostedRendezvous::~HostedRendezvous() {
   thread_.join();
 }
 
-// The program behind `horarun rendezvous` and the starter of hora.run: one loop, ended by SIGINT,
+// The program of `horarun rendezvous` and the starter of hora.run: one loop, ended by SIGINT,
 // SIGTERM or the end of a given process.
 
 namespace {
@@ -108,7 +111,7 @@ Status serve_rendezvous(ServeOptions options) {
     options.server.addresses.push_back({*parse_ip_address("127.0.0.1"), 0});
   }
   if (options.access.token.empty() && options.access.allow.empty()) {
-    // Without a token whoever connects may read and write; that is all right only within a machine.
+    // Without a token any client may read and write; that is safe only within a machine.
     options.access = this_machine();
   }
   // Each worker keeps a connection open while it waits.
@@ -131,7 +134,7 @@ Status serve_rendezvous(ServeOptions options) {
   service.begin_round(options.known_scopes);
   auto server = KvServer::start(**loop, service, std::move(options.server));
   if (!server) return std::move(server).error();
-  // Only now: whoever reads the address may connect at once.
+  // Only now: a reader of the address may connect at once.
   if (options.announce) {
     options.announce((*server)->addresses());
   } else {

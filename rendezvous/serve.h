@@ -2,19 +2,21 @@
 // Runs a rendezvous server: within a process, or until a signal ends it.
 #pragma once
 
+#include <sys/types.h>
+
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
+
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/contract/store_keys.h"
 #include "rendezvous/kv_server.h"
 #include "rendezvous/kv_service.h"
 #include "rendezvous/os/event_loop.h"
-#include <sys/types.h>
-#include <functional>
-#include <optional>
-#include "rendezvous/contract/store_keys.h"
 
 namespace hora::rendezvous {
 
@@ -47,11 +49,11 @@ class HostedRendezvous {
 
 struct ServeOptions {
   KvServerOptions server;  // .addresses; empty: 127.0.0.1 and a free port
-  AccessPolicy access;     // with neither token nor address: whoever is on this machine
+  AccessPolicy access;     // with neither token nor address: every process on this machine
   KvLimits limits;
   std::vector<ScopeSize> known_scopes;
   std::optional<pid_t> end_with;  // a process whose end is ours
-  // Told the addresses once connections are taken. Empty: one line on stdout for each address,
+  // Gets the addresses once connections are taken. Empty: one line on stdout for each address,
   // "rendezvous: listening on 10.0.0.1:4000".
   std::function<void(const std::vector<Endpoint>&)> announce;
 };

@@ -36,8 +36,8 @@ class Store {
   virtual Result<KvEntries> gather(std::string_view place, std::size_t count,
                                    Deadline deadline) = 0;
 
-  // Removes a key; a missing one is no error. In a scope whose size the server knows, it means "I
-  // am done with the scope" instead: the values go when all have said so.
+  // Removes a key; a missing one is not an error. In a scope whose size the server knows, it means
+  // "I am done with the scope" instead: the values are removed when all have done so.
   virtual Status remove(std::string_view key, Deadline deadline) = 0;
 };
 

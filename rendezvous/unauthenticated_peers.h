@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is connected to the server, which costs memory, and has not shown yet that it may use the
-// store.  [pure]
+// Clients that are connected to the server, which costs memory, and have not authenticated yet.
+// [pure]
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ class UnauthenticatedPeers {
   void remove(Id id, const IpAddress& peer);
   std::size_t size() const { return size_; }
 
-  // Who goes when there are too many: the oldest from the address that most are from. So one host's
-  // crowd costs another host's ranks nothing; and as a rank says who it is as soon as it is
-  // answered, the oldest is the least likely to be one. Nothing: there is nobody.
+  // Chooses which is closed when there are too many: the oldest from the address with the most. So
+  // one host's crowd costs another host's ranks nothing; and as a rank authenticates as soon as it
+  // is answered, the oldest is the least likely to be one. Nothing: there is none.
   std::optional<Id> first_to_go() const;
 
  private:

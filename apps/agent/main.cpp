@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "launcher/agent/agent.h"
-#include "launcher/store/cache_clean.h"
-#include "launcher/store/directories.h"
-#include "launcher/store/own_image.h"
 #include "launcher/agent/shim.h"
 #include "launcher/plan/binding.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/store/cache_clean.h"
+#include "launcher/store/directories.h"
+#include "launcher/store/own_image.h"
 #include "launcher/text/text.h"
 #include "rendezvous/os/limits.h"
 #include "rendezvous/os/process_end.h"
@@ -49,7 +49,7 @@ int usage(const char* problem) {
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
-// What the starter left open.
+// Descriptors that the starter left open.
 void close_leaked() {
   if (::syscall(SYS_close_range, 3u, ~0u, 0u) == 0) return;
   DIR* listing = ::opendir("/proc/self/fd");  // Linux < 5.9
@@ -60,7 +60,7 @@ void close_leaked() {
     if (fd > STDERR_FILENO) open.push_back(fd);
   }
   ::closedir(listing);
-  for (const int fd : open) ::close(fd);  // the listing's own is closed already, which is no harm
+  for (const int fd : open) ::close(fd);  // the listing's own is closed already, which does no harm
 }
 
 // Standard input and output are the stream to the launcher and must be there. Standard error may
@@ -149,7 +149,7 @@ int list_caches(std::span<const char* const> words) {
   if (!words.empty()) return usage("list-cache takes --host and --json alone");
   const auto print = [&manner](const std::string& text) { tell(manner, text); };
   if (!manner.json) return for_each_cache("nothing is kept", list_cache, print);
-  // An empty list is no line.
+  // An empty list is not a line.
   return for_each_cache(
       "",
       [&manner](const std::string& place) { return list_cache_as_json(place, head_of(manner)); },

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// hora-dial: lends the host on which an engine has started it to the job of the horarun that the
-// engine was called by: `horarun --join` for hosts where nothing is installed. horarun brings it
-// there (launcher/step/); nothing else reads this command line.
+// hora-dial: adds the host on which an engine has started it to the job of the horarun that called
+// the engine: `horarun --join` for hosts where nothing is installed. horarun brings it there
+// (launcher/step/); nothing else reads this command line.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ using namespace hora::launcher;
 
 constexpr std::size_t kLongestLine = 4096;
 
-// Byte by byte: whoever started us may share the input.
+// Byte by byte: our parent may share the input.
 std::string read_line() {
   std::string line;
   char c = 0;
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     const std::string line = step_failure(nonce, host, code.error().message);
     (void)!::write(STDOUT_FILENO, line.data(), line.size());
   }
-  // What the engine has copied lies on every host of the step, also where it was there before.
+  // The engine copies its files to every host of the step, even where they existed already.
   if (copies.empty()) return code ? *code : int{kExitLauncher};
   for (int i = 0; i < kStepFiles; ++i) ::unlink(step_copy(copies, i).c_str());
   return code ? *code : int{kExitLauncher};

@@ -116,7 +116,7 @@ bool collect(const os::Fd& ended, const Pipe& out, const Pipe& errors, Clock::ti
   bool over = false;
   while (true) {
     const int ready =
-        // After the end, only read what is there already.
+        // After the end, read only the remaining bytes.
         ::poll(entries.data(), entries.size(), over ? 0 : os::milliseconds_until(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return over;

@@ -316,7 +316,7 @@ int gpu_processes(std::chrono::milliseconds patience) {
 
 Json software_facts(bool deep, std::chrono::milliseconds patience) {
   Json out;
-  // Python takes the longest, so it runs beside the others.
+  // Python takes the longest, so it runs in parallel with the others.
   auto python = std::async(std::launch::async, [=] { return python_facts(deep, patience); });
   const Answer libc = ask({"getconf", "GNU_LIBC_VERSION"}, patience);
   const std::string text(trim(libc.output));

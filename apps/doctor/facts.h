@@ -10,7 +10,7 @@
 
 namespace hora::doctor {
 
-// What this machine is, as JSON: docs/reference/doctor.md has the members.
+// This machine's properties, as JSON: docs/reference/doctor.md has the members.
 
 using Json = nlohmann::ordered_json;
 
@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 Json machine_facts(const std::string& cache_directory);
 // The number of zombies, and the process that is the parent of most of them.
 Json zombies();
-// Processes and files that earlier Hora jobs have left behind on this host.
+// Processes and files of earlier Hora jobs that remain on this host.
 Json leftovers();
 
 // The first line of a file, without its end; empty when it cannot be read.
@@ -26,7 +26,8 @@ std::string first_line(const std::string& path);
 // All of a small file.
 std::string whole_file(const std::string& path);
 
-// What is installed here, by asking it: Python and its frameworks, the GPU driver, the C library.
+// The software installed here, as it reports itself: Python and its frameworks, the GPU driver, the
+// C library.
 
 // With `deep` every framework is imported and does a tiny operation; else only its version is read.
 Json software_facts(bool deep, std::chrono::milliseconds patience);

@@ -8,7 +8,7 @@ namespace hora::doctor {
 
 namespace {
 
-// Of the first processor.
+// The first processor's.
 std::string_view field_of(std::string_view cpuinfo, std::string_view name) {
   for (const std::string_view line : split(cpuinfo, '\n')) {
     const std::size_t colon = line.find(':');

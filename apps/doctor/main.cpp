@@ -5,10 +5,9 @@
 //   {"selftests"}, and an answer to each line on stdin:
 //     clock                             {"clock_ns"}
 //     probe ID PORT WORD ADDRESS...     {"probe": ID, "address", ...} by the first address that
-//     answers;
-//                                       WORD is what that host was told to ask for
-//     world RANK SIZE HOST JOB ADDRESS PORT TOKEN [INTERFACE]   {"world"}: a rank of a job of all
-//     hosts
+//                                       answers; WORD is the nonce that this host expects
+//     world RANK SIZE HOST JOB ADDRESS PORT TOKEN [INTERFACE]
+//                                       {"world"}: a rank of a job of all hosts
 //   It ends with its input.
 #include <time.h>
 

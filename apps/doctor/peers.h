@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a connection between two hosts is worth: does it come about, how long is a round trip, how
-// many bytes pass, how large a packet passes in one piece.
+// Measures a connection between two hosts: does it open, how long is a round trip, how many bytes
+// pass, how large a packet passes in one piece.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 
 namespace hora::doctor {
 
-// Answers the probes of others, on TCP and UDP ports of the same number, until it goes. Whoever
-// does not know the nonce gets no answer.
+// Answers the probes of others, on TCP and UDP ports of the same number, until its end. A client
+// without the nonce gets no answer.
 class PeerServer {
  public:
   static Result<std::unique_ptr<PeerServer>> start(const std::string& nonce);

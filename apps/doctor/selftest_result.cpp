@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interprets the output of hora-selftest. The last stage tells what the library was doing when it
+// Interprets the output of hora-selftest. The last stage shows what the library was doing when it
 // crashed or hung.
 #include "selftest_result.h"
 
 #include "launcher/text/text.h"
-#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::doctor {
 

@@ -10,7 +10,7 @@
 
 namespace hora::doctor {
 
-// What it answered; when something is wrong, with "error", and "stage" for where that was.
+// Its answer; with an error, "error", and "stage" for where that was.
 nlohmann::ordered_json selftest_result(const Answer& answer, std::chrono::milliseconds patience);
 
 }  // namespace hora::doctor

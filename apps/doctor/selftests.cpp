@@ -10,16 +10,16 @@
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/worker_env.h"
-#include "rendezvous/serve.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/serve.h"
 #include "selftest_result.h"
 
 namespace hora::doctor {
 
 namespace {
 
-// In the test on one host.
+// For the test on one host.
 constexpr int kMostRanks = 16;
 constexpr std::size_t kMostCopies = 4;
 
@@ -70,7 +70,7 @@ EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, Milliseco
   if (!seat.interface.empty()) meeting.interfaces = {seat.interface};
   EnvironmentList list = rendezvous::host_environment(meeting);
   for (auto& variable : rendezvous::rank_environment(place)) list.push_back(std::move(variable));
-  // Half the patience, so that libhora itself can say which ranks it waited for, at the start and
+  // Half the time limit, so that libhora itself can say which ranks it waited for, at the start and
   // again when the backends connect.
   const auto seconds = std::max<std::int64_t>(patience.count() / 2000, 1);
   list.emplace_back(rendezvous::env::kGlooTimeoutSeconds, std::to_string(seconds));
@@ -117,7 +117,7 @@ Json ranks_of_this_host(int ranks, const std::string& backends, Milliseconds pat
 
 }  // namespace
 
-// MPI may take long to start, so it runs beside the others.
+// MPI may take long to start, so it runs in parallel with the others.
 Json runtime_trials(int ranks, Milliseconds patience) {
   auto mpi = std::async(std::launch::async, [=] { return try_it({"backend", "mpi"}, patience); });
   Json out;

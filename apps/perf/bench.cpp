@@ -269,7 +269,7 @@ class Bench {
     Gpu::mine().to_device(input_.data(), staging_.data(), bytes);
   }
 
-  // Where the host can read so many elements of a result.
+  // Where the host can read that many elements of a result.
   const char* readable(const void* found, std::int64_t count) {
     if (!options_.gpu) return static_cast<const char*>(found);
     Gpu::mine().to_host(staging_.data(), found, static_cast<std::size_t>(count) * width_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one collective again and again, times it and checks what comes out.
+// Runs one collective again and again, times it and checks the result.
 #pragma once
 
 #include <string>

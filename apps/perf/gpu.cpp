@@ -78,7 +78,7 @@ void Gpu::free(void* memory) noexcept {
   try {
     call("cuMemFree_v2", pointer(memory));
   } catch (const Failure&) {
-    // The process is about to end by what went wrong before.
+    // The process is about to end because of the earlier error.
   }
 }
 
@@ -98,7 +98,7 @@ void Gpu::free_on_host(void* memory) noexcept {
 
 void Gpu::to_device(void* target, const void* source, std::size_t bytes) {
   if (bytes == 0) return;
-  // In the stream of the operations, so it is behind what they still do with the memory.
+  // In the stream of the operations, so it follows their work on the memory.
   call("cuMemcpyHtoDAsync_v2", pointer(target), source, bytes, stream_);
   synchronize();
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of this rank's GPU, by the CUDA driver that the host has. What goes wrong is a
-// Failure.
+// Memory of this rank's GPU, by the CUDA driver that the host has. An error is a Failure.
 #pragma once
 
 #include <cstddef>

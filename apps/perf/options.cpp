@@ -101,7 +101,7 @@ bool parse_bytes(std::string_view text, std::int64_t& bytes) {
   return true;
 }
 
-// Below it the size behind the last one cannot overflow: each is at most 2^40.
+// Below it the size after the last one cannot overflow: each is at most 2^40.
 constexpr std::int64_t kMostFactor = 1 << 20;
 
 // Parses a size, FROM..TO, or FROM..TO*FACTOR.

@@ -13,7 +13,8 @@ namespace hora::perf {
 
 namespace {
 
-// The palette of Okabe and Ito, which people with colour vision deficiencies can tell apart.
+// The palette of Okabe and Ito, whose colours people with colour vision deficiencies can
+// distinguish.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#000000", "#999999"};
 constexpr double kPanelWidth = 420;

@@ -7,7 +7,7 @@
 
 namespace hora::perf {
 
-// The words behind "plot"; answers the exit code.
+// The arguments after "plot"; returns the exit code.
 int run_plot(const std::vector<std::string>& arguments);
 
 }  // namespace hora::perf

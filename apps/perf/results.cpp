@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/perf/results.h"
+
 #include <algorithm>
 #include <charconv>
 #include <utility>
+
 #include <nlohmann/json.hpp>
+
 #include "apps/print.h"
 #include "rendezvous/base/text.h"
 
@@ -132,7 +135,7 @@ double bus_bandwidth(const Row& row, hora_operation operation, int ranks) {
 }
 
 bool Report::ok() const {
-  // -1 (not checked) is no error.
+  // -1 (not checked) is not an error.
   return std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.wrong <= 0; });
 }
 

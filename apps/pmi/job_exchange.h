@@ -3,25 +3,26 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/http_store.h"
-#include <optional>
-#include "launcher/protocol/messages.h"
 
 namespace hora::pmi {
 
-// What the PMI servers of a job tell each other, through the job's rendezvous.
+// The data that the PMI servers of a job exchange through the job's rendezvous.
 
 // Blocks; each call is of a thread of its own. There is no deadline: a fence lasts until the last
 // rank comes to it, and the job's end ends this process.
 class Exchange {
  public:
-  // From the variables of the job's ranks. An error names the one that is missing.
+  // Reads the variables of the job's ranks. An error names the missing one.
   static Result<Exchange> from_environment();
 
-  // Leaves `data` under the host's number at `place`, and answers that of all `hosts`, one behind
+  // Leaves `data` under the host's number at `place`, and returns that of all `hosts`, one after
   // the other.
   Result<std::string> gather(const std::string& place, int own_host, const std::vector<int>& hosts,
                              const std::string& data) const;

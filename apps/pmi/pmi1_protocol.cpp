@@ -35,7 +35,7 @@ std::string word(std::string_view line, std::string_view name, bool to_end = fal
 }  // namespace
 
 // MPICH's format for the placement: blocks of (first host, number of hosts, ranks on each). It
-// tells which ranks share memory.
+// shows which ranks share memory.
 std::string process_mapping(const std::vector<launcher::PmiHost>& hosts) {
   std::vector<std::pair<int, int>> places;  // rank, host
   for (std::size_t host = 0; host < hosts.size(); ++host) {

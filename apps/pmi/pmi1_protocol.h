@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of one host say in PMI-1, and the answers: lines of words "name=value", the first
-// of which is the command. As MPICH's "simple" client speaks it.  [pure]
-//
-// The keys that a rank puts are its host's until the next barrier; then the hosts exchange them.
+// The PMI-1 requests of the ranks of one host, and the answers: lines of words "name=value", the
+// first of which is the command. As MPICH's "simple" client speaks it. [pure] The keys that a rank
+// puts are its host's until the next barrier; then the hosts exchange them.
 #pragma once
 
 #include <map>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/pmi/pmix_server.h"
+
 #include <dlfcn.h>
-#include <string>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -11,8 +12,10 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
+
 #include "apps/pmi/job_exchange.h"
 
 namespace hora::pmi {
@@ -367,7 +370,7 @@ void describe_job(InfoList& info, const std::string& directory) {
   info.text(PMIX_LOCAL_PEERS, joined(here.ranks));
   info.text(PMIX_HOSTNAME, here.name);
   info.text(PMIX_JOBID, the_server->name);
-  // What the ranks leave there is removed with the job, however they end.
+  // Files that the ranks leave there are removed with the job, however they end.
   info.text(PMIX_TMPDIR, directory);
   info.text(PMIX_NSDIR, directory);
   info.yes(PMIX_TDIR_RMCLEAN);

@@ -4,10 +4,12 @@
 
 #include <pmix.h>
 #include <pmix_server.h>
-#include "rendezvous/base/result.h"
+
 #include <optional>
+
 #include "apps/pmi/job_exchange.h"
 #include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::pmi {
 
@@ -41,8 +43,8 @@ Result<PmixLibrary> open_pmix_library();
 // is pmix_library.h; there is one server in a process, as the library's callbacks have no place for
 // a second one.
 
-// `exchange`: where the job has other hosts. What each rank of this host needs in its environment,
-// or why there is no server.
+// `exchange`: if the job has other hosts. Returns the environment that each rank of this host
+// needs, or why there is no server.
 launcher::PmiReply start_pmix_server(const launcher::PmiJob& job, std::optional<Exchange> exchange);
 // Ends it; what ranks have registered to be removed is removed. To be called once, then the process
 // ends.

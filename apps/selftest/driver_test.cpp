@@ -96,7 +96,7 @@ Json test_nccl_copy(const std::string& path, const Tell& at) {
     out["error"] = loader_error();
     return out;
   }
-  // The real path tells whether two names are one copy.
+  // The real path shows whether two names are one copy.
   char* const file = ::realpath(path_of(library, "ncclGetVersion").c_str(), nullptr);
   if (file != nullptr) out["path"] = file;
   std::free(file);

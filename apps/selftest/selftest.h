@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hora-selftest can try. Each tells its stage before it begins one, so that whoever reads its
+// The tests of hora-selftest. Each prints its stage before it begins, so that a reader of the
 // output knows where it was when it crashed or hung.
 #pragma once
 

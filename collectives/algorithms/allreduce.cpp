@@ -8,8 +8,8 @@
 
 namespace hora::collectives {
 
-// All receives are posted first. Those of complete shares go to where this rank's operands for
-// their owners lie: such a share is complete only when its owner has received them.
+// All receives are posted first. Complete shares are received where this rank's operands for their
+// owners lie: such a share is complete only when its owner has received them.
 
 namespace {
 
@@ -59,7 +59,8 @@ bool halving_allreduce(Messages& messages, char* data, std::int64_t count,
     sends.push_back(messages.post_send(peer, data + part.begin * width, part.count * width));
   };
   operand = scratch;
-  // What it gives away, this rank needs no more, and the peer's half lands in a buffer.
+  // This rank does not need the half that it gives away, and the peer's half is received in a
+  // buffer.
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     const auto& [peer, kept, given] = exchanges[i];
     send(peer, given);
@@ -69,8 +70,8 @@ bool halving_allreduce(Messages& messages, char* data, std::int64_t count,
     reduction.function(mine, left ? mine : operand, left ? operand : mine, kept.count);
     operand += kept.count * width;
   }
-  // By the same ways back: what this rank kept in an exchange is complete once all later exchanges
-  // have come back.
+  // The same way back: the half that this rank kept in an exchange is complete once all later
+  // exchanges have come back.
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     const Halving& back = exchanges[exchanges.size() - 1 - i];
     send(back.peer, back.kept);
@@ -79,7 +80,7 @@ bool halving_allreduce(Messages& messages, char* data, std::int64_t count,
   return messages.wait_all(sends, error);
 }
 
-// The ranks beyond the largest power of two lend their data to a partner and get the result back.
+// The ranks beyond the largest power of two give their data to a partner and get the result back.
 // The lower rank's operand is always on the left, so both partners compute the same bits.
 
 namespace {
@@ -120,7 +121,7 @@ bool doubling_allreduce(Messages& messages, char* data, std::int64_t count,
     if (i == exchanges.size()) return;
     receives.push_back(messages.post_receive(exchanges[i].peer, buffer(i), bytes));
   };
-  // What a peer sends later than now finds its receive there, and need not wait for the word of it.
+  // Later data of a peer finds its receive posted, and need not wait for an announcement.
   for (std::size_t i = 0; i < ahead; ++i) post_next();
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     const auto [peer, sends] = exchanges[i];
@@ -135,9 +136,9 @@ bool doubling_allreduce(Messages& messages, char* data, std::int64_t count,
   return !borrows || messages.send(index + power, data, bytes, error);
 }
 
-// All segments of all hops, in the order of their arrival: one loop serves the whole ring. What a
-// rank sends after its own first part is what has arrived, in the same order, but for the last hop.
-// Receives of complete parts are posted while the same memory is still to be reduced and sent. That
+// All segments of all hops, in the order of their arrival: one loop serves the whole ring. After
+// its own first part, a rank sends what has arrived, in the same order, but for the last hop.
+// Receives of complete parts are posted while the same memory must still be reduced and sent. That
 // is safe: a segment is complete only when every rank has added its own, so this rank's has been
 // received by its neighbour before the complete one can come.
 
@@ -208,7 +209,7 @@ bool pass_around(Messages& messages, char* data, const Offsets& offsets, int fir
     if (arrival.is_operand) {
       char* const mine = data + arrival.segment.offset;
       // The partial result from the left is the left operand: every element is reduced in ring
-      // order, starting behind the rank that ends up with it.
+      // order, starting after the rank that ends up with it.
       reduction->function(mine, buffer(i), mine, arrival.segment.bytes / reduction->element_bytes);
     }
     post_next();  // the buffer is free only now
@@ -244,13 +245,13 @@ bool ring_allgather(Messages& messages, char* data, const Offsets& offsets,
   return pass_around(messages, data, offsets, index, hops, nullptr, segment_bytes, error);
 }
 
-// What the link and the kernels carry are guesses: a border that is off by a factor costs some ten
+// The speeds of link and kernels are guesses: a border that is off by a factor costs some ten
 // percent of the operations near to it, and one that ranks do not agree on costs the job.
 
 namespace {
 
-// Ranks in one machine room. What is measured there says more about their schedulers than about
-// the link, and jobs are to get the same bits again.
+// Ranks in one machine room. Measurements there say more about their schedulers than about the
+// link, and jobs must get the same bits again.
 constexpr std::chrono::microseconds kNear{200};
 constexpr std::int64_t kLeast = 32 * 1024;  // where doubling ends there
 // From here on a message takes several windows of TCP, and so several round trips.

@@ -2,16 +2,17 @@
 // The algorithms of allreduce, and the sizes at which one takes over from another.
 #pragma once
 
-#include <cstdint>
-#include "collectives/kernels/kernels.h"
 #include <algorithm>
-#include <vector>
-#include "collectives/algorithms/messages.h"
 #include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/algorithms/messages.h"
+#include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {
 
-// What an algorithm does to two operands.
+// The operation of an algorithm on two operands.
 
 struct Reduction {
   Reduction(hora_dtype dtype, hora_reduce_op op)
@@ -86,9 +87,9 @@ bool doubling_allreduce(Messages& messages, char* data, std::int64_t count,
 
 // Every rank passes a part of the data to its right neighbour, which adds its own and passes it on;
 // after size - 1 hops part i is complete on rank i, and after size - 1 more all ranks have it. Each
-// byte moves twice, however many ranks there are.
-// Parts travel in segments of `segment_bytes`, so that moving one overlaps with reducing the one
-// before; a segment moves on as soon as it is there.
+// byte moves twice, however many ranks there are. Parts travel in segments of `segment_bytes`, so
+// that moving one overlaps with reducing the one before; a segment moves on as soon as it has
+// arrived.
 
 // All of these work in place. `offsets` of whole elements.
 bool ring_allreduce(Messages& messages, char* data, const Offsets& offsets,
@@ -96,7 +97,7 @@ bool ring_allreduce(Messages& messages, char* data, const Offsets& offsets,
 // On return this rank's part is reduced, and the rest is undefined.
 bool ring_reduce_scatter(Messages& messages, char* data, const Offsets& offsets,
                          const Reduction& reduction, std::int64_t segment_bytes, ErrorText& error);
-// This rank's part is in its place already.
+// This rank's part is in position already.
 bool ring_allgather(Messages& messages, char* data, const Offsets& offsets,
                     std::int64_t segment_bytes, ErrorText& error);
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/algorithms/exchanges.h"
+
 #include <cstddef>
+#include <cstring>
+
 #include "collectives/algorithms/allreduce.h"
 #include "collectives/types.h"
-#include <cstring>
 
 namespace hora::collectives {
 
-// The receives of all rounds are posted at once, so that only the first round waits for the word of
-// them. What is sent in a round tells of all rounds before, hence the wait between two.
+// The receives of all rounds are posted at once, so that only the first round waits for their
+// announcement. A message of one round covers all rounds before, hence the wait between two.
 
 bool dissemination_barrier(Messages& messages, ErrorText& error) {
   const int size = messages.size();
@@ -76,7 +78,7 @@ bool scattered_broadcast(Messages& messages, char* data, std::int64_t bytes, int
 }
 
 // At each distance all ranks send to different ranks, so none is flooded. Several distances are
-// under way at a time, as long as what comes is no more than kPostedAhead.
+// under way at a time, as long as at most kPostedAhead can arrive.
 
 bool all_to_all(Messages& messages, const char* input, const std::int64_t* send_bytes, char* output,
                 const std::int64_t* receive_bytes, ErrorText& error) {

@@ -6,13 +6,13 @@
 
 namespace hora::collectives {
 
-// Nobody leaves before all have come: by dissemination, after whose round k a rank has heard,
-// directly or not, from 2^(k+1) ranks.
+// No rank leaves before all have come: by dissemination, after whose round k a rank has received
+// messages, directly or not, from 2^(k+1) ranks.
 
 bool dissemination_barrier(Messages& messages, ErrorText& error);
 
-// From one rank to all: down a binomial tree, or, what is large, in parts to the ranks, which pass
-// them round the ring.
+// From one rank to all: down a binomial tree, or, if large, in parts to the ranks, which pass them
+// round the ring.
 
 bool tree_broadcast(Messages& messages, char* data, std::int64_t bytes, int root, ErrorText& error);
 // The root sends each byte once.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm an operation gets follows from what all ranks know alike: its size, how many
-// ranks there are, and the options. A rank that chose for itself would wait for messages that
-// nobody sends.
+// All ranks choose the algorithm of an operation from common facts: its size, how many ranks there
+// are, and the options. A rank that chose for itself would wait for messages that are never sent.
 #include "collectives/algorithms/point_to_point.h"
 
 #include <utility>
 
-#include "collectives/algorithms/exchanges.h"
 #include "collectives/algorithms/allreduce.h"
+#include "collectives/algorithms/exchanges.h"
 
 namespace hora::collectives {
 

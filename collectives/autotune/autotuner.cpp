@@ -12,9 +12,9 @@ namespace hora::collectives {
 
 namespace {
 
-// The median of so many scores ignores a disturbance of one or two of them.
+// The median of this many scores ignores a disturbance of one or two of them.
 constexpr std::size_t kScoresPerSample = 5;
-// A step of the program is over when a tensor's name returns. If none returns, so many reductions
+// A step of the program is over when a tensor's name returns. If none returns, this many reductions
 // count as one step.
 constexpr std::int64_t kReductionsPerStep = 200;
 constexpr std::size_t kFewestForDuel = 4;

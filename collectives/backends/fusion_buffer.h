@@ -26,7 +26,7 @@ class FusionBuffer {
     return bytes_.data();
   }
 
-  // Copies the inputs of a step one behind the other and returns them as one piece; elements have
+  // Copies the inputs of a step one after the other and returns them as one piece; elements have
   // `width` bytes.
   Piece pack(const Step& step, std::int64_t width) {
     Piece all;

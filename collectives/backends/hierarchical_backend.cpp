@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/hierarchical_backend.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <map>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <utility>
 #include <vector>
+
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/fusion_buffer.h"
 #include "collectives/kernels/kernels.h"
@@ -119,7 +121,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return progress == Progress::kDone;
   }
 
-  // How many elements each local rank drives between the hosts; 0 for a rank that is no driver.
+  // How many elements each local rank sends between the hosts; 0 for a rank that does not send.
   std::vector<std::int64_t> parts_of(std::int64_t count) const {
     // even_rows() gives every driver nearly the same share.
     std::vector<std::int64_t> parts = even_rows(count, plan_.drivers);
@@ -272,7 +274,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
       }
       total += brought[static_cast<std::size_t>(driver)];
     }
-    // A rank that is no driver has brought 0 and still takes part in the local allgather.
+    // A rank that does not send has contributed 0 and still takes part in the local allgather.
     part_.resize(static_cast<std::size_t>(brought[static_cast<std::size_t>(plan_.local_index)]));
     char* const packed = packed_.room(total);
     if (plan_.driving) {

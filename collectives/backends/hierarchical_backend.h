@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 #include <memory>
+#include <vector>
+
 #include "collectives/algorithms/point_to_point.h"
 #include "collectives/backend.h"
 

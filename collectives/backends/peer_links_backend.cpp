@@ -49,7 +49,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool allgather(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     std::vector<std::int64_t> bytes = in_bytes(step.receive_counts, step);
-    // The algorithm expects this rank's rows in their place in the output.
+    // The algorithm expects this rank's rows in position in the output.
     const std::int64_t before = std::accumulate(bytes.begin(), bytes.begin() + index(), INT64_C(0));
     copy_unless_same(static_cast<char*>(piece.output) + before, piece.input,
                      piece.count * width(step));

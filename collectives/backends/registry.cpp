@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/registry.h"
+
 #include <dlfcn.h>
 #include <unistd.h>
+
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string_view>
 #include <vector>
+
 #include "collectives/backends/mpi_launch/launched.h"
 
 namespace hora::collectives {
@@ -36,7 +39,7 @@ int folder_anchor = 0;
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// Looks beside libhora first, then in ../lib, where it is when a program is linked statically.
+// Looks next to libhora first, then in ../lib, where it is when a program is linked statically.
 std::string find_module(const std::string& file) {
   std::vector<std::string> folders;
   if (const char* path = std::getenv("HORA_MODULE_PATH")) folders.emplace_back(path);

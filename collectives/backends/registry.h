@@ -3,9 +3,10 @@
 #pragma once
 
 #include <array>
-#include "collectives/backend.h"
 #include <span>
 #include <string>
+
+#include "collectives/backend.h"
 #include "collectives/launcher_bootstrap.h"
 #include "rendezvous/base/result.h"
 
@@ -73,7 +74,7 @@ struct BackendRow {
   const BackendDescriptor* (*linked)();  // null: not linked in
   const char* module;                    // file name of the loadable module; null: none
   const char* why_not_built;             // null: built
-  // Whether this process may have a use for it; told without loading anything. Null: it may.
+  // Whether this process may need it; decided without loading anything. Null: it may.
   bool (*called_for)(ErrorText& why_not) noexcept;
 };
 

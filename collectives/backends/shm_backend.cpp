@@ -11,8 +11,8 @@
 #include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/registry.h"
-#include "collectives/backends/shm/reductions.h"
 #include "collectives/backends/shm/nodes.h"
+#include "collectives/backends/shm/reductions.h"
 #include "collectives/backends/shm/rings.h"
 
 namespace hora::collectives {
@@ -52,7 +52,7 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   bool barrier(const Step&, ErrorText&) { return rings_.barrier(); }
 
  private:
-  // What the step asks for, within the room that there is.
+  // The step's requested size, within the available memory.
   std::int64_t small_bytes(const Step& step) const {
     return step.small_bytes > 0 ? std::min(step.small_bytes, rings_.small_bytes())
                                 : rings_.small_bytes();

@@ -74,7 +74,7 @@ std::vector<int> neighbours(const GroupContext& group) {
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const auto refuse = [&](const Error& why) -> PeerLinks* {
     error.set("connecting the ranks over %s: %s", group.address, why.message.c_str());
-    // Whoever has waited in vain may have waited for a rank that failed.
+    // A rank without an answer may have waited for a rank that failed.
     error.own = why.code != ErrorCode::kTimedOut;
     return nullptr;
   };
@@ -84,7 +84,7 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
     auto address = parse_ip_address(group.address);
     if (!address) return refuse(address.error());
     auto contact = links->listen(*address);
-    // The others are told by the exchange, in which this rank does not take part.
+    // The others learn it by the exchange, in which this rank does not take part.
     if (!contact) return refuse(contact.error());
     std::vector<tcp::Contact> contacts;
     if (!learn_contacts(group, *contact, contacts, error)) return nullptr;

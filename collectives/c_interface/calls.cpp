@@ -17,8 +17,8 @@ namespace {
 // pointer only.
 std::shared_mutex current_mutex;
 std::shared_ptr<Communicator> current_communicator;
-// The same for visits. A visitor says that it is inside, then reads this; whoever replaces it
-// writes this, then looks who is inside. In sequentially consistent order at least one sees the
+// The same for visits. A visitor marks that it is inside, then reads this; a replacing thread
+// writes this, then checks for visitors. In sequentially consistent order at least one sees the
 // other.
 std::atomic<Communicator*> visited{nullptr};
 

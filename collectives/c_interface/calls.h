@@ -26,8 +26,8 @@ std::shared_ptr<Communicator>& of_the_parent();
 // The caller's reference keeps the communicator alive if another thread shuts down. Null: this
 // process is in no world.
 std::shared_ptr<Communicator> current();
-// As current(), for calls that never wait: nobody counts the reference. Whoever takes the world
-// away waits until no call is in it, so it is to be left soon.
+// As current(), for calls that never wait: the reference is not counted. The thread that takes the
+// world away waits until no call is in it, so leave it soon.
 class Visit {
  public:
   Visit();

@@ -10,8 +10,8 @@
 
 #include "collectives/c_interface/calls.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/runtime/launched_world.h"
 #include "collectives/runtime/elastic_world.h"
+#include "collectives/runtime/launched_world.h"
 #include "collectives/runtime/rank_location.h"
 #include "collectives/runtime/settings.h"
 #include "rendezvous/contract/worker_env.h"
@@ -67,8 +67,8 @@ std::optional<std::vector<std::vector<std::int32_t>>> static_sets(const hora_opt
   return sets;
 }
 
-// In an elastic job, init then asks for a place in the next epoch (hora/basics.py), so nobody else
-// says what the ranks have waited for. They all know the same.
+// In an elastic job, init then asks for a place in the next epoch (hora/basics.py), so this message
+// is the only one about what the ranks have waited for. They all know the same.
 void tell_of_missed_epoch(const hora::Error& error, int rank) {
   if (rank != 0 || error.code != hora::ErrorCode::kTimedOut || !in_elastic_job()) return;
   hora::os::log_warn("elastic", error.message + "; the ranks meet anew");

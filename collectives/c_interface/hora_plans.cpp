@@ -57,8 +57,8 @@ hora_status hora_prepare(const hora_request* requests, int32_t count, hora_plan*
       return fail(HORA_INVALID_ARGUMENT,
                   "hora_prepare needs at least one request and room for the plan");
     }
-    // Its operations have their memory and their record for good; a start allocates nothing.
-    // Owned until it is handed over: a refusal, or memory that runs out, leaves nothing behind.
+    // Its operations have their memory and their record for good; a start allocates nothing. Owned
+    // until it is handed over: after a refusal, or without memory, everything is released.
     auto made = std::make_unique<hora_plan>();
     made->communicator = communicator;
     const std::vector<hora_request> copies = copies_of(requests, count);
@@ -98,7 +98,7 @@ hora_status hora_plan_wait(hora_plan* plan, int64_t timeout_ms) {
     if (plan == nullptr || !plan->operations.started) {
       return fail(HORA_INVALID_ARGUMENT, "the plan has not been started");
     }
-    // What has ended needs no world: its outcome can be read after the world has ended, too.
+    // A finished operation needs no world: its outcome can be read after the world has ended, too.
     if (!plan->operations.done()) {
       hora_status status = HORA_OK;
       const auto communicator = world_of(plan, status);

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/door.h"
-#include "rendezvous/base/hmac.h"
+
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+
 #include <algorithm>
 #include <utility>
+
 #include "collectives/control/messages.h"
 #include "collectives/negotiation/wire.h"
 #include "rendezvous/base/encoding.h"
+#include "rendezvous/base/hmac.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/os/time_until.h"
-#include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
 
@@ -27,7 +30,7 @@ using namespace meeting;
 
 namespace {
 
-constexpr std::uint32_t kLargestHello = 4096;  // from whoever connects
+constexpr std::uint32_t kLargestHello = 4096;  // from any client
 constexpr std::uint32_t kLargestProof = 1 << 20;
 constexpr int kWordsPerTurn = 256;  // from as many candidates it is read between two looks
 constexpr std::uint64_t kListener = 0;
@@ -121,13 +124,13 @@ void Door::read_from(Candidate& candidate) {
       return;
     }
     candidate.in.append({buffer, static_cast<std::size_t>(count)});
-    take_messages(candidate);  // at once: nobody may make us keep more than a message
+    take_messages(candidate);  // at once: no client may make us keep more than a message
   }
 }
 
 void Door::take_messages(Candidate& candidate) {
   while (candidate.socket.valid()) {
-    // Before the hello anybody may be speaking, so very little is accepted.
+    // Before the hello any program may be connected, so very little is accepted.
     const std::uint32_t largest = candidate.rank < 0 ? kLargestHello : kLargestProof;
     std::optional<std::string> message = candidate.in.next(largest);
     if (!message) break;
@@ -199,7 +202,7 @@ void Door::on_proof(Candidate& candidate, std::string_view bytes) {
   std::string rank_info = in.text();
   const std::string expected = handshake_proof(self_.token, "worker", candidate.worker_nonce,
                                                candidate.own_nonce, candidate.rank);
-  // The time of the comparison must not tell how much of a guess was right.
+  // The time of the comparison must not reveal how much of a guess was right.
   if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {
     return refuse(candidate, "the job token is wrong");
   }

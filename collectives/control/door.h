@@ -2,11 +2,12 @@
 // Accepts connections and authenticates the peers that made them.
 #pragma once
 
-#include <string>
-#include <string_view>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
+
 #include "collectives/control/frame_buffer.h"
 #include "collectives/control/tcp_control.h"
 #include "rendezvous/base/result.h"
@@ -24,9 +25,9 @@ std::string handshake_proof(std::string_view token, std::string_view role,
                             std::string_view worker_nonce, std::string_view coordinator_nonce,
                             int rank);
 
-// A listening socket at which ranks prove themselves. Anybody may connect: each side proves that it
-// knows the token before the other believes anything, and the token itself is never sent. All who
-// have come are read from in one loop, so a client that stalls delays nobody.
+// A listening socket at which ranks authenticate. Any process may connect: each side proves that it
+// knows the token before the other trusts anything, and the token itself is never sent. All
+// connections are read in one loop, so a client that stalls delays no other.
 
 // The limit of unauthenticated connections in addition to those of the ranks.
 inline constexpr std::size_t kMaxUnauthenticated = 256;
@@ -42,8 +43,8 @@ struct Newcomer {
 
 class Door {
  public:
-  // `is_in` says whether a rank has come before. `takes_nodes`: those who carry the messages of
-  // other ranks are let in.
+  // `is_in` says whether a rank has joined before. `takes_nodes`: nodes that carry the messages of
+  // other ranks are admitted.
   Door(os::Fd listener, ControlIdentity self, bool takes_nodes, std::function<bool(int)> is_in);
 
   Status open();
@@ -51,8 +52,8 @@ class Door {
   int fd() const { return epoll_.get(); }
   // The latest moment for the next look(), when fd() stays silent.
   Deadline next_look() const;
-  // Waits until somebody says something, at most until then (kNoWait: not at all), and returns who
-  // has proved itself.
+  // Waits until a client sends something, at most until then (kNoWait: not at all), and returns
+  // those that have authenticated.
   Result<std::vector<Newcomer>> look(Deadline until);
 
  private:

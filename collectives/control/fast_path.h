@@ -38,7 +38,7 @@ class FastPath {
   // The tensor of the rank at index `place` among those that share this memory. Valid from the
   // moment when all these ranks have posted until next().
   virtual const char* place_of(int place, std::size_t bytes) const = 0;
-  // Whether a reduction of so many bytes takes two turns: the same on all ranks.
+  // Whether a reduction of this size takes two turns: the same on all ranks.
   virtual bool takes_two_turns(std::size_t /*bytes*/) const { return false; }
   // This rank's place in the next turn, for its share. Only in a turn that is decided: by then no
   // rank reads any more what this one posted in the turn before.

@@ -23,7 +23,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstQuestion{500};
 // After this many questions the answers are read, before the socket's buffer overflows.
 constexpr std::size_t kAskedAtOnce = 64;
-// A leader that has not answered so many questions is not relied upon at the next one.
+// A leader that has not answered this many questions is not relied upon at the next one.
 constexpr int kUnanswered = 2;
 
 std::int32_t in_milliseconds(std::chrono::milliseconds time) {
@@ -57,8 +57,8 @@ Result<Heartbeat> Heartbeat::open(const std::string& address, int rank) {
   }
   auto endpoint = net::local_endpoint(made.socket_.get());
   if (!endpoint) return std::move(endpoint).error();
-  // All use the secret of rank 0. The cards of the others have zeros in its place, which cost
-  // nothing where all cards are sent to all ranks.
+  // All use the secret of rank 0. The cards of the others have zeros instead, which cost nothing
+  // where all cards are sent to all ranks.
   made.card_ = (rank == 0 ? os::random_bytes(sizeof(Secret)) : std::string(sizeof(Secret), '\0')) +
                format_endpoint(*endpoint);
   return made;
@@ -71,8 +71,8 @@ Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait,
   unanswered_.resize(cards.size());
   askers_ = std::move(askers);
   askers_.resize(cards.size(), 0);
-  // A leader passes on what it has heard since the last question; when it has gone silent, that is
-  // noticed after kUnanswered more.
+  // A leader passes on what it has received since the last question; when it has gone silent, that
+  // is noticed after kUnanswered more.
   if (std::any_of(askers_.begin(), askers_.end(), [](int asker) { return asker != 0; })) {
     delay_ = 2 + kUnanswered;
   }
@@ -85,7 +85,7 @@ Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait,
     places_[rank] = *endpoint;
   }
   if (!places_.front()) {
-    socket_.reset();  // without a secret anybody could give signs
+    socket_.reset();  // without a secret any program could send them
     return Ok{};
   }
   cards.front().copy(secret_.data(), sizeof(Secret));
@@ -145,7 +145,7 @@ void Heartbeat::receive(Clock::time_point now, const Message& message, const Wai
     for (const Sign& sign : signs) note(now, sign);
   } else if (from == 0 || message.from == askers_[static_cast<std::size_t>(rank_)]) {
     was_asked_ = true;
-    // This is all that one who is asked learns.
+    // A rank that is asked learns only this.
     if (!signs.empty() && signs.front().rank == 0) note(now, signs.front());
     Sign mine{rank_, own.set, own.in_step ? 1 : 0, in_milliseconds(own.since), 0, {}};
     own.what.copy(mine.what.data(), mine.what.size() - 1);
@@ -154,7 +154,7 @@ void Heartbeat::receive(Clock::time_point now, const Message& message, const Wai
       if (askers_[rank] != rank_) continue;
       if (const auto sign = known_of(rank, now)) known.push_back(*sign);
     }
-    // To the address that it has announced, whoever sent the datagram.
+    // To the address that it has announced, not to the sender of the datagram.
     send(from, known);
   }
 }
@@ -220,7 +220,7 @@ std::vector<Wait> Heartbeat::waits(Clock::time_point then) const {
   return all;
 }
 
-// Only for those who are judged here: of its ranks a leader tells what it has heard.
+// Only for the ranks that are judged here: a leader reports what it has received from its ranks.
 void Heartbeat::begin_anew(Clock::time_point now) {
   const std::size_t end = rank_ == 0 ? heard_.size() : 1;
   for (std::size_t rank = 0; rank < end; ++rank) {

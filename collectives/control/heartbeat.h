@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who shows signs of life: datagrams beside the control connections, since those are read by the
-// thread that may be blocked in a collective. Rank 0 asks all others again and again, and each
-// answers, and says what it waits for; one that is lost does not matter. Who has never answered is
-// not judged: a network may let no datagrams pass.
-//
-// In a large job rank 0 asks the leaders of the other hosts alone. Each asks the ranks of its host,
-// and its answer has what it has heard of them, and how long ago. Those of a leader that does not
-// answer are asked by rank 0.
+// Signs of life: datagrams in addition to the control connections, which belong to a thread that
+// may be blocked in a collective. Rank 0 asks all others again and again, and each answers with
+// what it waits for; a lost datagram does not matter. A rank that has never answered is not judged:
+// a network may block datagrams. In a large job rank 0 asks the leaders of the other hosts alone.
+// Each asks the ranks of its host, and reports their answers with their age. Rank 0 asks the ranks
+// of a leader that does not answer.
 #pragma once
 
 #include <array>
@@ -30,15 +28,15 @@ struct Wait {
   static constexpr std::int32_t kNowhere = -1;
 
   std::int32_t set = kNowhere;
-  // In the middle of something that all others of the set have begun as well, or joined; otherwise
-  // for what some have not submitted yet.
+  // In the middle of an operation that all others of the set have begun as well, or a join;
+  // otherwise for one that some have not submitted yet.
   bool in_step = false;
   std::chrono::milliseconds since{0};  // for how long
   std::string what;  // "allreduce 'x'", where it is in a step; cut when it is long
 };
 
-// By rank, who asks it in a large job: rank 0, or the first rank of its host. `hosts`: host numbers
-// by rank.
+// By rank, the rank that asks it in a large job: rank 0, or the first rank of its host. `hosts`:
+// host numbers by rank.
 std::vector<int> find_askers(const std::vector<std::int32_t>& hosts);
 
 class Heartbeat {
@@ -46,12 +44,11 @@ class Heartbeat {
   // A socket on this host's address towards the others.
   static Result<Heartbeat> open(const std::string& address, int rank);
 
-  // What the others have to know of this one; that of rank 0 also holds what a stranger does not
-  // know.
+  // The data that the others need about this one; that of rank 0 also holds the secret.
   const std::string& card() const { return card_; }
-  // Everybody's, by rank; empty: that one has no socket. With `wait` everybody is heard of here,
-  // unless the network is slow: who is stopped right afterwards can be missed. `askers`: by rank;
-  // empty: rank 0 asks all.
+  // That of all ranks, by rank; empty: that one has no socket. With `wait` it waits for a sign of
+  // all, unless the network is slow: a rank that is stopped right afterwards can be missed.
+  // `askers`: by rank; empty: rank 0 asks all.
   Status bootstrap(const std::vector<std::string>& cards, bool wait, std::vector<int> askers = {});
   // How many questions may follow a sign until the next one is known to rank 0.
   int delay() const { return delay_; }
@@ -59,19 +56,19 @@ class Heartbeat {
   // Readable when hear() has something to do.
   int fd() const { return socket_.get(); }
   void hear(Clock::time_point now, const Wait& own);
-  // Those that this rank asks, if any.
+  // The ranks that this one asks, if any.
   void ask(Clock::time_point now);
-  // Of those that have been heard of: who has not been since then. Elsewhere than on rank 0 it is
-  // rank 0 that this is about.
+  // Of those that have answered before: the ranks that have not since then. Elsewhere than on rank
+  // 0 this is about rank 0.
   std::vector<int> silent_since(Clock::time_point then) const;
-  // Rank 0: what the others wait for that have been heard of since then.
+  // Rank 0: what the others wait for that have answered since then.
   std::vector<Wait> waits(Clock::time_point then) const;
   // This process was stopped itself: what it has missed says nothing.
   void begin_anew(Clock::time_point now);
 
  private:
   using Secret = std::array<char, 8>;
-  // Of a rank, as long ago as it says.
+  // For a rank, the age that it reports.
   struct Sign {
     std::int32_t rank;
     std::int32_t set;

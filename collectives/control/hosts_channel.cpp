@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/hosts_channel.h"
-#include <poll.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-#include <algorithm>
-#include <utility>
-#include "rendezvous/os/time_until.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
 #include "collectives/negotiation/wire.h"
-#include "rendezvous/net/tcp_state.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/net/tcp_state.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {
 
@@ -144,7 +147,7 @@ bool HostsChannel::park(Waiter) {
 
 void HostsChannel::unpark() { sleepers_[place_].asleep.store(0, std::memory_order_relaxed); }
 
-// A caller watches the sockets itself. The runtime's thread watches them by way of duty_, which is
+// A caller watches the sockets itself. The runtime's thread watches them through duty_, which is
 // empty while a caller drives; its eventfd then still wakes it.
 void HostsChannel::sleep(Waiter waiter, std::uint32_t, Deadline deadline) {
   if (waiter == Waiter::kCaller) {
@@ -191,7 +194,7 @@ namespace {
 // How long the others wait, once and at the start, for a leader that cannot be reached.
 constexpr std::chrono::milliseconds kPatience{10'000};
 
-// What a rank tells all others.
+// The data that a rank sends to all others.
 struct Card {
   std::string endpoint;  // where a leader listens
   std::string error;
@@ -213,7 +216,7 @@ Card decode_card(std::string_view bytes) {
   return card;
 }
 
-// What a rank tells the others on its host: where to find its pipe.
+// The data that a rank sends to the others on its host: where to find its pipe.
 struct Doorbell {
   std::int64_t pid = 0;
   std::int64_t fd = -1;
@@ -351,10 +354,10 @@ Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
   return Ok{};
 }
 
-// The kernel takes a peer that has had no room for TCP_USER_TIMEOUT for dead, even if it answers.
-// So what another leader may send without having heard from this process, which may be stopped or
-// busy elsewhere, has to fit. The kernel counts its own records, too, so this is twice as much. It
-// may keep the window that the connection began with, unless it is told.
+// The kernel treats a peer without buffer space for TCP_USER_TIMEOUT as dead, even if it answers.
+// So everything that another leader may send without an answer from this process, which may be
+// stopped or busy elsewhere, has to fit. The kernel counts its own records, too, so this is twice
+// as much. Without this setting it may keep the window that the connection began with.
 void make_room_for_unread(const Links& leaders) {
   const int bytes = static_cast<int>(2 * LeaderFastPath::kMostRoom);
   for (const auto& [host, channel] : leaders) {
@@ -365,7 +368,7 @@ void make_room_for_unread(const Links& leaders) {
   }
 }
 
-// By the leaders' connections, which have greeted each other by now. 0 on other ranks.
+// Over the leaders' connections, which are established by now. 0 on other ranks.
 std::chrono::microseconds longest_round_trip(const Links& leaders) {
   std::chrono::microseconds longest{0};
   for (const auto& [host, channel] : leaders) {
@@ -376,8 +379,8 @@ std::chrono::microseconds longest_round_trip(const Links& leaders) {
   return longest;
 }
 
-// Tells all ranks this one's outcome and returns the first failure, which is the same everywhere,
-// or else the longest round trip of all.
+// Sends this one's outcome to all ranks and returns the first failure, which is the same
+// everywhere, or else the longest round trip of all.
 Result<std::chrono::microseconds> vote(
     const Allgather& all, const Status& mine,
     std::chrono::microseconds round_trip = std::chrono::microseconds(0)) {

@@ -8,23 +8,24 @@
 #include <optional>
 #include <string>
 #include <vector>
+
 #include "collectives/control/leader_fast_path.h"
 #include "collectives/control/tcp_channel.h"
+#include "collectives/control/tcp_control.h"
 #include "collectives/memory/core_spread.h"
 #include "collectives/memory/futex.h"
 #include "collectives/memory/segment.h"
 #include "rendezvous/os/fd.h"
-#include "collectives/control/tcp_control.h"
 
 namespace hora::collectives {
 
-// The star among ranks of several hosts, with the fast path of leader_fast_path.h beside it: the
-// ranks of a host communicate through shared memory, and their leaders through connections.
-// A rank waits at once for sockets and for other ranks of its host: those write into its pipe when
-// it sleeps.
+// The star among ranks of several hosts, together with the fast path of leader_fast_path.h: the
+// ranks of a host communicate through shared memory, and their leaders through connections. A rank
+// waits at once for sockets and for other ranks of its host: those write into its pipe when it
+// sleeps.
 
-// What a rank has set up before it makes the channel (hosts_bootstrap.h). The channel owns all of
-// it.
+// The parts that a rank has set up before it makes the channel (hosts_bootstrap.h). The channel
+// owns all of them.
 struct HostsParts {
   LeaderPlan plan;
   // The star, and the other leaders; the leader of host h has the number leader_peer(h).

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/leader_exchange.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
 namespace hora::collectives {
 
-// Recursive doubling over the largest power of two, `power`. Host h >= power lends its share to
+// Recursive doubling over the largest power of two, `power`. Host h >= power gives its share to
 // host h - power before the doubling and receives the result after it. For 6 hosts (power 4): 4
 // gives to 0 and 5 to 1; then 0-1 and 2-3 exchange; then 0-2 and 1-3; then 0 answers 4 and 1
 // answers 5.
@@ -20,7 +21,7 @@ int largest_power(int hosts) {
 }
 
 // The hosts whose shares a host below the power holds before the step of that distance: the hosts
-// of its block, and those beyond the power that have lent theirs to that block.
+// of its block, and those beyond the power that have given theirs to that block.
 std::vector<int> known(int host, int distance, int power, int hosts) {
   std::vector<int> all;
   const int first = host / distance * distance;
@@ -57,8 +58,8 @@ std::vector<LeaderStep> leader_steps(int host, int hosts) {
   return steps;
 }
 
-// What a leader has kept in a step is complete after the later ones have returned; the peer gets it
-// for what it kept itself.
+// The share that a leader has kept in a step is complete after the later ones have returned; the
+// peer gets it in exchange for its own.
 std::vector<LeaderStep> returning_steps(std::vector<LeaderStep> steps) {
   std::reverse(steps.begin(), steps.end());
   for (LeaderStep& step : steps) step.result = true;
@@ -124,7 +125,7 @@ LeaderExchange::LeaderExchange(std::vector<LeaderStep> steps,
 }
 
 void LeaderExchange::arrived(int host, std::string message) {
-  // A message of a later turn tells this host that others wait for it (heard()).
+  // A message of a later turn shows this host that others wait for it (heard()).
   if (const std::uint64_t turn = word(message, 0); turn > turn_) heard_ = turn;
   inbox_[host].push_back(std::move(message));
 }

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 #include <deque>
 #include <functional>
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hora::collectives {
 
@@ -18,10 +18,10 @@ namespace hora::collectives {
 // largest power of two lend their share to a partner and get the result back. The lower host's
 // operand is always on the left, as in PointToPoint, so the resulting bits are the same.
 
-//
-// A large operand is halved instead where no host lends: with every step, a leader keeps the half
-// that its bit of that distance says, and gives the other one. That leaves it with its share of the
-// result. The same steps in the reverse order give the shares back (returning_steps).
+// A large operand is halved instead if the number of hosts is a power of two: with every step, a
+// leader keeps the half that its bit of that distance says, and gives the other one. That leaves it
+// with its share of the result. The same steps in the reverse order give the shares back
+// (returning_steps).
 struct LeaderStep {
   int peer = 0;  // a host
   bool sends = false;
@@ -61,7 +61,7 @@ std::vector<int> leader_peers(int host, int hosts);
 
 class LeaderExchange {
  public:
-  // What travels beside the number, as long as all have brought the same one. The caller owns it.
+  // Sent together with the number, as long as all have brought the same one. The caller owns it.
   class Payload {
    public:
     // Called before the first step (bring) and after the last one (finish).
@@ -88,8 +88,8 @@ class LeaderExchange {
   // `number` is 0 when this host's ranks have brought different ones.
   void begin(std::uint64_t turn, std::uint64_t number);
   bool running() const { return running_; }
-  // True when go_on() can take a step: the exchange has just begun, or the message it waits for is
-  // here.
+  // True when go_on() can take a step: the exchange has just begun, or the awaited message has
+  // arrived.
   bool can_go_on() const;
   // Takes as many steps as it can. `load` is the same object for the whole turn, and unused while
   // the number is 0. False when a message is malformed.
@@ -101,7 +101,7 @@ class LeaderExchange {
   void send(const LeaderStep& step, Payload* load);
   bool take(const LeaderStep& step, Payload* load);
 
-  // Those that decide, then those that return shares.
+  // The deciding steps, then those that return shares.
   std::vector<LeaderStep> steps_;
   std::size_t deciding_;
   std::function<void(int, std::string_view)> send_;

@@ -11,8 +11,9 @@
 
 namespace hora::collectives {
 
-// What a leader publishes to its host. Two turns, even and odd, are enough: a rank posts again only
-// when it has finished with the turn before. Each member that is polled has its own cache lines.
+// The data that a leader publishes to its host. Two turns, even and odd, are enough: a rank posts
+// again only when it has finished with the turn before. Each member that is polled has its own
+// cache lines.
 struct LeaderFastPath::Release {
   alignas(128)
       std::atomic<std::uint64_t> heard;  // the latest turn that leaders of other hosts have reached
@@ -37,8 +38,8 @@ int ranks_of(const LeaderPlan& plan) {
 
 // Tensors of this size, in bytes, go by the leaders whatever the hosts.
 constexpr std::size_t kSmall = 16 * 1024;
-// A leader reduces the tensors of its host alone. Beyond so many bytes, its ranks do better side by
-// side, through the backends.
+// A leader reduces the tensors of its host alone. Beyond this size, its ranks do better in
+// parallel, through the backends.
 constexpr std::size_t kMostOfHost = 1024 * 1024;
 
 // The same on all hosts, whose boards have room for it.
@@ -132,7 +133,7 @@ bool LeaderFastPath::go_on(LeaderExchange::Payload* load) {
   if (!exchange_.go_on(load)) return false;
   if (exchange_.running()) return true;
   // The number goes first and the turn last, with release: decided() of another rank may be true as
-  // soon as the turn is there.
+  // soon as the turn is visible.
   Release::Turn& told = release().turns[turn() % 2];
   told.number = exchange_.number();
   told.turn.store(turn(), std::memory_order_release);

@@ -21,7 +21,8 @@ class LeaderFastPath final : public FastPath {
   // The largest tensor, in bytes. Up to there, the backends reduce in the order of leader_plan.h,
   // too.
   static constexpr std::size_t kMostRoom = 128 * 1024;
-  // Where a host lends, its partner carries the tensor twice more, so the links are the limit soon.
+  // Where a host gives its share to a partner, that one carries the tensor twice more, so the links
+  // are the limit soon.
   static constexpr std::size_t kMostLent = 64 * 1024;
 
   // The size in bytes of the memory that the ranks of this host share, which starts zeroed.

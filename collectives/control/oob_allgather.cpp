@@ -152,8 +152,8 @@ Result<std::vector<std::string>> OobAllgather::exchange(std::int32_t scope,
     if (now >= deadline) {
       return make_error(ErrorCode::kTimedOut, "timed out waiting for the other ranks to set up");
     }
-    // The result wins over the news of the end that came with it: this rank may act on what it has
-    // got, and meets the news afterwards.
+    // The result wins over a simultaneous end of the world: this rank may act on what it has got,
+    // and sees the end afterwards.
     for (const Incoming& message : deferred_) {
       if (ends_the_world(message)) {
         return make_error(ErrorCode::kInterrupted, "the job is ending");

@@ -14,7 +14,7 @@
 
 namespace hora::collectives {
 
-// How much longer than rank 0 the others wait. Rank 0 knows who is missing, may begin later, and
+// How much longer than rank 0 the others wait. Rank 0 knows which are missing, may begin later, and
 // may wait for a library first (backend_pool.cpp).
 inline constexpr std::chrono::seconds kRankZeroFirst{10};
 
@@ -49,7 +49,7 @@ class OobAllgather {
   // by set index. `members` are global ranks, this one included; every member has to call this
   // equally often. Other messages that arrive meanwhile stay for take_deferred(). Returns
   // kInterrupted when the world ends (the deferred messages say why) or when the exchange is broken
-  // off. Rank 0, which knows who is missing, times out first.
+  // off. Rank 0, which knows which are missing, times out first.
   Result<std::vector<std::string>> exchange(std::int32_t scope,
                                             const std::vector<std::int32_t>& members,
                                             const std::vector<std::string>& parts,
@@ -58,7 +58,7 @@ class OobAllgather {
   // Handles the message and returns true if it belongs to an exchange. The coordinator's loop
   // passes every message here, since other ranks may be ahead of it.
   bool handle(const Incoming& message);
-  // Tells the coordinator the members of a scope, so that it knows when an exchange is complete.
+  // Sends the members of a scope to the coordinator, so that it knows when an exchange is complete.
   void define_scope(std::int32_t scope, std::vector<std::int32_t> members);
   void forget_scope(std::int32_t scope);
 

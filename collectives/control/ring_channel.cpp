@@ -98,7 +98,7 @@ void RingChannel::call(DoorbellLine& line) const {
   wake_all(doorbell);
 }
 
-// Of a message in its ring.
+// A message in its ring.
 void RingChannel::tell(Peer& peer) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::uint32_t asleep = peer.doorbell->asleep.load(std::memory_order_relaxed);
@@ -106,7 +106,7 @@ void RingChannel::tell(Peer& peer) {
   peer.unrung = somebody_is_unrung_ = true;
 }
 
-// Those that sleep still.
+// The ones that still sleep.
 void RingChannel::ring_idle_peers() {
   if (!std::exchange(somebody_is_unrung_, false)) return;
   for (Peer& peer : peers_) {
@@ -275,7 +275,7 @@ void RingChannel::unpark() {
 }
 
 bool RingChannel::may_stay_parked() const {
-  // What is posted, if only "nothing" for others, has to ring the thread when it is decided.
+  // Posted operations, even "nothing" for others, have to ring the thread when they are decided.
   return !thread_was_rung() && !fast_path_.resting() && !fast_path_.posted();
 }
 

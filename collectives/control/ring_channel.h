@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The star inside one host: messages travel through rings in shared memory. The established TCP
-// connections stay beside them and show when a rank is gone. The rank's last messages are in its
-// ring by then, so the channel reads the ring before it reports the end.
+// connections stay open and show when a rank is gone. The rank's last messages are in its ring by
+// then, so the channel reads the ring before it reports the end.
 #pragma once
 
 #include <atomic>
@@ -72,7 +72,7 @@ class RingChannel final : public ControlChannel, public Waiters {
     FrameBuffer frames;
     std::string backlog;   // framed messages that did not fit into the ring yet
     std::size_t sent = 0;  // bytes of the backlog that are in the ring
-    bool unrung = false;   // it is idle, and has not been told of a message
+    bool unrung = false;   // it is idle, and has not been notified of a message
     bool gone = false;
     std::string reason;
   };

@@ -10,8 +10,8 @@
 
 namespace hora::collectives {
 
-// What a rank and the others ask of each other. 128 bytes keep two ranks apart even where the CPU
-// fetches cache lines in pairs.
+// Requests between a rank and the others. 128 bytes keep two ranks apart even where the CPU fetches
+// cache lines in pairs.
 struct alignas(128) ShmFastPath::Line {
   std::atomic<std::uint64_t>
       called;                       // the latest turn in which another rank asked this one to post
@@ -21,7 +21,7 @@ struct alignas(128) ShmFastPath::Line {
   std::atomic<std::uint32_t> worth_sharing;
 };
 
-// What a rank posts. Two slots, for even and odd turns, are enough: a rank posts again only when
+// The posts of a rank. Two slots, for even and odd turns, are enough: a rank posts again only when
 // the turn before is decided, and by then every rank has finished with the turn before that one.
 struct alignas(64) ShmFastPath::Slot {
   std::atomic<std::uint64_t> turn;  // the latest turn for which the rest is valid
@@ -42,8 +42,8 @@ constexpr std::size_t kMostRoom = 128 * 1024;
 constexpr std::size_t kMostAhead = 2048;
 // The budget for the places of all ranks: the more ranks, the less room for each.
 constexpr std::size_t kRoomOfAll = 2 * 1024 * 1024;
-// Shares of so many bytes spare as much time as the second turn takes: with a core for each rank,
-// and where the ranks have to take turns on their cores.
+// Shares of this size save as much time as the second turn takes: with a core for each rank, and
+// where the ranks have to take turns on their cores.
 constexpr std::uint32_t kWorthSharing = 512;
 constexpr std::uint32_t kWorthSharingCores = 4096;
 

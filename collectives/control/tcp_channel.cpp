@@ -28,7 +28,7 @@ namespace {
 // epoll's user data is a peer's index; these two values stand for the eventfd and the doorbell.
 constexpr std::uint32_t kWakeUp = 0xFFFFFFFFu;
 constexpr std::uint32_t kDoorbell = 0xFFFFFFFEu;
-// The number of the peer that stands for all ranks behind a tree node.
+// The number of the peer that stands for all ranks below a tree node.
 constexpr int kTree = -1;
 
 // How long the other end may be silent. Of an idle connection that is four probes, one a second.
@@ -163,14 +163,14 @@ void TcpChannel::write_to(Peer& peer) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      // What the peer sent before it went is still unread; the reading finds the end.
+      // The peer's last data is still unread; the reading finds the end.
       peer.deaf = true;
     }
   }
   while (peer.deaf && has_words(peer)) forget_words(peer);
 }
 
-// What has been sent, or never will be.
+// Data that has been sent, or never will be.
 void TcpChannel::forget_words(Peer& peer) {
   peer.sent = 0;
   if (peer.shared) return peer.shared.reset();
@@ -213,7 +213,7 @@ void TcpChannel::send(int rank, std::string_view bytes) {
 }
 
 void TcpChannel::send_to_all(const std::vector<std::int32_t>& ranks, std::string_view bytes) {
-  if (tree_size_ > 0) {  // and then nobody else is sent the same
+  if (tree_size_ > 0) {  // and then no other is sent the same
     Ranks sorted(ranks.begin(), ranks.end());
     std::sort(sorted.begin(), sorted.end());
     const bool all = static_cast<int>(sorted.size()) == tree_size_ - 1;
@@ -322,7 +322,7 @@ void TcpChannel::wake() {
 
 void TcpChannel::hang_up() {
   for (Peer& peer : peers_) {
-    // The other leaders are not told: their stars are separate from the one that ends here.
+    // The other leaders get no message: their stars are separate from the one that ends here.
     if (peer.taken_over) continue;
     peer.deaf = true;
     ::shutdown(peer.socket.get(), SHUT_WR);

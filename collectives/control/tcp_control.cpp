@@ -30,7 +30,7 @@ constexpr std::size_t kOtherDescriptors = 1024;       // what the program may op
 constexpr std::size_t kFewestDescriptors = 8;         // and what it has for sure
 constexpr std::chrono::milliseconds kVoidPause{500};  // between two questions whether it is void
 
-// Who has come to rank 0, and until when it waits for the others.
+// The ranks that have come to rank 0, and until when it waits for the others.
 class Roll {
  public:
   Roll(const ControlIdentity& self, RollCall call, Deadline deadline)
@@ -116,7 +116,7 @@ class Gathering {
 
   Result<ControlWorld> run(Deadline deadline) {
     auto world = gather(deadline);
-    if (!world) {  // those who have come learn why they waited in vain
+    if (!world) {  // the ranks that have come learn why the wait failed
       std::string frame;
       append_frame(frame, refusal(world.error().message));
       for (const Newcomer& each : joined_) {
@@ -130,7 +130,8 @@ class Gathering {
  private:
   Result<ControlWorld> gather(Deadline deadline) {
     HORA_TRY(make_room());
-    auto channel = std::make_unique<TcpChannel>();  // before strangers may take the last descriptor
+    auto channel =
+        std::make_unique<TcpChannel>();  // before other clients may take the last descriptor
     HORA_TRY(door_.open());
     while (!roll_.complete()) {
       const auto until = roll_.may_wait();
@@ -181,7 +182,7 @@ Status make_pair(os::Fd& one, os::Fd& other) {
   return Ok{};
 }
 
-// A tree: rank 0's node (tree_node.h) hears of all ranks, from those at its door and from the nodes
+// A tree: rank 0's node (tree_node.h) gets the messages of all ranks, directly or from the nodes
 // there.
 class TreeGathering {
  public:
@@ -193,7 +194,8 @@ class TreeGathering {
     start.listener = std::move(listener);
     HORA_TRY(make_pair(socket_, start.above));
     HORA_TRY(make_pair(alarm_, start.alarm));
-    auto channel = std::make_unique<TcpChannel>();  // before strangers may take the last descriptor
+    auto channel =
+        std::make_unique<TcpChannel>();  // before other clients may take the last descriptor
     auto node = TreeNode::start(std::move(start));
     if (!node) return std::move(node).error();
     const Status gathered = gather();
@@ -202,7 +204,7 @@ class TreeGathering {
     append_frame(frame, passage_to_all(text));
     const Status told = net::send_all(socket_.get(), frame, deadline);
     if (!gathered) {
-      socket_.reset();  // before the node, which passes on what it was told
+      socket_.reset();  // before the node, which passes on its message
       return gathered.error();
     }
     HORA_TRY(told);
@@ -237,7 +239,7 @@ class TreeGathering {
   }
 
   void take(Word word) {
-    // What a rank says after it has joined is for the channel.
+    // Messages of a rank after it has joined are for the channel.
     if (word.kind != Word::kJoined) return early_.push_back(std::move(word));
     for (const std::int32_t rank : word.ranks) roll_.enter(rank, word.text);
   }
@@ -297,7 +299,7 @@ Result<WireReader> expect(std::string_view bytes, MessageKind kind) {
   return in;
 }
 
-// What is tried until then: first for a short time, and then to the end, after on_late().
+// Tried until then: first for a short time, and then to the end, after on_late().
 template <typename Attempt>
 auto wait_for_door(const WayToRank0& way, Deadline deadline, Attempt attempt) {
   const Deadline late = way.on_late ? Clock::now() + way.late_after : deadline;
@@ -356,7 +358,7 @@ Result<std::vector<std::string>> hear_welcome(Conversation& talk, const ControlI
   return rank_infos;
 }
 
-// This rank's own node comes in at the door, and this rank hears its welcome from the node.
+// This rank's own node connects at its listener, and this rank gets its welcome from the node.
 Result<ControlWorld> join_with_node(Conversation& talk, const ControlIdentity& self,
                                     WayToRank0 way) {
   const auto above = prove(talk, self, way);
@@ -369,7 +371,8 @@ Result<ControlWorld> join_with_node(Conversation& talk, const ControlIdentity& s
   start.rank_above = *above;
   os::Fd own;
   HORA_TRY(make_pair(own, start.own));
-  auto channel = std::make_unique<TcpChannel>();  // before strangers may take the last descriptor
+  auto channel =
+      std::make_unique<TcpChannel>();  // before other clients may take the last descriptor
   auto node = TreeNode::start(std::move(start));
   if (!node) return std::move(node).error();
   Conversation inside(std::move(own), talk.deadline());

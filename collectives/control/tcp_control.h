@@ -39,11 +39,11 @@ struct RollCall {
   std::function<Error(const std::vector<int>& unseen)> give_up;
 };
 
-// Rank 0: waits until every other rank has come and proved itself; otherwise (kTimedOut, or
-// kUnavailable when the meeting is void) tells those who have come.
+// Rank 0: waits until every other rank has come and authenticated; otherwise (kTimedOut, or
+// kUnavailable when the meeting is void) it informs those that have come.
 Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self, Deadline deadline,
                                     RollCall roll_call = {});
-// The same in a large job: some ranks come with those behind them.
+// The same in a large job: some ranks come with those below them.
 Result<ControlWorld> gather_tree(os::Fd listener, const ControlIdentity& self, Deadline deadline,
                                  RollCall roll_call = {});
 // Every other rank.
@@ -54,8 +54,8 @@ Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const Control
 struct WayToRank0 {
   Endpoint where;
   std::string over;  // for people
-  os::Fd listener;   // where those come who go by this rank; none: nobody does
-  // The way to rank 0 is open when this rank is let in. From then on it waits so long for the
+  os::Fd listener;   // where the ranks come that use this one as a relay; none: no rank does
+  // The way to rank 0 is open when this rank is admitted. From then on it waits this long for the
   // welcome, if the deadline is not later.
   std::chrono::milliseconds patience{0};
   // Called when it is not let in within that time, once.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/tree_frames.h"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -87,7 +88,7 @@ void WordCollector::add(Word word) {
   words_.push_back(std::move(word));
 }
 
-// In the order in which they came: what a rank says last must come last.
+// In the order of arrival: the last message of a rank must come last.
 std::string WordCollector::take() {
   WireWriter out;
   for (const Word& word : words_) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
 #include "collectives/negotiation/wire.h"
 
 namespace hora::collectives {
@@ -58,7 +59,7 @@ struct Word {
 // Nothing when the message is malformed, or names a rank that is not below `size`.
 std::optional<std::vector<Word>> decode_words(std::string_view message, std::int32_t size);
 
-// Collects words and merges those that say the same. What a rank says stays in its order.
+// Collects words and merges equal ones. The messages of a rank stay in order.
 class WordCollector {
  public:
   void add(Word word);
@@ -75,7 +76,7 @@ class WordCollector {
 
 // From rank 0.
 struct Passage {
-  bool to_all = false;  // to whoever is behind this connection
+  bool to_all = false;  // to all ranks of this connection
   Ranks ranks;          // otherwise to these
   std::string_view text;
 };

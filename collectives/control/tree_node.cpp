@@ -15,10 +15,10 @@
 
 #include "collectives/control/messages.h"
 #include "collectives/control/tcp_channel.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/threads.h"
 #include "rendezvous/os/time_until.h"
-#include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
 
@@ -31,7 +31,7 @@ constexpr std::uint32_t kDoorNumber = 2;
 constexpr std::uint32_t kStop = 3;
 constexpr std::uint32_t kFirstBelow = 4;
 
-// The ranks of a host ask for the same at nearly the same time: what the first one says may wait so
+// The ranks of a host ask for the same at nearly the same time: the first request may wait this
 // long for the others, to be passed on together.
 constexpr std::chrono::microseconds kGather{100};
 // How long the connections stay open at the end, for what the kernel has not delivered yet.
@@ -62,7 +62,7 @@ Result<std::unique_ptr<TreeNode>> TreeNode::start(Start start) {
   return self;
 }
 
-// The thread says what is left to say before it ends, so this may take kLingerPatience.
+// The thread sends its last messages before it ends, so this may take kLingerPatience.
 TreeNode::~TreeNode() {
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
@@ -105,11 +105,12 @@ TreeNode::Link& TreeNode::add(std::uint32_t number, os::Fd socket, FrameBuffer i
 }
 
 void TreeNode::run() {
-  handle(kAbove);  // what came with the handshake
+  handle(kAbove);  // arrived with the handshake
   while (!is_done()) wait();
 }
 
-// A link may end without having taken all: who does not read must not keep this process.
+// A link may end without having taken everything: a peer that does not read must not keep this
+// process.
 bool TreeNode::is_done() const {
   if (!stopping_) return false;
   return Clock::now() >= *stopping_ ||
@@ -156,7 +157,7 @@ void TreeNode::wait() {
 void TreeNode::admit() {
   auto came = door_->look(kNoWait);
   if (!came) {
-    // Those who wait at the door learn by the end of their connections that they are not let in.
+    // Clients that are not admitted yet learn that by the end of their connections.
     os::log_warn("control", came.error().message);
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, door_->fd(), nullptr);
     door_.reset();
@@ -212,7 +213,7 @@ void TreeNode::handle(std::uint32_t number) {
   if (link.in.broken()) lose(number, "it sent a malformed message");
 }
 
-// From above to those whom it names. The welcome goes to all: nobody can join any more then.
+// From above to the named ranks. The welcome goes to all: no rank can join any more then.
 void TreeNode::on_passage(std::string_view message) {
   const auto passage = decode_passage(message, start_.self.size);
   if (!passage) return lose(kAbove, "it sent a malformed message");
@@ -234,8 +235,8 @@ void TreeNode::on_passage(std::string_view message) {
   Frame to_all;
   for (auto& [number, ranks] : by_link) {
     Link& link = links_.at(number);
-    // A rank itself gets the bare text, as in a star; a leader is told for whom it is, unless it is
-    // for all whom it speaks for, which is the usual case and needs no list.
+    // A rank itself gets the bare text, as in a star; a leader gets the receivers, too, unless it
+    // is for all that it speaks for, which is the usual case and needs no list.
     if (!link.carries) {
       if (!plain) plain = framed(passage->text);
       push(link, plain);
@@ -257,8 +258,8 @@ void TreeNode::tell_all_below(std::string_view text, const Frame& passage) {
   }
 }
 
-// From below. A leader may speak for those alone who have joined by its link: what it says of
-// others is dropped, so one that lies harms nobody but its own.
+// From below. A leader may speak only for the ranks that have joined by its link: its messages
+// about others are dropped, so a wrong one harms only its own.
 void TreeNode::on_words(std::uint32_t number, std::string_view message) {
   auto words = decode_words(message, start_.self.size);
   if (!words) return lose(number, "it sent a malformed message");
@@ -283,7 +284,7 @@ void TreeNode::on_words(std::uint32_t number, std::string_view message) {
   }
 }
 
-// Two processes with one rank are a mistake of whoever started them. The second is told; the first
+// Two processes with one rank are a mistake of their starter. The second gets an error; the first
 // goes on.
 void TreeNode::join(std::uint32_t number, Word word) {
   for (const std::int32_t rank : word.ranks) {
@@ -300,12 +301,12 @@ void TreeNode::join(std::uint32_t number, Word word) {
   collect(number, std::move(word));
 }
 
-// The link has ended. All who were behind it are cut off from here.
+// The link has ended. All ranks below it are cut off from here.
 void TreeNode::lose(std::uint32_t number, const std::string& how) {
   Link& link = links_.at(number);
   if (link.over) return;
   link.over = true;
-  // What is left for it may still go.
+  // The remaining bytes may still be sent.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.socket.get(), nullptr);
   link.watching_output = false;
   watch(link);
@@ -341,8 +342,8 @@ void TreeNode::lose_above(const std::string& how) {
   }
 }
 
-// What all ranks of a host say within a step gains by being merged. An abort, or the loss of a
-// rank, is news that others wait for.
+// Merging pays for what all ranks of a host send within a step. An abort, or the loss of a rank, is
+// sent at once: others wait for it.
 bool TreeNode::may_wait(const Word& word) const {
   if (word.kind == Word::kJoined) return true;
   if (word.kind != Word::kSaid) return false;
@@ -351,8 +352,8 @@ bool TreeNode::may_wait(const Word& word) const {
          kind == ControlMessage::kFinished;
 }
 
-// Goes up when everybody below has spoken, or kGather after the first: a rank that is late, or has
-// nothing to say in this step, delays the others by no more.
+// Goes up when all below have sent theirs, or kGather after the first: a rank that is late, or
+// sends nothing in this step, delays the others by no more.
 void TreeNode::collect(std::uint32_t number, Word word) {
   Link& link = links_.at(number);
   link.spoke = true;
@@ -395,7 +396,7 @@ void TreeNode::write_to(Link& link) {
     } else if (os::would_block(errno)) {
       return;
     } else if (errno != EINTR) {
-      // What it said before it went is still unread; the reading finds the end.
+      // Its last data is still unread; the reading finds the end.
       link.deaf = true;
       link.out.clear();
     }

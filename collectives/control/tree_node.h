@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control messages of a large job go by the leaders of its hosts: each collects those of the
-// ranks of its host and of the leaders below it, and passes them on together; what rank 0 says goes
-// the other way. This is the part of a leader that does so, in a thread of its own: the runtime may
-// be blocked in a collective, and what others have to say must not wait for that.
-//
-// Rank 0 is the root: what the node of another leader has above it, is there the rank's own
-// runtime.
+// The leaders of the hosts relay the control messages of a large job: each collects those of the
+// ranks of its host and of the leaders below it, and passes them on together; messages from rank 0
+// go the other way. This is the part of a leader that does so, in a thread of its own: the runtime
+// may be blocked in a collective, and the messages of others must not wait for that. Rank 0 is the
+// root: instead of a node above, its node has the rank's own runtime.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +57,7 @@ class TreeNode {
     bool carries = false;  // the messages of other ranks, too
     Ranks behind;          // those whose messages go by this link
     bool over = false;     // it says nothing more
-    bool deaf = false;     // it hears nothing more
+    bool deaf = false;     // it receives nothing more
     bool ends = false;     // and will not, when `out` is empty
     bool watching_output = false;
     bool spoke = false;  // since the words were last passed on

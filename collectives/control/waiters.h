@@ -20,9 +20,8 @@
 namespace hora::collectives {
 
 // kIdleThread: the thread, of a rank that takes part in nothing at the moment. Most messages of the
-// others concern what its callers have not asked for yet: a rank that sends one rings it only
-// before it sleeps itself. A caller who comes meanwhile reads it, and no thread has stood in its
-// way.
+// others concern what its callers have not asked for yet: a sender rings it only before it sleeps
+// itself. A caller that comes meanwhile reads it, without a thread in its way.
 enum class Waiter : std::uint32_t { kThread = 1, kCaller = 2, kIdleThread = 3 };
 
 class Waiters {

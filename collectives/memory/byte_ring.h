@@ -68,7 +68,7 @@ class ByteRing {
     return memory_->written.load(std::memory_order_acquire) ==
            memory_->read.load(std::memory_order_relaxed);
   }
-  // Passes everything that is there to sink(bytes), in one or two portions.
+  // Passes all available bytes to sink(bytes), in one or two portions.
   template <typename Sink>
   void read(const Sink& sink) {
     const std::uint64_t read = memory_->read.load(std::memory_order_relaxed);

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the ranks of a host on different cores where there is one for each, and spreads them
-// evenly where there is not.
-//
-// The kernel likes to wake a rank on the core of the rank that wakes it. Beside a busy program on
-// another core it leaves both there: each waits half of the time, so together they look like one
-// program. From then on every operation costs a wake-up. A rank that finds on waking that another
-// one shares its core therefore moves: it forbids itself the cores of the others, which makes the
-// kernel move it at once, and then allows them again. It is not bound to anything afterwards.
-//
-// Where ranks are more than the cores, they yield to each other, and an operation takes as long as
-// the turns of the ranks on the fullest core. The kernel may leave three on one core and one on the
-// other for long, because it is loath to move what has run a moment ago. So a rank that sees this
+// Keeps the ranks of a host on different cores where there is one for each, and spreads them evenly
+// where there is not. The kernel likes to wake a rank on the core of the rank that wakes it. With a
+// busy program on another core it leaves both there: each waits half of the time, so together they
+// look like one program. From then on every operation costs a wake-up. A rank that finds on waking
+// that another one shares its core therefore moves: it forbids itself the cores of the others,
+// which makes the kernel move it at once, and then allows them again. It is not bound to anything
+// afterwards. Where ranks outnumber the cores, they yield to each other, and an operation takes as
+// long as the turns of the ranks on the fullest core. The kernel may leave three on one core and
+// one on the other for long, because it avoids moving what has just run. So a rank that sees this
 // moves likewise.
 #pragma once
 
@@ -86,7 +83,7 @@ class CoreSpread {
       shared |= rank != own && cpu_of(rank).load(std::memory_order_relaxed) == cpu + 1;
     }
     if (!shared || !timing_.is_due(Clock::now(), successes)) return;
-    // No allocation: whoever waits must not fail.
+    // No allocation: a waiting thread must not fail.
     cpu_set_t untaken;
     std::memset(&untaken, 0xff, sizeof untaken);
     for (int rank = 0; rank < ranks; ++rank) {

@@ -6,10 +6,12 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include <atomic>
-#include <cstdint>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives {
@@ -53,17 +55,17 @@ struct ThisCore {
   static void give_way() { collectives::give_way(); }
 };
 
-// How much time a rank may poll in vain: a sixteenth of the time that passes, and kBurst long polls
-// at once. A rank that another program has taken off its core costs the others one long poll in
-// several milliseconds, so they go on polling; a rank that is late each time does not keep a core
-// busy.
+// How much time a rank may poll without result: a sixteenth of the time that passes, and kBurst
+// long polls at once. A rank that another program has taken off its core costs the others one long
+// poll in several milliseconds, so they go on polling; a rank that is late each time does not keep
+// a core busy.
 class PollBudget {
  public:
   static constexpr std::chrono::nanoseconds kLongPoll{50'000};  // longer than a wake-up takes
 
   bool covers_a_long_poll(Clock::time_point now) const { return paid_at_ <= now + kBurst * kPrice; }
-  // Yields in vain leave the core to others, and what they cost comes in long pieces: another
-  // program's turn, of some milliseconds.
+  // Useless yields leave the core to others, and their cost comes in long pieces: another program's
+  // turn, of some milliseconds.
   bool covers_yields(Clock::time_point now) const { return paid_at_ <= now + kLongestTurn; }
   void spend_a_long_poll(Clock::time_point now) { spend(now, kLongPoll); }
   void spend(Clock::time_point now, Clock::duration time) {
@@ -75,7 +77,7 @@ class PollBudget {
   static constexpr int kPriceOf1 = 16;
   static constexpr std::chrono::nanoseconds kPrice = kPriceOf1 * kLongPoll;
   static constexpr std::chrono::milliseconds kLongestTurn{kPriceOf1 * 4};
-  Clock::time_point paid_at_{};  // when all polls in vain are paid for
+  Clock::time_point paid_at_{};  // when all useless polls are paid for
 };
 
 // Waits for another rank by polling for longer than a wake-up takes, as long as the budget covers
@@ -175,7 +177,7 @@ class BasicSpinner {
   // Longer than it takes some tens of ranks to do what little they have to, shorter than the
   // kernel lets a program run that does not wait.
   static constexpr std::chrono::microseconds kLongTurn{200};
-  // What a turn takes of this rank's own time if others have the core meanwhile.
+  // This rank's own time in a turn if others have the core meanwhile.
   static constexpr std::chrono::microseconds kSwitch{2};
   bool gives_way_ = true;
   PollBudget budget_;

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/memory/segment.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 #include <utility>
+
 #include "rendezvous/os/fd.h"
 
 namespace hora::collectives {
 
 // Opening takes three rounds among the ranks: index 0 offers what it has created; every rank
 // reports whether it could map that; all wait until index 0 has cleared the nonce. Each rank takes
-// part in each round, even after a failure, so no rank waits in vain. The first kind of memory that
-// all ranks can map wins.
+// part in each round, even after a failure, so no rank waits for nothing. The first kind of memory
+// that all ranks can map wins.
 
 namespace {
 
 enum class Kind : std::int32_t {
-  kAnonymous,  // a memfd, opened through /proc: leaves nothing behind, and no mount limits it
+  kAnonymous,  // a memfd, opened through /proc: needs no removal, and no mount limits it
   kNamed,      // a file in /dev/shm, for ranks that cannot see each other's /proc entries
 };
 
@@ -123,7 +126,7 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
     if (!data) std::snprintf(offer.error, sizeof offer.error, "%s", data.error().message.c_str());
   }
   const std::string path = offer.path;
-  // Once all have mapped the file, its name only risks being left behind.
+  // Once all have mapped the file, its name is not needed and might remain.
   const auto clean_up = [&] {
     if (!path.empty()) unlink(path.c_str());
   };

@@ -206,7 +206,7 @@ void Coordinator::end_broken_sets(Set& set) {
     }
     for (const std::string& name : members->names) {
       const auto found = set.entries.find(name);
-      // What is ready has been asked for by all, and runs.
+      // Ready operations were requested by all, and run.
       if (found != set.entries.end() && found->second.order == 0) end_waiting(set, name, text);
     }
   }

@@ -43,11 +43,11 @@ class Coordinator {
   // this alone, the sequence is counted as a whole.
   bool add_together(int rank, const SequencePtr& sequence, TimePoint now);
   // Makes the number meaningless, or prepares for a request of the same name in full, which the
-  // caller adds next: whoever has asked by the number counts as having asked in full.
+  // caller adds next: ranks that have asked by the number count as having asked in full.
   void spell_out(std::int32_t set, std::uint64_t number);
 
-  // What has become ready, and the number by which all ranks asked for it; 0: not all by one
-  // number.
+  // An operation that has become ready, and the number by which all ranks asked for it; 0: not all
+  // by one number.
   struct Ready {
     std::uint64_t number = 0;
     const Response* known = nullptr;  // the number's response
@@ -56,8 +56,8 @@ class Coordinator {
 
     const Response& response() const { return known != nullptr ? *known : *made; }
   };
-  // What has become ready since the last call: larger priorities first, otherwise in the order of
-  // readiness.
+  // The operations that have become ready since the last call: larger priorities first, otherwise
+  // in the order of readiness.
   std::vector<Ready> take_ready();
 
   // The sequence that has become ready as a whole, in place of take_ready(). Null where there is

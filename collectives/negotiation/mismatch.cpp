@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks have to agree on, checked from the general to the particular, so that the error names
-// the root of a difference rather than a consequence of it.
+// Properties that ranks have to agree on, checked from the general to the particular, so that the
+// error names the root of a difference rather than a consequence of it.
 #include <cmath>
 #include <cstdio>
 

@@ -18,8 +18,8 @@ inline std::uint64_t name_hash(std::int32_t process_set, std::string_view name) 
 }
 
 // Open addressing with linear probing (Robin Hood), at most half full: a thing that is further from
-// the place of its hash goes first, so a removal moves few. `matches`, a function of a thing, tells
-// things with the same hash apart. No thing may be inserted twice. Not thread-safe.
+// the slot of its hash goes first, so a removal moves few. `matches`, a function of a thing,
+// distinguishes things with the same hash. No thing may be inserted twice. Not thread-safe.
 template <typename Thing>
 class ProbeTable {
  public:

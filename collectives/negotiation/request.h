@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks tell each other about their tensors, and what they agree on.  [pure]
+// The requests that the ranks exchange about their tensors, and the agreed result. [pure]
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class Members {
   std::shared_ptr<const List> list_;
 };
 
-// What one rank asks for. Fields that an action does not use keep their defaults.
+// The request of one rank. Fields that an action does not use keep their defaults.
 struct Request {
   Action action = Action::kBarrier;
   std::int32_t process_set = 0;
@@ -75,7 +75,7 @@ struct Request {
   std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set
   std::string group;                 // the first member's name; empty: alone
   std::int32_t group_size = 1;
-  // Of a prepared set: its name is that of the first, its shape the sum of their elements.
+  // For a prepared set: its name is that of the first, its shape the sum of their elements.
   Members members;
 
   friend bool operator==(const Request&, const Request&) = default;
@@ -86,7 +86,7 @@ struct Response {
   hora_status status = HORA_OK;  // HORA_OK: run it. Otherwise the operation ends with this
   std::string error;             // why, naming both sides; empty when HORA_OK
 
-  // What the ranks agreed on. name, action and process_set identify the rank's own request.
+  // The agreed result of the ranks. name, action and process_set identify the rank's own request.
   Request agreed;
   // allgather: rows of each rank of the set. alltoall: rows from each rank to the receiver of this
   // response. join: the global rank that joined last. add process set: the new id. shutdown: the

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process set has agreed on before, so that a number can stand for it.  [pure]
-//
-// Every rank of the set keeps one cache, and rank 0 of the world too. All learn the same responses
-// in the same order, so the numbers are the same everywhere; no number is used twice. Rank 0 may be
-// ahead: it may have evicted a number that another rank still knows, and then asks for the request
-// in full. One thread at a time.
+// The earlier agreements of a process set, so that a number can stand for each. [pure] Every rank
+// of the set keeps one cache, and rank 0 of the world too. All learn the same responses in the same
+// order, so the numbers are the same everywhere; no number is used twice. Rank 0 may be ahead: it
+// may have evicted a number that another rank still knows, and then asks for the request in full.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +78,7 @@ class ResponseCache {
   ProbeTable<Place> ids_;  // consecutive numbers are neighbours in memory
 };
 
-// The request that the rank of that index made for this response; nothing when it is no member.
+// The request that the rank of that index made for this response; nothing when it is not a member.
 std::optional<Request> request_of(const Response& response, int index);
 
 }  // namespace hora::collectives

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank caused the end of the world, from what rank 0 has seen and heard.  [pure]
-//
-// When one rank dies, its neighbours' data planes fail too, and their complaints may arrive before
-// the end of the dead rank's connection does. A connection that ends is first-hand evidence; a
-// complaint is hearsay, and a rank that complains is alive. Among complaints, those of ranks that
-// know themselves to be the origin weigh most, because the others' complaints follow from theirs.
-// Those of ranks that were told to break off weigh least.
+// Which rank caused the end of the world, from the messages at rank 0. [pure] When one rank dies,
+// its neighbours' data planes fail too, and their complaints may arrive before the end of the dead
+// rank's connection does. A connection that ends is first-hand evidence; a complaint is hearsay,
+// and a rank that complains is alive. Among complaints, those of ranks that know themselves to be
+// the origin weigh most, because the others' complaints follow from theirs. Those of ranks that
+// were ordered to break off weigh least.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +15,12 @@
 
 namespace hora::collectives {
 
-// Where the failure began, as far as the rank that complains can tell.
+// Where the failure began, as far as the complaining rank knows.
 enum class Origin { kUnknown, kHere, kElsewhere };
 
 class RootCause {
  public:
-  // The rank's connection has ended. If that rank has complained before, this is no news: it has
+  // The rank's connection has ended. After a complaint of that rank, this adds nothing: it has
   // given up and waits for the reason.
   void lost(int rank, std::string how) {
     if (!complaint_of(rank)) lost_.emplace_back(rank, std::move(how));
@@ -37,7 +36,7 @@ class RootCause {
     std::string text;
   };
   // The rank that was lost first, however many have complained; otherwise the first that complained
-  // of itself; otherwise the first that complained without being told to break off.
+  // of itself; otherwise the first that complained without an order to break off.
   std::optional<Cause> cause() const {
     if (!lost_.empty()) return Cause{lost_.front().first, true, lost_.front().second};
     for (const Origin origin : {Origin::kHere, Origin::kUnknown, Origin::kElsewhere}) {

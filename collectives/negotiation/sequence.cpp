@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/negotiation/sequence.h"
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -132,7 +133,7 @@ namespace {
 
 const SequencePtr kNone;
 
-// What find() goes by; the caller compares the rest.
+// The key of find(); the caller compares the rest.
 bool is_like(const Sequence& sequence, std::int32_t process_set, CacheId first, std::size_t size) {
   return sequence.numbers.size() == size && sequence.numbers.front() == first &&
          sequence.process_set == process_set;
@@ -168,7 +169,7 @@ void Sequences::keep(std::int32_t process_set, std::vector<CacheId> numbers,
   ItemWriter items;
   for (const CacheId number : numbers) {
     const Response* const response = cache.response_of(number);
-    // Of the response of an alltoall each rank is told another part.
+    // Each rank gets another part of the response of an alltoall.
     if (response == nullptr || response->agreed.action == Action::kAlltoall) return;
     fresh->responses.push_back(response);
     items.by_number({process_set, number});
@@ -177,7 +178,7 @@ void Sequences::keep(std::int32_t process_set, std::vector<CacheId> numbers,
     if (fresh->reduced_bytes >= 0) fresh->reduced_bytes += bytes_of(agreed);
   }
   if (!ends_together(fresh->responses)) return;
-  // One that begins like it would be found in its place.
+  // One with the same beginning would be found instead of it.
   fresh->numbers = std::move(numbers);
   fresh->message = items.take();
   const auto alike = std::find_if(kept_.begin(), kept_.end(), [&](const SequencePtr& each) {

@@ -99,7 +99,7 @@ std::string StallInspector::list_missing(const Coordinator& coordinator,
         text += " of process set " + std::to_string(each.process_set);
       }
     }
-    // The total tells a single missing tensor from a rank that has left the loop.
+    // The total distinguishes a single missing tensor from a rank that has left the loop.
     if (missing.size() > kNamesShown) {
       text += ", ... (" + std::to_string(missing.size()) + " in all)";
     }

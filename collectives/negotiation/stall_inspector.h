@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches what some ranks have asked for and others not: after a while it says who is missing, and
-// what the missing did last. Of the coordinator.  [pure]
+// Watches what some ranks have asked for and others not: after a while it reports which are
+// missing, and what they did last. Of the coordinator. [pure]
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@ class StallInspector {
   struct Report {
     std::string warning;                // empty: nothing is worth one
     std::string fatal;                  // not empty: the job is to end, for this reason
-    std::vector<std::int32_t> missing;  // whom the text is about
+    std::vector<std::int32_t> missing;  // the ranks in the text
   };
 
   explicit StallInspector(Options options);
 
-  // What is wrong with the options; empty when nothing is.
+  // The problem of the options; empty: none.
   std::string complaint() const;
   // After how long a report is due, and again; 0: never.
   std::chrono::seconds warning() const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "collectives/negotiation/request.h"
 
 namespace hora::collectives {
@@ -101,7 +102,7 @@ class WireReader {
   }
   // Fails if there are more than `most`: a count of equal texts may be far larger than the message.
   std::vector<std::string> texts(std::size_t most);
-  // What has not been read.
+  // The unread bytes.
   std::string_view rest() const { return rest_; }
   // For a field whose value is out of range.
   void fail() {

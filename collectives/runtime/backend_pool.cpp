@@ -21,8 +21,8 @@ namespace hora::collectives {
 
 namespace {
 
-// What a rank contributes to one round of the creation of a backend.
-// kOwnObjection: what failed is known to have begun on that rank.
+// The contribution of a rank to one round of the creation of a backend. kOwnObjection: the failure
+// is known to have begun on that rank.
 enum class Brings : char { kData = 'd', kSuccess = 's', kObjection = 'o', kOwnObjection = 'O' };
 
 // Other ranks may wait inside a library for a rank that has failed; they give up after the same
@@ -118,7 +118,7 @@ class SetServices final : public Services {
     return objection_.empty();
   }
 
-  // One rank's own failure explains why others have waited for it in vain.
+  // One rank's own failure explains why others have waited for it.
   std::string find_objection(Brings expected) const {
     std::string first;
     std::string out_of_step;
@@ -172,7 +172,7 @@ std::string reason_of(const ErrorText& error) {
   return *error.text == '\0' ? "failed" : error.text;
 }
 
-// What this rank reports about an attempt: why it failed, or nothing, and then `backend` is set. An
+// This rank's report about an attempt: why it failed, or nothing, and then `backend` is set. An
 // error if the ranks cannot exchange anything.
 Result<std::string> objection_to(Result<BackendPtr> created, BackendPtr& backend) {
   if (created) backend = std::move(*created);
@@ -350,7 +350,7 @@ void BackendPool::keep(ProcessSet& set, SetBackend backend) {
   if (std::find(enabled_.begin(), enabled_.end(), backend.id) == enabled_.end()) {
     enabled_.push_back(backend.id);
   }
-  // Never becomes true again: callers may have been told that they must not drive.
+  // Never becomes true again: callers may already know that they must not drive.
   any_thread_ = any_thread_ && backend.has(kAnyThread);
   // The world may have ended on the watchdog's thread while this backend was being created.
   if (aborted_) backend.instance->abort();
@@ -367,8 +367,8 @@ Status BackendPool::compose(ProcessSet& set) {
     if (!entry.dropped && entry.scope == Scope::kHost) within = &entry;
     if (!entry.dropped && entry.links != nullptr) between = &entry;
   }
-  // A rank outside of the set computes somebody's plan, to know whether there is anything to
-  // create; it then only votes.
+  // A rank outside of the set computes a plan as a member would, to know whether there is anything
+  // to create; it then only votes.
   const Hierarchy plan = plan_hierarchy(set.ranks, hosts, std::max(set.index, 0));
   const bool allreduce = agreed.hierarchical_allreduce != Choice::kOff;
   const bool allgather = agreed.hierarchical_allgather != Choice::kOff && plan.in_blocks;

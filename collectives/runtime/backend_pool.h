@@ -43,8 +43,8 @@ class BackendPool {
   // Agreed backends that are in use, by id; and why others are not. For people.
   std::vector<std::string> enabled() const;
   std::vector<std::pair<std::string, std::string>> left_out() const;
-  // For notes() and, as a warning, for the log, once however often it is told. Where all ranks know
-  // the same, one of them is enough to log it. Any thread.
+  // For notes() and, as a warning, for the log, once however often it is reported. Where all ranks
+  // know the same, one of them is enough to log it. Any thread.
   void note_once(const std::string& id, const std::string& sentence, bool logs);
   // How backends work for the world, by id. For people.
   std::vector<std::pair<std::string, std::string>> notes() const;
@@ -53,14 +53,14 @@ class BackendPool {
   void abort_all();
   // What fails from now on may have been broken off.
   bool aborted() const;
-  // In an elastic job: ranks could not be connected, and it was another one than this that said so
-  // first. That one is at fault as far as anybody knows, and the others go on without it.
+  // In an elastic job: ranks could not be connected, and another one than this reported it first.
+  // That one is assumed to be the cause, and the others go on without it.
   bool goes_on_without_another() const { return goes_on_without_; }
   // Any thread may call the backends in use, one at a time.
   bool any_thread() const;
 
  private:
-  // What a backend has to say goes to the log, and to notes().
+  // Messages of a backend go to the log, and to notes().
   class EntryNotices final : public Notices {
    public:
     EntryNotices(BackendPool& pool, std::string id) : pool_(pool), id_(std::move(id)) {}

@@ -8,13 +8,14 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "collectives/launcher_bootstrap.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives {
 
-// The functions of a LauncherBootstrap for those who exchange texts.
+// The functions of a LauncherBootstrap for an exchange of texts.
 
 class TextAllgather {
  public:
@@ -32,8 +33,8 @@ class TextAllgather {
 };
 
 // A world of processes that the program itself has chosen, such as a communicator of MPI's: several
-// such worlds can train side by side in one job. The program says who this process is and lends an
-// exchange among the members; all else is as under a launcher of another make.
+// such worlds can train side by side in one job. The program gives the rank of this process and an
+// exchange among the members; all else is as under another launcher.
 
 struct CallersWorld {
   int rank = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks share beside their connections: memory within a host, links between leaders.
+// What the ranks share besides their connections: memory within a host, links between leaders.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace hora::collectives {
 
-// What came of it, the same on all ranks.
+// Its result, the same on all ranks.
 struct Met {
   std::string why_no_fast_path;             // empty: there is one
   std::chrono::microseconds round_trip{0};  // from host to host, the longest; 0: not known

@@ -11,8 +11,8 @@
 
 #include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
-#include "collectives/runtime/meeting_point.h"
 #include "collectives/runtime/host_stage.h"
+#include "collectives/runtime/meeting_point.h"
 #include "collectives/runtime/rank_location.h"
 #include "collectives/runtime/request_check.h"
 #include "collectives/runtime/tracing.h"
@@ -299,7 +299,7 @@ Outcome Communicator::push(std::span<const OperationPtr> operations, Then then) 
   return outcome_of(how, detail, then);
 }
 
-// Of what has been pushed; tells the driver.
+// Of the pushed requests; notifies the driver.
 Outcome Communicator::outcome_of(RequestQueue::Push how, const std::string& detail, Then then) {
   switch (how) {
     case RequestQueue::Push::kQueuedAlone:

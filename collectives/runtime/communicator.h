@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process's membership in a job: the library behind hora.h, as an object. hora.h keeps one; tests
-// keep one per thread.
+// A process's membership in a job: the implementation of hora.h, as an object. hora.h keeps one;
+// tests keep one per thread.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 #include "collectives/runtime/engine.h"
 #include "collectives/runtime/handle_table.h"
 #include "collectives/runtime/plan.h"
-#include "collectives/trace/timeline_record.h"
 #include "collectives/trace/recorder.h"
+#include "collectives/trace/timeline_record.h"
 #include "hora/hora.h"
 #include "rendezvous/store.h"
 
@@ -40,7 +40,7 @@ class Communicator {
     // join() returns only.
     std::shared_ptr<rendezvous::Store> store;
     std::string meeting_key;
-    std::string void_key;  // is there as soon as this meeting cannot be any more; empty: none
+    std::string void_key;  // exists as soon as this meeting cannot take place any more; empty: none
     bool removed = false;  // the elastic job goes on without this process; nothing else is set
   };
 
@@ -74,7 +74,7 @@ class Communicator {
   Outcome run(Plan& plan, Deadline deadline, bool& done);
   // As wait() for all of its operations.
   bool wait(Plan& plan, Deadline deadline, Then then = Then::kGoesOn);
-  // For each plan that was prepared, once. What is in flight is finished all the same.
+  // For each prepared plan, once. Operations in flight are finished all the same.
   void let_go(Plan& plan);
 
   Outcome add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id);

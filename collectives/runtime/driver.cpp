@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who drives, and who sleeps. At most one thread holds driving_. The hard part is that nothing that
-// is submitted may be left in the queue while everybody sleeps. The two sides meet like Dekker's
-// algorithm: a submitter pushes, then reads whether somebody looks; a thread that goes to sleep
-// says so, then reads the queue. Both use sequentially consistent order between their store and
-// their load, so at least one of them sees the other.
+// Which thread drives, and which sleep. At most one thread holds driving_. The hard part is that no
+// submission may stay in the queue while all threads sleep. The two sides meet like Dekker's
+// algorithm: a submitter pushes, then reads whether a thread looks; a thread that goes to sleep
+// announces it, then reads the queue. Both use sequentially consistent order between their store
+// and their load, so at least one of them sees the other.
 #include "collectives/runtime/driver.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ constexpr std::chrono::milliseconds kLookForSubmissions{1};
 constexpr std::chrono::seconds kLookAtLinks{1};
 // After this many looks without work, the thread sleeps until it is woken.
 constexpr int kIdleLooks = 50;
-// A thread that watches leaves the lock in less than a microsecond, which is so many tries, unless
-// it has lost its core.
+// A thread that watches leaves the lock in less than a microsecond, which is this many tries,
+// unless it has lost its core.
 constexpr int kQuickTries = 16;
 constexpr std::chrono::microseconds kTakeOverPatience{20};
 
@@ -74,9 +74,9 @@ void Driver::run_in_turns() {
       if (engine_.queue().oldest()) idle_looks = 0;
     }
     const auto now = Clock::now();
-    // While callers alternate between submitting and waiting, nobody wakes this thread: it looks
-    // for submissions that no caller waits for. After some looks in vain it sleeps for long, and
-    // submitters wake it.
+    // While callers alternate between submitting and waiting, nothing wakes this thread: it looks
+    // for submissions that no caller waits for. After some looks without result it sleeps for long,
+    // and submitters wake it.
     const bool looks_soon = looking && idle_looks < kIdleLooks;
     waiters->sleep(Waiter::kThread, ticket,
                    std::min(due, looks_soon ? now + kLookForSubmissions : next_look));
@@ -91,7 +91,8 @@ void Driver::run_in_turns() {
   }
 }
 
-// The thread's, for some microseconds: whether there is something to do, and nobody else wants to.
+// The thread's, for some microseconds: whether there is something to do, and no other thread wants
+// to.
 bool Driver::watch_for_work(Waiters& waiters) {
   thread_watches_.store(true, std::memory_order_seq_cst);
   const bool came = waiters.watch();
@@ -128,20 +129,21 @@ bool Driver::may_take() {
   if (Clock::now() - *oldest < kLookForSubmissions) return false;
   callers_wait_.store(false, std::memory_order_seq_cst);
   // Before the look at the queue, which is only an acquire: pairs with the fence in submitted(). A
-  // submitter that still reads true there wakes nobody, so this thread has to see what it queued.
+  // submitter that still reads true there wakes no thread, so this thread has to see what it
+  // queued.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return true;
 }
 
 void Driver::submitted(bool first, bool alone, Then then) {
-  // Whoever submitted the first has seen to it that what waits is taken, this as well.
+  // The submitter of the first has seen to it that the waiting ones are taken, this as well.
   if (!first) return;
   // Between the push and all looks below. Either the driving or dozing thread sees the queue, or
   // this thread sees that callers no longer wait, or that it drives or dozes. The queue's mutex is
   // not enough: its release may let a later load overtake the push, other than on x86-64.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!callers_wait_.load(std::memory_order_seq_cst)) {
-    // Who waits at once drives, or wakes the thread then.
+    // A caller that waits at once drives, or wakes the thread then.
     if (then == Then::kGoesOn) engine_.wake();
     return;
   }
@@ -159,7 +161,7 @@ bool Driver::wait_for(Operation& operation, Deadline deadline, Then then) {
     if (then == Then::kWaits) engine_.wake();
     return operation.wait(deadline);
   }
-  // hora_poll(): the caller has something else to do, so nobody but the thread can make progress.
+  // hora_poll(): the caller has something else to do, so only the thread can make progress.
   if (deadline != Deadline::max() && Clock::now() >= deadline) {
     // The caller only polls, so the thread has to do the work.
     if (callers_wait_.exchange(false, std::memory_order_seq_cst) || then == Then::kWaits) {
@@ -175,12 +177,12 @@ bool Driver::wait_for(Operation& operation, Deadline deadline, Then then) {
     drive(operation, *waiters, deadline);
     let_go(std::move(lock), *waiters);
   } else {
-    engine_.wake();  // who drives may have left in the queue what this caller waits for
+    engine_.wake();  // the driving thread may have left this caller's operation in the queue
   }
-  // Whoever drives from now on finishes the operation and wakes this caller through its futex.
+  // The driving thread finishes the operation and wakes this caller through its futex.
   const bool done = operation.wait(deadline);
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
-  // Not before: who waits long may do so in slices, which would keep the thread looking.
+  // Not before: a long wait may be in slices, which would keep the thread looking.
   if (done && then == Then::kGoesOn) waits_.fetch_add(1, std::memory_order_relaxed);
   return done;
 }
@@ -190,8 +192,8 @@ void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) no
   waiters.set_driver(Waiter::kCaller);
   // The thread may be in a long sleep; from now on it has to look regularly.
   if (!callers_wait_.exchange(true, std::memory_order_seq_cst)) waiters.ring(Waiter::kThread);
-  // A small operation that ends at once leaves the thread parked: to say that it is not, and then
-  // that it is, takes a cache line from the other ranks each time. What comes meanwhile rings it.
+  // A small operation that ends at once leaves the thread parked: announcing that it is not, and
+  // then that it is, takes a cache line from the other ranks each time. Later submissions ring it.
   bool parked = waiters.may_stay_parked();
   if (!parked) waiters.unpark();
   engine_.progress_inline(operation);

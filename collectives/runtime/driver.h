@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who drives the engine: the runtime's thread, or a caller who waits for an operation anyway. A
-// caller that drives saves two hand-overs between threads, most of the time of a small operation.
-//
-// The thread sleeps until something comes. A caller takes its place while it waits, and leaves
-// everything done that has come by then.
+// Which thread drives the engine: the runtime's thread, or a caller that waits for an operation
+// anyway. A caller that drives saves two hand-overs between threads, most of the time of a small
+// operation. The thread sleeps until there is work. A waiting caller drives instead of it, and
+// completes all work that has arrived by then.
 #pragma once
 
 #include <atomic>
@@ -15,7 +14,7 @@
 
 namespace hora::collectives {
 
-// What a caller does once it has submitted.
+// The caller's behaviour after it has submitted.
 enum class Then { kGoesOn, kWaits };
 
 class Driver {
@@ -25,7 +24,7 @@ class Driver {
   // The thread's: until the world has ended.
   void run();
   // A caller's: until the operation is done. False when the deadline came first; a step that has
-  // begun by then is finished all the same. `then`: what submitted() was told.
+  // begun by then is finished all the same. `then`: as given to submitted().
   bool wait_for(Operation& operation, Deadline deadline, Then then);
   // A caller's: what find() returns, a pointer to a prepared operation, without the queue. Not
   // begun when it returns null, and where something stands in the way: then it is to be submitted.
@@ -62,24 +61,24 @@ class Driver {
   bool may_take();
   bool watch_for_work(Waiters& waiters);
   std::unique_lock<std::mutex> take_over(const Operation& operation, Waiters& waiters);
-  // What the engine throws (it has no memory for its own lists) ends the process, as on the thread:
-  // the others hear of it at once, and no caller goes on with half of a step.
+  // An exception of the engine (no memory for its own lists) ends the process, as on the thread:
+  // the others learn it at once, and no caller goes on with half of a step.
   void drive(Operation& operation, Waiters& waiters, Deadline deadline) noexcept;
   static void let_go(std::unique_lock<std::mutex> lock, Waiters& waiters);
 
   Engine& engine_;
   std::mutex driving_;
-  // Callers submit a set of operations and wait soon. Then the thread is not woken for what is
-  // submitted, and leaves it in the queue, so that the set stays together and whoever waits takes
-  // it; it only looks once in a while whether somebody submitted and did not wait. Each look stops
-  // a rank for some microseconds, and the others wait for it: so it dozes where all callers submit
-  // and wait by one call, which leave nothing behind.
+  // Callers submit a set of operations and wait soon. Then submissions do not wake the thread,
+  // which leaves them in the queue, so that the set stays together for the waiting caller; it only
+  // looks once in a while for submissions without a wait. Each look stops a rank for some
+  // microseconds, and the others wait for it: so it dozes where all callers submit and wait by one
+  // call, which never leaves a submission.
   std::atomic<bool> callers_wait_{false};
   std::atomic<int> waiting_{0};  // callers in wait_for()
   std::atomic<bool> caller_drives_{false};
   std::atomic<bool> thread_dozes_{false};    // it does not look
   std::atomic<bool> thread_watches_{false};  // it drives, and has nothing to do
-  std::atomic<int> takers_{0};               // callers that want to drive in its place
+  std::atomic<int> takers_{0};               // callers that want to drive instead of it
   std::atomic<std::uint32_t> waits_{0};      // that ended, for what was submitted by another call
 };
 

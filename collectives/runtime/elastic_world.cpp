@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The place of an elastic worker. Its environment describes the epoch in which the process started;
 // later epochs are kept here and take precedence. The environment itself is not changed: setenv()
-// is not safe beside other threads.
+// is not safe with other threads.
 #include "collectives/runtime/elastic_world.h"
 
 #include <map>
@@ -25,7 +25,7 @@ namespace env = rendezvous::env;
 struct Present {
   std::mutex mutex;
   std::map<std::string, std::string, std::less<>> variables;  // that differ from the environment's
-  int host_updates = 0;                                       // heard in this epoch
+  int host_updates = 0;                                       // received in this epoch
   std::optional<rendezvous::PeerOfEpoch> unreached;           // in this epoch
 };
 Present& present() {

@@ -19,16 +19,16 @@ bool in_elastic_job();
 // A variable of the environment as it is in this process's present epoch.
 std::optional<std::string> elastic_variable(std::string_view name);
 
-// This process could not connect to that one in the present epoch. The launcher is told when it is
-// asked for the next place, so that it leaves a host out that is cut off for good.
+// This process could not connect to that one in the present epoch. The launcher gets this with the
+// request for the next place, so that it leaves a host out that is cut off for good.
 void note_unreached(const rendezvous::PeerOfEpoch& peer);
 
-// Tells the launcher that the present epoch is over for this process, and blocks until there is a
-// place in the next one. False: this process is no longer needed.
+// Reports to the launcher that the present epoch is over for this process, and blocks until there
+// is a place in the next one. False: this process is no longer needed.
 Result<bool> take_next_place();
 
-// Blocks until the launcher has news of hosts in this epoch, at most `patience`. 0: none; else
-// bits: 1 some have gone, 2 some have come.
+// Blocks until the launcher reports a change of hosts in this epoch, at most `patience`. 0: none;
+// else bits: 1 some have gone, 2 some have come.
 Result<int> wait_host_update(std::chrono::milliseconds patience);
 
 }  // namespace hora::collectives

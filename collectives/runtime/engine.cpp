@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "collectives/control/messages.h"
-#include "collectives/runtime/fusion_plan.h"
 #include "collectives/runtime/channel_bootstrap.h"
+#include "collectives/runtime/fusion_plan.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::collectives {
@@ -42,7 +42,7 @@ Status Engine::set_up() {
   return fail_to_join(created.error());
 }
 
-// The other ranks learn why they wait in vain. The text is that of the shutdown, not of `error`: if
+// The other ranks learn why their wait fails. The text is that of the shutdown, not of `error`: if
 // another rank failed first, all ranks report that one.
 Error Engine::fail_to_join(const Error& error) {
   shutdown_.data_plane_failed(error);
@@ -136,7 +136,8 @@ bool Engine::step(Deadline deadline, bool take) {
   if (steps_.something_under_way()) {  // its end comes without a message
     deadline = kNoWait;
     worked = true;
-  } else if (!worked && negotiator_.gathering_until()) {  // whoever drives has to be back by then
+  } else if (!worked &&
+             negotiator_.gathering_until()) {  // the driving thread has to be back by then
     deadline = *negotiator_.gathering_until();
     worked = true;
   } else {
@@ -198,7 +199,7 @@ bool Engine::take_submissions() {
     // The request for the end carries how many fast-path turns this rank has seen decided.
     if (operation->request.action == Action::kShutdown) fast_path_.note_turn(operation->request);
   }
-  // Somebody is awake to read the answer. Had a caller left the thread parked (Driver::drive), the
+  // A thread is awake to read the answer. Had a caller left the thread parked (Driver::drive), the
   // other rank would ring it.
   if (Waiters* const waiters = this->waiters()) waiters->unpark();
   negotiator_.ask(taken_, false);
@@ -218,7 +219,7 @@ bool Engine::coordinate() {
   return true;
 }
 
-// Tells the watchdog for which process set this rank waits, wherever the driving thread sleeps.
+// Shows the watchdog for which process set this rank waits, wherever the driving thread sleeps.
 void Engine::update_watchdog() {
   if (!stalls_.watches()) return;
   if (steps_.something_under_way()) return steps_.update_watchdog();

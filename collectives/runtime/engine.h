@@ -42,10 +42,10 @@ class Engine {
   // Collective: backends for the world and for the static process sets. Before run(). When it fails
   // the world has ended, on all ranks.
   Status set_up();
-  // What is to be done together before step() has failed: ends the world. Answers why, as all are
-  // told.
+  // Call it when the common work before step() has failed: ends the world. Returns the reason that
+  // all ranks get.
   Error fail_to_join(const Error& error);
-  // For what the ranks tell each other before step().
+  // For the exchange of the ranks before step().
   OobAllgather& oob() { return mailbox_.oob(); }
   // Does what there is to do; when there is nothing, waits for it until the deadline. Answers
   // whether it did something. Unless `take`, what is in the queue stays there.
@@ -56,13 +56,13 @@ class Engine {
   // An operation that is prepared, and not in the queue. kDone: without a failure. Where there are
   // waiters. noexcept as Driver::drive().
   AtOnce run_at_once(const OperationPtr& operation) noexcept;
-  // The last step has heard something that only the next one may act on.
+  // The last step has received something that only the next one may act on.
   bool unfinished() const { return unfinished_; }
   // When step() is to be called although nothing has come.
   Deadline fast_path_due() const { return fast_path_.due(); }
   // The world has shut down or broken, and every operation is finished.
   bool ended() const { return shutdown_.ended(); }
-  // After the end: gives the other ranks time to hear of it.
+  // After the end: gives the other ranks time to learn of it.
   void linger() { shutdown_.linger(); }
   // Null when only the runtime's own thread may drive.
   Waiters* waiters() const { return waiters_.load(std::memory_order_acquire); }

@@ -359,7 +359,7 @@ void RunningStep::settle_average() {
   step.postscale *= power;
 }
 
-// Adasum uses its backend for several operations in a row, so nothing may run beside it.
+// Adasum uses its backend for several operations in a row, so nothing may run at the same time.
 int RunningStep::most_under_way() const {
   return backend_ == nullptr || prepared_.by_adasum ? 1 : backend_->most_under_way();
 }
@@ -420,8 +420,8 @@ RunningStep::State RunningStep::follow(Progress progress, ErrorText& error) {
   }
   if (prepared_.step.activities != nullptr) prepared_.step.activities->end();
   if (progress == Progress::kDone) return state_ = State::kDone;
-  // Tells a failure that began here from one that another rank caused, for the search for the root
-  // cause.
+  // Distinguishes a failure that began here from one that another rank caused, for the search for
+  // the root cause.
   own_failure_ = error.own;
   unreached_ = error.unreached;
   return end(State::kBroken, what() + ": " + error.text);

@@ -55,13 +55,13 @@ class RunningStep {
 
   // How many steps may be under way once this one is; 1: it begins when no other one is.
   int most_under_way() const;
-  // Blocks where the backend does; `activities` (may be null) is told what is being done until the
-  // end.
+  // Blocks where the backend does; `activities` (may be null) is notified of each activity until
+  // the end.
   State begin(Activities* activities);
   State look();
 
-  // Says which tensors of GPUs go through host memory although nobody has asked for what needs it;
-  // empty: none do.
+  // Names the tensors of GPUs that go through host memory although the user has not asked for what
+  // needs it; empty: none do.
   const std::string& detour() const { return detour_; }
   State state() const { return state_; }
   const std::string& text() const { return text_; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // When to use the fast path, and how to leave it. A turn of the fast path is decided only when
 // every rank has posted, so no rank may wait for a post that does not come: a rank with work at
-// rank 0 posts "nothing", and one that is idle is called upon after kFastPathPatience. Whatever a
-// turn does not complete goes to rank 0 as if there were no fast path.
+// rank 0 posts "nothing", and one that is idle is called upon after kFastPathPatience. Operations
+// that a turn does not complete go to rank 0 as if there were no fast path.
 #include "collectives/runtime/fast_path_driver.h"
 
 #include <time.h>
@@ -25,27 +25,27 @@ namespace {
 static_assert(kPairwise >= static_cast<std::int64_t>(LeaderFastPath::kMostRoom));
 static_assert(kPairwiseLent >= static_cast<std::int64_t>(LeaderFastPath::kMostLent));
 
-// After this time the other ranks are called upon to post, so that rank 0 learns who is missing.
+// After this time the other ranks are called upon to post, so that rank 0 learns which are missing.
 constexpr std::chrono::milliseconds kFastPathPatience{100};
 // For turns that the rank that ends the job has seen decided: their messages have been sent
 // already.
 constexpr std::chrono::seconds kComingPatience{5};
-// How many operations go through rank 0, at most, after one that went to the fast path in vain. The
+// How many operations go through rank 0, at most, after one that failed in the fast path. The
 // number doubles with each failure and starts again at 1 after a success: two programs that
 // alternate between operations must not pay for a failed turn each time.
 constexpr int kLongestPause = 64;
 // The watchdog names a stopped rank earlier, unless the network blocks heartbeats. This much later
 // the fast path ends the world by itself.
 constexpr std::chrono::seconds kGuardFirst{3};
-// So long the first looks for the posts of the others have no pause between them, if each rank has
-// a core.
+// For this long the first looks for the posts of the others have no pause between them, if each
+// rank has a core.
 constexpr int kQuickLooks = 50;
 // A barrier is identified by its count, everything else by its number in the response cache; the
 // top bit keeps the two apart.
 constexpr std::uint64_t kBarriers = std::uint64_t{1} << 63;
 
 // The time of the kernel's last tick, some milliseconds ago at most: a fifth of the cost of
-// Clock::now(), and good enough for reports and for patience.
+// Clock::now(), and good enough for reports and timeouts.
 Clock::time_point coarse_now() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -84,8 +84,8 @@ bool FastPathDriver::is_free() const {
   const FastPath* const fast_path = this->fast_path();
   const ProcessSet& world = links_.sets.world();
   // Not while rank 0 searches for parameters: it measures what goes through it, and announces
-  // changes with its responses. Not beside other operations of this rank either: the order between
-  // the two paths would differ between ranks.
+  // changes with its responses. Not together with other operations of this rank either: the order
+  // between the two paths would differ between ranks.
   return fast_path != nullptr && !links_.tuner.searching() && !fast_path->posted() &&
          world.pending.empty() && !world.joining;
 }
@@ -242,7 +242,7 @@ bool FastPathDriver::poll() {
 bool FastPathDriver::poll_turns() {
   FastPath* const fast_path = this->fast_path();
   if (fast_path == nullptr || !links_.shutdown.running()) return false;
-  // Only from the first step of the loop on: during setup nobody would answer a call.
+  // Only from the first step of the loop on: during setup no thread would answer a call.
   if (!open_) fast_path->set_attentive(open_ = true);
   LeaderFastPath* const leaders = fast_path->between_hosts();
   ProcessSet& world = links_.sets.world();
@@ -250,7 +250,7 @@ bool FastPathDriver::poll_turns() {
     // Repeated in each round, because each round may add pending operations or finish them.
     fast_path->listen(!world.pending.empty() || world.joining);
     if (!fast_path->posted()) {
-      // Nobody waits for this rank. Posting "nothing" unasked would end turns that can still
+      // No rank waits for this one. Posting "nothing" unasked would end turns that can still
       // succeed.
       if (!fast_path->called_upon()) return worked;
       fast_path->post(FastPath::kNothing);
@@ -276,7 +276,7 @@ bool FastPathDriver::poll_turns() {
     fast_path->next();
     pause_ = next_pause_;
     next_pause_ = std::min(2 * next_pause_, kLongestPause);
-    // In vain: the operation is negotiated through rank 0 like any other.
+    // Failed: the operation is negotiated through rank 0 like any other.
     if (operation != nullptr) links_.negotiator.ask({&operation, 1}, true);
   }
 }
@@ -412,8 +412,8 @@ void FastPathDriver::look_for_stopped_ranks(const FastPath& fast_path, Clock::ti
 
 void FastPathDriver::run(FastPath& fast_path, const ProcessSet& world, Operation& operation) {
   const Request& request = operation.request;
-  // Rank 0 has heard nothing of this operation. Its table and the timeline are updated as if all
-  // ranks had requested it, so that stall reports and traces do not depend on the path.
+  // Rank 0 does not know this operation. Its table and the timeline are updated as if all ranks had
+  // requested it, so that stall reports and traces do not depend on the path.
   if (Coordinator* const coordinator = links_.negotiator.coordinator()) {
     for (int rank = 1; rank < fast_path.size(); ++rank) links_.observer.arrived(rank, request);
     coordinator->asked_by_all(request, operation.submitted);

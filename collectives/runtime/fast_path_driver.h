@@ -37,7 +37,7 @@ class FastPathDriver {
     RequestQueue& queue;  // where finished operations leave their names
     Observer& observer;
     const Tuner& tuner;
-    Negotiator& negotiator;   // gets what went to the fast path in vain
+    Negotiator& negotiator;   // gets the operations that failed in the fast path
     const StepRunner& steps;  // for a place in the observer's books
     StallMonitor& stalls;
     Shutdown& shutdown;
@@ -51,24 +51,24 @@ class FastPathDriver {
 
   // Whether the operation, the only one that was submitted, is in the fast path now.
   bool take(OperationPtr& operation);
-  // Takes a join of the world out of what was submitted while an operation is in there. It is asked
-  // for behind that.
+  // Takes a join of the world out of the submitted operations while another one is in there. It is
+  // requested after that.
   void hold_join_back(std::vector<OperationPtr>& submitted);
-  // A prepared operation, beside which this rank has nothing in flight: posts it, and polls for a
-  // while. kNotBegun: it is to go through the queue; kUnderWay: it is in the fast path now.
+  // A prepared operation, while this rank has nothing in flight: posts it, and polls for a while.
+  // kNotBegun: it must go through the queue; kUnderWay: it is in the fast path now.
   AtOnce run_at_once(const OperationPtr& operation, Waiters& waiters);
-  // What is in there; null: nothing.
+  // The operation in there; null: none.
   const Operation* operation() const { return operation_.get(); }
   OperationPtr take_back() { return std::exchange(operation_, nullptr); }
   // Does what the fast path asks for. Answers whether there was something.
   bool poll();
-  // So that rank 0 learns who is missing: when the operation is not through at due().
+  // So that rank 0 learns which ranks are missing: when the operation is not through at due().
   void call_if_late();
   Deadline due() const { return operation_ ? call_at_ : Deadline::max(); }
 
-  // What the fast path of several hosts decides comes by other connections than rank 0's word. A
-  // rank that ends the job says how far it has seen turns decided; so far all others come before
-  // they leave.
+  // Decisions of the fast path of several hosts come over other connections than rank 0's messages.
+  // A rank that ends the job publishes how far it has seen turns decided; all others reach that
+  // point before they leave.
   void note_turn(Request& shutdown) const;
   void catch_up(const Request& shutdown);
 
@@ -103,8 +103,8 @@ class FastPathDriver {
   std::vector<std::int64_t> gathered_;  // of an allgather: the rows of each rank
   bool second_turn_ = false;            // all have posted what is in there, and reduce their shares
   std::optional<FastPathPayload> load_;  // of a leader among hosts
-  bool open_ = false;                    // all is set up; the fast path may have news
-  std::uint64_t told_ = 0;               // the latest turn in which rank 0 was told what is here
+  bool open_ = false;                    // all is set up; the fast path may have messages
+  std::uint64_t told_ = 0;               // the latest turn in which rank 0 got this rank's requests
   std::uint64_t called_ = 0;  // rank 0: the latest turn in which it has called the others
   Deadline call_at_ = Deadline::max();
   bool warned_ = false;  // rank 0: of a rank that does not answer

@@ -45,16 +45,17 @@ bool takes_two_turns(const FastPath& fast_path, const Operation& operation);
 void reduce_share(FastPath& fast_path, const Operation& operation, int rank);
 // In the second, once it is decided: the result, from the shares of all ranks.
 void unpack_shares(const FastPath& fast_path, const Operation& operation, int rank);
-// Of an operation of one turn: the result, from what all ranks have posted. `rows`: of an
-// allgather, by rank; then operation.result has room for all.
+// For an operation of one turn: the result, from the posts of all ranks. `rows`: of an allgather,
+// by rank; then operation.result has space for all.
 void unpack_fast_path(FastPath& fast_path, Operation& operation,
                       const std::vector<std::int64_t>& rows, int rank);
 
-// What a leader passes on of an operation that all of its host have posted, and makes of what
-// comes. The result gathers where the whole host finds it.
+// What a leader passes on for an operation that all of its host have posted, and computes from the
+// answers. The result gathers where the whole host finds it.
 class FastPathPayload final : public LeaderExchange::Payload {
  public:
-  // `shares_from`: bytes from which on a reduction halves with each step, where no host lends.
+  // `shares_from`: bytes from which on a reduction halves with each step, if the number of hosts is
+  // a power of two.
   FastPathPayload(LeaderFastPath& fast_path, const Operation& operation,
                   const std::vector<std::int64_t>& rows, std::size_t shares_from);
 

@@ -2,6 +2,7 @@
 // First fit: each reduction joins the first open step that has its key and room for its bytes,
 // otherwise it opens one. The order of the steps is that of their first members.
 #include "collectives/runtime/fusion_plan.h"
+
 #include <tuple>
 
 namespace hora::collectives {
@@ -14,7 +15,8 @@ bool can_fuse(const Response& response) {
          response.agreed.reduce_op != HORA_ADASUM;
 }
 
-// What the members of a step must have in common: the kernels handle a step as one long vector.
+// The properties that the members of a step must share: the kernels handle a step as one long
+// vector.
 auto key(const Response& response) {
   const Request& agreed = response.agreed;
   return std::tie(agreed.process_set, agreed.dtype, agreed.reduce_op, agreed.device,
@@ -48,7 +50,7 @@ std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Response* cons
     const Response& response = *responses[i];
     // An operation that is not a tensor's (a barrier, a new or removed set) is a fence: nothing of
     // its set moves past it, and nothing at all past one of the world. It must not affect other
-    // sets, since their ranks may not have heard of it.
+    // sets, since their ranks may not know of it.
     if (!moves_tensors(response.agreed.action)) {
       const std::int32_t fenced = response.agreed.process_set;
       std::erase_if(open, [&](const Open& each) {

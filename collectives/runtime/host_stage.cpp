@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/host_stage.h"
+
 #include <mutex>
-#include <set>
-#include "collectives/backends/registry.h"
 #include <numeric>
+#include <set>
+
 #include "collectives/backends/blocking_backend.h"
+#include "collectives/backends/registry.h"
 #include "collectives/types.h"
 
 namespace hora::collectives {
@@ -14,8 +16,7 @@ namespace hora::collectives {
 
 namespace {
 
-// A device that gives memory is there. One whose memory is full gives none, and copies all the
-// same.
+// A device that gives memory exists. One whose memory is full gives none, and copies all the same.
 bool is_there(std::int32_t device, ErrorText& why_not) {
   const BackendDescriptor* const owner = device_memory();
   if (owner == nullptr) return why_not.set("nothing here knows tensors of a GPU");
@@ -70,7 +71,7 @@ std::int64_t width_of(const Step& step) {
   return static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
 }
 
-// An allreduce or a broadcast: what goes in is as large as what comes out.
+// An allreduce or a broadcast: input and output have the same size.
 bool is_elementwise(const Step& step) {
   return step.operation == HORA_ALLREDUCE || step.operation == HORA_BROADCAST;
 }
@@ -104,7 +105,7 @@ bool HostStage::bring(Step& step, std::vector<Piece>& pieces, const std::vector<
   memory_ = {copier_->allocate_on_host(device_, all, error), ReleaseOnHost{copier_, device_}};
   if (memory_ == nullptr) return false;
   auto* place = static_cast<char*>(memory_.get());
-  // What is only written, too, has to wait for the work on it that the framework has queued.
+  // Write-only memory, too, has to wait for the work on it that the framework has queued.
   const bool is_read = step.operation != HORA_BROADCAST || step.root == set_index_;
   std::vector<HostCopy> inputs;
   for (std::size_t i = 0; i < pieces.size(); ++i) {

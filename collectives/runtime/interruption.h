@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why this rank is to break off what it waits for. Any thread may say so; who waits asks.
+// Why this rank must break off its wait. Any thread may set it; the waiting one checks it.
 #pragma once
 
 #include <atomic>

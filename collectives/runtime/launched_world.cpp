@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/launched_world.h"
-#include "collectives/backends/registry.h"
-#include "collectives/runtime/elastic_world.h"
-#include "collectives/runtime/rank_location.h"
-#include "rendezvous/contract/elastic_place.h"
-#include "rendezvous/contract/store_keys.h"
-#include "rendezvous/contract/worker_env.h"
-#include "rendezvous/http_store.h"
-#include "rendezvous/net/addresses.h"
-#include "rendezvous/tls/tls_stream.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -16,12 +8,22 @@
 #include <memory>
 #include <sstream>
 #include <vector>
+
+#include "collectives/backends/registry.h"
+#include "collectives/runtime/elastic_world.h"
 #include "collectives/runtime/meeting_point.h"
 #include "collectives/runtime/pmi_bootstrap.h"
+#include "collectives/runtime/rank_location.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/serve.h"
+#include "rendezvous/contract/elastic_place.h"
+#include "rendezvous/contract/store_keys.h"
+#include "rendezvous/contract/worker_env.h"
+#include "rendezvous/http_store.h"
+#include "rendezvous/net/addresses.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/serve.h"
+#include "rendezvous/tls/tls_stream.h"
 
 namespace hora::collectives {
 
@@ -116,10 +118,10 @@ Result<Communicator::Start> start_from_environment(
 }
 
 // Joining a job that another launcher started (mpirun, srun, mpiexec, torchrun). There is no
-// rendezvous, so rank 0 opens one and tells the others its addresses through what the launcher
-// offers: MPI, PMI, or variables from which all know a place to meet at.
-// All steps are collective, so a rank that fails takes part in the next exchange with its error
-// instead of leaving the others waiting.
+// rendezvous, so rank 0 opens one and sends its addresses to the others through what the launcher
+// offers: MPI, PMI, or variables from which all know a common address. All steps are collective, so
+// a rank that fails takes part in the next exchange with its error instead of leaving the others
+// waiting.
 
 namespace {
 
@@ -201,7 +203,7 @@ class BootstrapOverLauncher {
   // The addresses of rank 0: of the chosen interface, or of every one that may lead to another
   // host.
   Result<std::vector<IpAddress>> own_addresses() const {
-    // Loopback cannot be filtered, and nobody outside of this host can reach it.
+    // Loopback cannot be filtered, and is unreachable from outside of this host.
     if (on_one_host() && settings_.interface.empty())
       return std::vector{*parse_ip_address("127.0.0.1")};
     if (!settings_.interface.empty()) {
@@ -340,7 +342,7 @@ Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string&
     why_not = mpi ? std::string(not_launched.text)
                   : "Hora's MPI module does not load: " + mpi.error().message;
   }
-  // Whoever asks for MPI by name wants to hear that it is missing.
+  // A user who asks for MPI by name must learn that it is missing.
   if (!world || is_mpi_wanted(process_variable)) {
     return make_error(ErrorCode::kUnavailable,
                       launcher + " says that an MPI launcher started this process, but " + why_not);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+
 #include "collectives/runtime/callers_exchange.h"
 #include "collectives/runtime/communicator.h"
 #include "collectives/runtime/settings.h"
@@ -12,17 +13,17 @@
 
 namespace hora::collectives {
 
-// From the environment of a worker to what Communicator::join() needs.
+// From the environment of a worker to the arguments of Communicator::join().
 
 // `generation`: how often this process has joined before. Rank 0 of each incarnation of the world
-// publishes its address under a key of its own, so that nobody meets yesterday's coordinator.
+// publishes its address under a key of its own, so that no rank meets the previous coordinator.
 // `callers`: a world of the program's choice instead of the environment's.
 Result<Communicator::Start> start_from_environment(
     std::vector<std::vector<std::int32_t>> process_sets, int generation,
     const std::optional<CallersWorld>& callers = std::nullopt);
 
-// A job that mpirun, srun, torchrun or mpiexec started without horarun: who this process is and
-// where the ranks meet is learnt through the launcher's own library, or from its environment.
+// A job that mpirun, srun, torchrun or mpiexec started without horarun: the rank of this process
+// and the address of the rendezvous come from the launcher's own library, or from its environment.
 
 // Whether the environment speaks of several processes whose launcher has a library (MPI, PMI), and
 // by which variable; empty: it does not.  [pure]

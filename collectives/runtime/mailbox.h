@@ -29,7 +29,7 @@ class Mailbox {
   Mailbox& operator=(const Mailbox&) = delete;
 
   ControlChannel& channel() const { return *channel_; }
-  // What the ranks tell each other to set things up.
+  // The messages of the ranks during setup.
   OobAllgather& oob() { return oob_; }
   // Before the first message: `extend` may put another channel around this one.
   Status extend(const std::function<Status(std::unique_ptr<ControlChannel>&)>& extend) {

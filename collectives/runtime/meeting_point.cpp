@@ -30,7 +30,7 @@ namespace hora::collectives {
 
 namespace {
 
-// For one request to the store. Those who wait have come to an end by then, or go on waiting.
+// For one request to the store. The waiting ranks have come to an end by then, or go on waiting.
 constexpr std::chrono::seconds kAskPatience{2};
 // Named in a message for people; a large job may miss thousands.
 constexpr std::size_t kMostNamed = 16;
@@ -69,8 +69,8 @@ Error Attendance::give_up(const std::vector<int>& unseen) {
   return error;
 }
 
-// Others that waited for the same rank as long may be doing this at the same time. What they find
-// out is the same, so it does not matter whose words stay.
+// Others that waited for the same rank as long may be doing this at the same time. They find out
+// the same, so it does not matter whose text stays.
 Error Attendance::give_up() {
   if (auto error = told()) return *error;
   std::vector<int> others(static_cast<std::size_t>(size_));
@@ -103,7 +103,7 @@ Error Attendance::describe(const std::vector<int>& unseen) const {
                      " (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit)";
   const std::string key =
       std::string(rendezvous::scope::kControl) + "/" + std::string(rendezvous::kRankHostsKey);
-  // Only a launcher that started the ranks can say where those are that nobody has seen.
+  // Only a launcher that started the ranks knows the hosts of the missing ones.
   if (const auto hosts = store_.get(key, soon()); hosts && hosts->has_value()) {
     const std::vector<int> first(
         named.begin(),
@@ -122,9 +122,9 @@ namespace {
 // One attempt at one port. A host that is up answers at once or refuses.
 constexpr std::chrono::milliseconds kOneAttempt{2'000};
 constexpr std::chrono::milliseconds kBetweenRounds{100};
-// How long rank 0 goes on serving for those who have not heard yet that ranks are missing.
+// How long rank 0 goes on serving for ranks that have not yet learned that others are missing.
 constexpr std::chrono::seconds kFarewell{5};
-// What rank 0 leaves in the place of a rank that has not come. No note of a rank is like it.
+// The entry of rank 0 for a missing rank. No note of a rank is like it.
 constexpr std::string_view kMissing = "\x01has not called init";
 
 class MeetingPoint final : public TextAllgather {
@@ -144,7 +144,7 @@ class MeetingPoint final : public TextAllgather {
     const std::string place = "hora_meeting_" + std::to_string(rounds_++);
     const auto size = static_cast<std::size_t>(world_.size);
     HORA_TRY(store_->set(place + "/" + std::to_string(world_.rank), mine, deadline));
-    // Rank 0 serves, so it gives up first, and says so in the place of those who are missing.
+    // Rank 0 serves, so it gives up first, and writes that into the entries of the missing ranks.
     if (world_.rank > 0) deadline = std::max(deadline, Clock::now() + patience_) + kRankZeroFirst;
     auto all = store_->gather(place, size, deadline);
     if (!all && world_.rank == 0 && all.error().code == ErrorCode::kTimedOut) {
@@ -222,7 +222,7 @@ class MeetingPoint final : public TextAllgather {
     return std::make_unique<rendezvous::HttpStore>(std::move(options));
   }
 
-  // Their own entries may still come, but nobody waits for them any more.
+  // Their own entries may still come, but are not awaited any more.
   Status mark_missing(const std::string& place) {
     const auto there = store_->gather(place, 0, Clock::now() + kOneAttempt);
     if (!there) return there.error();
@@ -292,9 +292,9 @@ const LauncherBootstrap& meeting_point(const StartedWorld& world, const Settings
   return kLauncherBootstrap;
 }
 
-// Rank 0 knows who is missing, so it gives up first, and what it says is what all say: every other
-// rank waits kRankZeroFirst longer than rank 0 can, and asks the store before it says something
-// else. Only while rank 0 itself is not there, the others decide.
+// Rank 0 knows which are missing, so it gives up first, and all report its message: every other
+// rank waits kRankZeroFirst longer than rank 0 can, and asks the store before it reports anything
+// else. Only without rank 0 itself, the others decide.
 
 namespace {
 
@@ -309,8 +309,9 @@ bool is_large(const Settings& settings) {
   return settings.size > settings.star_ranks && settings.local_size < settings.size;
 }
 
-// Where the leader of a host says where it is. Those of other hosts know its number, and the ranks
-// of its own host that they share the machine: the numbers count only hosts with as many ranks.
+// Where the leader of a host publishes its address. Those of other hosts know its number, and the
+// ranks of its own host that they share the machine: the numbers count only hosts with as many
+// ranks.
 std::string key_of_host(const Communicator::Start& start, int host) {
   return start.meeting_key + "-host-" + std::to_string(host);
 }
@@ -430,15 +431,15 @@ class Worker {
     auto where = key == start_.meeting_key ? find_rank_0() : find_leader(key, way.over);
     if (!where) return where.error();
     way.where = *where;
-    // Whoever has published where it is waits for no longer than this, from now; and rank 0, once
-    // the way to it is open.
+    // A rank that has published its address waits for no longer than this, from now; and so does
+    // rank 0, once the way to it is open.
     way.patience = patience_ + kRankZeroFirst;
     way.late_after = pause_;
     way.on_late = [this] { attendance_.leave_note(); };
     return join_tree(std::move(way), self_, Clock::now() + patience_ + kRankZeroFirst);
   }
 
-  // Who has given the meeting up, or was lost, refuses those who come after that.
+  // A rank that has given the meeting up, or was lost, refuses those that come later.
   void note_cut_off(const rendezvous::PeerOfEpoch& peer, bool refused) {
     if (refused && attendance_.told()) return;
     if (refused && !start_.void_key.empty() && is_void(start_)) return;
@@ -452,7 +453,7 @@ class Worker {
       attendance_.leave_note();
       published = look(start_.meeting_key, deadline_);
     }
-    // There is nobody who knows more.
+    // No other rank knows more.
     if (is_late(published)) return attendance_.give_up();
     return endpoint_of(std::move(published), "rank 0");
   }
@@ -466,7 +467,7 @@ class Worker {
       if (!is_late(published)) return endpoint_of(std::move(published), who);
       attendance_.leave_note();
       if (auto told = attendance_.told()) return *std::move(told);
-      // The launcher tells of a void epoch under rank 0's key alone.
+      // The launcher publishes a void epoch under rank 0's key alone.
       if (!start_.void_key.empty() && is_void(start_)) return lost_before_all_had_connected();
     }
     return attendance_.give_up();
@@ -483,8 +484,8 @@ class Worker {
     if (!published) {
       return std::move(published).error().with_context("waiting for " + who + " to start");
     }
-    // The launcher overwrites rank 0's address with this when it gives the epoch up: nobody joins a
-    // world that is already incomplete.
+    // The launcher overwrites rank 0's address with this when it gives the epoch up: no rank joins
+    // a world that is already incomplete.
     if (*published == rendezvous::kVoidEpoch) return lost_before_all_had_connected();
     return parse_endpoint(*published);
   }
@@ -493,7 +494,7 @@ class Worker {
   const ControlIdentity& self_;
   Attendance attendance_;
   std::chrono::milliseconds patience_;
-  Deadline deadline_;  // for somebody to be there
+  Deadline deadline_;  // for one to be there
   std::chrono::milliseconds pause_;
 };
 

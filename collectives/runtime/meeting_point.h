@@ -5,19 +5,21 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "rendezvous/base/result.h"
-#include "rendezvous/store.h"
+
+#include "collectives/control/tcp_control.h"
 #include "collectives/launcher_bootstrap.h"
+#include "collectives/runtime/communicator.h"
 #include "collectives/runtime/settings.h"
 #include "collectives/runtime/started_world.h"
-#include "collectives/control/tcp_control.h"
-#include "collectives/runtime/communicator.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/store.h"
 
 namespace hora::collectives {
 
-// Who has come to a meeting that does not become complete. A rank that waits longer than usual
-// leaves a note in the store: rank 0, or the leader by which its messages would go, may be what is
-// missing. Who gives the meeting up says there which ranks have not come, so that all say the same.
+// The ranks that have come to a meeting that does not become complete. A rank that waits longer
+// than usual leaves a note in the store: rank 0, or the leader that relays its messages, may be the
+// missing one. The rank that gives the meeting up writes the missing ranks there, so that all
+// report the same.
 
 class Attendance {
  public:
@@ -30,7 +32,7 @@ class Attendance {
   Error give_up(const std::vector<int>& unseen);
   // As give_up() for a rank that saw no other.
   Error give_up();
-  // What whoever gave up has said.
+  // The message of the rank that gave up.
   std::optional<Error> told();
 
  private:
@@ -48,7 +50,7 @@ class Attendance {
 // that rank 0 serves where the others can compute that it is.
 
 // Of the world of this process, which is the same for as long as the process lives. Settings: the
-// patience, and the user's own token.
+// timeout, and the user's own token.
 const LauncherBootstrap& meeting_point(const StartedWorld& world, const Settings& settings);
 
 // How the ranks of a world find each other in the store and open their control connections.

@@ -16,7 +16,7 @@ namespace hora::collectives {
 
 namespace {
 
-// How often a flush that blocks looks whether the watchdog has found somebody silent.
+// How often a blocking flush checks whether the watchdog has found a silent rank.
 constexpr std::chrono::milliseconds kLookOften{250};
 
 }  // namespace
@@ -86,8 +86,8 @@ void Negotiator::ask(std::span<OperationPtr> operations, bool taken_before) {
       encode_request(wishes.in_full(), request);
     }
     if (operation->asked_as != 0) numbers.push_back(operation->asked_as);
-    // A join waits beside the others: it completes only when all ranks have joined, and must not be
-    // found by name.
+    // A join waits independently of the others: it completes only when all ranks have joined, and
+    // must not be found by name.
     if (request.action == Action::kJoin) {
       set.joining = std::move(operation);
     } else {
@@ -285,7 +285,7 @@ void Negotiator::take_own_column(AgreedOp& each) {
   if (each.response->all_splits.empty()) return;
   const ProcessSet* const set = links_.sets.find(each.response->agreed.process_set);
   if (set == nullptr || set->index < 0) return;
-  if (each.made == nullptr) {  // the cache keeps what all are told
+  if (each.made == nullptr) {  // the cache keeps what all ranks get
     each.made = std::make_unique<Response>(*each.response);
     each.response = each.made.get();
   }

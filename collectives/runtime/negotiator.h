@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks tell each other about operations: requests to rank 0, responses from it. Rank 0
-// also keeps the table of who has asked for what.
-//
-// Belongs to the thread that drives the runtime.
+// The messages of the ranks about operations: requests to rank 0, responses from it. Rank 0 also
+// keeps the table of requests by rank. Belongs to the thread that drives the runtime.
 #pragma once
 
 #include <memory>
@@ -14,11 +12,11 @@
 
 #include "collectives/negotiation/coordinator.h"
 #include "collectives/negotiation/sequence.h"
-#include "collectives/runtime/wide_average.h"
 #include "collectives/runtime/interruption.h"
 #include "collectives/runtime/mailbox.h"
 #include "collectives/runtime/request_queue.h"
 #include "collectives/runtime/tuner.h"
+#include "collectives/runtime/wide_average.h"
 #include "collectives/runtime/world.h"
 #include "collectives/trace/observer.h"
 
@@ -40,10 +38,10 @@ class Negotiator {
   // Asks rank 0 for these; they are pending from now on. `taken_before`: the observer knows.
   void ask(std::span<OperationPtr> operations, bool taken_before);
 
-  // Rank 0: what has become ready, after all others have been told. Empty: nothing, or it waits for
-  // more until gathering_until().
+  // Rank 0: what has become ready, after the others have received it. Empty: nothing, or it waits
+  // for more until gathering_until().
   std::vector<AgreedOp> take_ready();
-  // The sequence that is all that has become ready, after all others have been told; null: take
+  // The sequence of everything that has become ready, after the others have received it; null: take
   // what is ready.
   SequencePtr take_ready_together();
   // All of a sequence, as take_ready() gives it.

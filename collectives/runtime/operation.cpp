@@ -116,8 +116,8 @@ void Operation::start_again(Clock::time_point now) {
   submitted = now;
   status = HORA_OK;
   error.clear();
-  // Whoever finished it the last time did that last. Only its wake-up may be on its way still, and
-  // may end the next wait early, which looks again.
+  // The last finish was its thread's last access. Only its wake-up may be on its way still, and may
+  // end the next wait early, which looks again.
   state_.store(kInFlight, std::memory_order_relaxed);
 }
 

@@ -67,7 +67,7 @@ struct Operation {
   void* output = nullptr;
   void* stream = nullptr;
   std::int64_t count = 0;  // elements of the input
-  // Of a prepared set, in place of the four above, where count is the sum. Else empty.
+  // For a prepared set, instead of the four above, where count is the sum. Else empty.
   std::vector<Piece> pieces;
   Clock::time_point submitted;
 
@@ -75,8 +75,8 @@ struct Operation {
   // The runtime's own: the number by which rank 0 was asked for it; 0: in full. Of one that is
   // submitted once more: by which it was asked for the last time.
   std::uint64_t asked_as = 0;
-  // By what the fast path knows it. Of a barrier: the how manieth of its set, from 1. Else the
-  // runtime's own: its number when the response cache was `at` that state of learned().
+  // The fast path's name for it. For a barrier: its index in its set, from 1. Else the runtime's
+  // own: its number when the response cache was `at` that state of learned().
   struct Known {
     std::uint64_t number = 0;
     std::uint64_t at = 0;
@@ -91,7 +91,7 @@ struct Operation {
   std::string error;
 
   bool done() const { return state_.load(std::memory_order_acquire) == kDone; }
-  // Once. Everything above is visible to whoever sees done().
+  // Once. Everything above is visible to a reader of done().
   void finish(hora_status outcome, std::string_view text);
   // True when done; false when the deadline came first. Deadline::max() waits for ever.
   bool wait(Deadline deadline);
@@ -143,7 +143,7 @@ class OperationPtr {
   friend bool operator==(const OperationPtr& each, std::nullptr_t) {
     return each.operation_ == nullptr;
   }
-  // Nobody else has it.
+  // There is no other reference.
   bool alone() const { return operation_->owners_.load(std::memory_order_acquire) == 1; }
 
  private:
@@ -155,7 +155,7 @@ class OperationPtr {
 
 OperationPtr make_operation();
 
-// What the runtime remembers of a name, also between the operations that bear it (request_queue.h).
+// The runtime's memory of a name, also between the operations that have it (request_queue.h).
 struct NameRecord {
   std::int32_t process_set = 0;
   std::string name;

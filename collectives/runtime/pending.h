@@ -15,8 +15,8 @@
 
 namespace hora::collectives {
 
-// In a table by name. A sequence is a list instead until somebody looks for one of its operations:
-// mostly all of it is answered together, too.
+// In a table by name. A sequence is a list instead until one of its operations is looked up: mostly
+// all of it is answered together, too.
 class Pending {
  public:
   bool empty() const { return table_.empty() && list_.empty(); }

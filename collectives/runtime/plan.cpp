@@ -22,8 +22,8 @@ bool can_share(const Request& request) {
   return request.action == Action::kAllreduce && request.reduce_op != HORA_ADASUM;
 }
 
-// What one pass of a kernel over the whole set needs to be equal; the process set decides who takes
-// part, and the priority when.
+// What one pass of a kernel over the whole set needs to be equal; the process set decides the
+// members, and the priority the time.
 auto key(const Request& request) {
   return std::tie(request.process_set, request.dtype, request.reduce_op, request.device,
                   request.priority, request.prescale, request.postscale);

@@ -6,13 +6,14 @@
 #include <map>
 #include <string>
 #include <string_view>
+
+#include "collectives/launcher_bootstrap.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
-#include "collectives/launcher_bootstrap.h"
 
 namespace hora::collectives {
 
-// A process's side of PMI-1, the text protocol in which MPICH's launchers (Hydra) tell their
+// A process's side of PMI-1, the text protocol in which MPICH's launchers (Hydra) inform their
 // processes about each other over an inherited descriptor. One line a message: "cmd=put kvsname=K
 // key=A value=B".
 
@@ -21,7 +22,7 @@ std::map<std::string, std::string> parse_pmi_line(std::string_view line);
 
 class PmiClient {
  public:
-  // The launcher's end of the descriptor is spoken to by nobody else in this process.
+  // No other part of this process uses the launcher's descriptor.
   explicit PmiClient(int fd) : fd_(fd) {}
 
   Status begin(Deadline deadline);

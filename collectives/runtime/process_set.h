@@ -35,7 +35,7 @@ enum class Algorithm {
   kComposed,   // the runtime's, over one backend within hosts and one between them
 };
 
-// What a process set has of a backend.
+// A process set's share of a backend.
 struct SetBackend {
   std::string id;
   Scope scope = Scope::kHosts;
@@ -70,7 +70,7 @@ struct ProcessSet {
   }
 };
 
-// The sets that exist, for any thread to ask once the world, set 0, is there.
+// The existing sets, for any thread to ask once the world, set 0, exists.
 class SetTable {
  public:
   void add(std::int32_t id, std::vector<std::int32_t> ranks) {

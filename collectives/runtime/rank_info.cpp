@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank tells all others when it joins. Both sides run the same version (handshake), so
-// the encoding has no optional fields. Every rank gets those of all, in the order of the ranks, and
-// each of them as its difference from the one before (WireWriter::texts): so what is the same on
-// all ranks comes first, then what is the same on a host.
+// The data that each rank sends to all others when it joins. Both sides run the same version
+// (handshake), so the encoding has no optional fields. Every rank gets those of all, in the order
+// of the ranks, and each of them as its difference from the one before (WireWriter::texts): so what
+// is the same on all ranks comes first, then what is the same on a host.
 #include "collectives/runtime/rank_info.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every rank tells all others when they meet.  [pure]
+// The data that every rank sends to all others when they meet. [pure]
 #pragma once
 
 #include <cstdint>

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/rank_location.h"
-#include <cstdlib>
-#include <sys/stat.h>
-#include <fstream>
-#include <algorithm>
-#include <cstdint>
-#include <string>
-#include "rendezvous/os/log.h"
-#include "rendezvous/os/threads.h"
+
 #include <errno.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
 #include "rendezvous/net/addresses.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/log.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::collectives {
 
@@ -53,8 +56,8 @@ LauncherPlace place_among(const std::vector<std::string>& machines, int rank) {
   return place;
 }
 
-// The ranks tell each other the identity of their machine before anybody knows who shares one, so
-// places are known only after they have met.
+// The ranks exchange the identity of their machine before it is known which share one, so local
+// ranks are known only after they have met.
 
 void find_place_on_machine(const std::vector<RankInfo>& ranks, Settings& settings) {
   std::vector<std::string> machines;

@@ -5,9 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
-#include "collectives/launcher_bootstrap.h"
 #include <thread>
+#include <vector>
+
+#include "collectives/launcher_bootstrap.h"
 #include "collectives/runtime/rank_info.h"
 #include "collectives/runtime/settings.h"
 #include "rendezvous/base/address.h"
@@ -33,7 +34,7 @@ LauncherPlace place_among(const std::vector<std::string>& machines, int rank);
 
 // Where this rank is on its machine: its number among the ranks there, and the core of its thread.
 
-// Sets local and cross rank by the machines that the ranks have told. The launcher takes each
+// Sets local and cross rank by the machines that the ranks have reported. The launcher takes each
 // process of an engine for a host; functions that ask for their local rank mean the machine.
 void find_place_on_machine(const std::vector<RankInfo>& ranks, Settings& settings);
 
@@ -43,7 +44,7 @@ void pin_to_core(std::thread& thread, const Settings& settings);
 
 // This host's own address, as the other hosts can use it.
 
-// Of the interface of this name; kUsage when there is none.
+// The address of the interface with this name; kUsage when there is none.
 Result<std::string> address_of_interface(const std::string& name);
 // The one from which the kernel would send to `there`. Sends nothing.
 Result<std::string> own_address_towards(const Endpoint& there);

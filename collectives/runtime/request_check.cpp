@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/request_check.h"
+
 #include <algorithm>
-#include "collectives/backends/registry.h"
-#include "collectives/kernels/kernels.h"
 #include <cstddef>
 #include <cstring>
+
+#include "collectives/backends/registry.h"
+#include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {
 
@@ -46,8 +48,8 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
   bool usable = false;
   ErrorText no_use;
   std::vector<std::string> notes;
-  // Inside a job, a module that nobody needs is not loaded just to describe it. Without a job this
-  // is --check-build, which wants to know.
+  // Inside a job, an unused module is not loaded just to describe it. Without a job this is
+  // --check-build, which wants to know.
   if (communicator != nullptr && !is_called_for(row, no_use)) {
     why = no_use.text;
   } else if (auto descriptor = load_backend(row)) {
@@ -123,8 +125,9 @@ std::string describe(const Communicator* communicator) {
 }
 
 // Everything about a request that one rank can check alone is checked here, on the caller's thread,
-// before the request is queued: a mistake is an error of the call, and no other rank hears of it.
-// What only the ranks together can tell (different shapes, say) is a mismatch, which rank 0 finds.
+// before the request is queued: a mistake is an error of the call, and no other rank sees it.
+// Differences that only the ranks together can find (different shapes, say) are a mismatch, which
+// rank 0 reports.
 
 namespace {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+
 #include "collectives/runtime/communicator.h"
 #include "collectives/runtime/operation.h"
 #include "hora/hora.h"
@@ -10,7 +11,7 @@
 
 namespace hora::collectives {
 
-// What the library can say about itself and this process, as JSON.
+// The library's report about itself and this process, as JSON.
 
 // `communicator` may be null: before hora_init.
 std::string describe(const Communicator* communicator);

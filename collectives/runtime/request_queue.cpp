@@ -15,7 +15,7 @@ bool has_own_result(const Operation& operation) {
   return action != Action::kAllreduce && action != Action::kBroadcast;
 }
 
-// Whether the operation that bears the name can be submitted once more for this request.
+// Whether the operation with this name can be submitted once more for this request.
 bool can_start_again(const NameRecord& record, const hora_request& given, std::string_view group,
                      std::size_t group_size) {
   // Without another owner it is done, and its handle released.

@@ -58,8 +58,8 @@ class RequestQueue {
 
   // As push(), for requests that follow each other as they did the last time, with the same fields
   // but for their memory: the operations of that time are submitted once more, and nothing is
-  // checked, hashed or copied. `hand_out` gives each its handle. kNotAgain: they are to be pushed.
-  // `exact`: each is to bear its own time; otherwise those that wait together may share one.
+  // checked, hashed or copied. `hand_out` gives each its handle. kNotAgain: they must be pushed.
+  // `exact`: each needs its own time; otherwise those that wait together may share one.
   Push push_again(std::span<const hora_request> requests, bool exact,
                   const std::function<void(std::span<const OperationPtr>)>& hand_out);
 
@@ -99,7 +99,7 @@ class RequestQueue {
   // take() would answer something.
   bool something_waits() const { return something_waits_.load(std::memory_order_acquire); }
 
-  // What was waiting, in the place of what `operations` held.
+  // The waiting operations, replacing those in `operations`.
   void take(std::vector<OperationPtr>& operations) {
     operations.clear();
     if (!something_waits()) return;
@@ -114,8 +114,8 @@ class RequestQueue {
     return waiting_.empty() ? std::nullopt : std::optional(waiting_.front()->submitted);
   }
 
-  // The names may be used again. Before the operations are finished, so that whoever saw one finish
-  // can submit the next one.
+  // The names may be used again. Before the operations are finished, so that a caller that saw one
+  // finish can submit the next one.
   void release_names(std::span<const OperationPtr> operations) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const OperationPtr& operation : operations) {
@@ -125,8 +125,8 @@ class RequestQueue {
     }
   }
 
-  // Finishes operations that were taken; nulls among them are left out. The list is empty then: who
-  // has seen one finish is to be its last owner, and may submit it once more.
+  // Finishes operations that were taken; nulls among them are left out. The list is empty then: a
+  // caller that has seen one finish must be its last owner, and may submit it once more.
   void finish(std::vector<OperationPtr> operations, hora_status status, std::string_view text) {
     release_names(operations);
     for (OperationPtr& each : operations) {

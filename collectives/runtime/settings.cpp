@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/settings.h"
+
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+
 #include "rendezvous/contract/worker_env.h"
 
 namespace hora::collectives {
@@ -252,7 +254,7 @@ struct UnusedSetting {
   std::string_view reason;
 };
 
-// In the order of the alphabet, which is that of the line.
+// In alphabetical order, as in the printed line.
 constexpr UnusedSetting kUnused[] = {
     {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", Asks::kWhenSet, "Adasum has no chunks of that kind"},
     {"HOROVOD_BATCH_D2D_MEMCOPIES", Asks::kWhenOff, "the runtime chooses how it copies on a GPU"},

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "collectives/autotune/autotuner.h"
 #include "collectives/runtime/rank_info.h"
 #include "rendezvous/base/result.h"
@@ -38,7 +39,7 @@ struct Settings {
   int recorder_slot = -1;  // of the agent's file, if not the local rank
   std::string interface;   // name of the one for the traffic between hosts; empty: by the route
   std::chrono::milliseconds start_timeout{30000};
-  // In a job of more ranks on several hosts, control messages go by the leaders of the hosts.
+  // In a job of more ranks on several hosts, the leaders of the hosts relay control messages.
   int star_ranks = 256;
 
   std::string log_level;  // as given
@@ -70,10 +71,10 @@ struct Settings {
   bool group_fusion = true;            // operations of different groups may share a step
   std::int64_t cache_capacity = 1024;  // tensors of a process set; 0: off
   bool deterministic = false;          // the same inputs on the same ranks give the same bits
-  // Only these backends ("shm,gloo"), or all but those behind a minus ("-mpi"); empty: all that
+  // Only these backends ("shm,gloo"), or all but those after a minus ("-mpi"); empty: all that
   // work.
   std::string backends;
-  std::string cpu_operations;  // "mpi", "gloo" or empty: who moves tensors in host memory
+  std::string cpu_operations;  // "mpi", "gloo" or empty: the backend of tensors in host memory
 };
 
 // Answers a variable of the environment; nothing when it is not set.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/shutdown.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
-#include "collectives/control/tree_frames.h"
 #include <utility>
+
+#include "collectives/control/tree_frames.h"
 #include "collectives/negotiation/wire.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/log.h"
@@ -37,9 +39,9 @@ std::vector<int> who_keeps_back(const std::vector<int>& stopped,
 
 // kRunning -> kLeaving -> (gone) when a rank asks for the end and all agree; kRunning -> kEnded
 // when something broke. Rank 0 decides the reason of a broken world. A worker that notices a
-// failure first waits for rank 0's word, then complains and waits for the answer, and blames what
-// it saw itself only if neither arrives. All waits are bounded, and a
-// worker waits longer for the answer than rank 0 waits for evidence.
+// failure first waits for rank 0's message, then complains and waits for the answer, and reports
+// its own observation only if neither arrives. All waits are bounded, and a worker waits longer for
+// the answer than rank 0 waits for evidence.
 
 namespace {
 
@@ -158,7 +160,7 @@ void Shutdown::end_world_without_way(std::string_view lost) {
 }
 
 void Shutdown::note_evidence(const Incoming& incoming) {
-  // Who is cut off may well run: whoever cut it off is gone, and reported, too.
+  // A rank that is cut off may well run: the one that cut it off is gone, and reported, too.
   if (incoming.cut_off) return;
   if (incoming.gone) return root_cause_.lost(incoming.rank, incoming.bytes);
   // kFailed: it began there. kBroken: that rank only noticed, and may be a victim.
@@ -194,7 +196,7 @@ void Shutdown::data_plane_failed(const std::string& text, Origin origin) {
   if (state_ != State::kRunning) return;
   leave_fast_path();
   if (coordinates()) {
-    // Rank 0 weighs its own observation like anybody's.
+    // Rank 0's own observation counts like any other.
     root_cause_.complained(0, text, origin);
     return look_for_evidence(Clock::now() + kHostUpdatePatience + kEvidencePatience);
   }
@@ -336,7 +338,7 @@ void Shutdown::leave_fast_path() {
 }
 
 // After a world broke, rank 0 reads until the others have closed their connections: closing a
-// socket with unread data discards what was sent, and the others would blame rank 0.
+// socket with unread data discards what was sent, and the others would name rank 0 as the cause.
 void Shutdown::linger() {
   if (state_ != State::kEnded || !coordinates()) return;
   const Deadline deadline = Clock::now() + kLingerPatience;

@@ -2,12 +2,13 @@
 // How ranks agree to shut down, and what keeps one back.
 #pragma once
 
-#include <cstdint>
-#include <vector>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
+
 #include "collectives/negotiation/root_cause.h"
 #include "collectives/runtime/backend_pool.h"
 #include "collectives/runtime/interruption.h"
@@ -19,30 +20,30 @@ namespace hora::collectives {
 
 // Who keeps back what others say in a large job, where it goes by the leaders of the hosts.
 
-// Those of `stopped` by whom something goes that a rank of `missing` says to rank 0: the leader of
+// The leaders among `stopped` that relay messages of a rank of `missing` to rank 0: the leader of
 // its host, and the leaders above that (tree_plan.h). `hosts`: host numbers by rank.
 std::vector<int> who_keeps_back(const std::vector<int>& stopped,
                                 const std::vector<std::int32_t>& missing,
                                 const std::vector<std::int32_t>& hosts);
 
 // How the world of a rank ends: agreed by all, or because something broke; then for which reason,
-// the same on all ranks. Rank 0 weighs what it sees and hears (negotiation/root_cause.h), its word
-// is final.
-// Belongs to the thread that drives the runtime, but for what is said to be for any thread.
+// the same on all ranks. Rank 0 weighs its observations and messages (negotiation/root_cause.h),
+// its decision is final. Belongs to the thread that drives the runtime, except where any thread is
+// allowed.
 
 class Shutdown {
  public:
   // Finishes all operations that are under way, or will come, for this reason. Once or more.
   using FailOperations = std::function<void(const std::string& text)>;
 
-  // What is referred to outlives this.
+  // The referenced objects outlive this.
   Shutdown(const World& world, Mailbox& mailbox, BackendPool& pool, Observer& observer,
            FailOperations fail_operations);
 
   bool running() const { return state_ == State::kRunning; }
   // The world has shut down or broken, and every operation is finished. Any thread.
   bool ended() const { return state_ != State::kRunning; }
-  // Why, as all are told.
+  // The reason, as all ranks get it.
   const std::string& text() const { return text_; }
 
   // Any thread: this rank may be blocked in a collective, which will not end well. These ranks, if
@@ -59,21 +60,21 @@ class Shutdown {
   // Rank 0: that rank has done all that was agreed before the end.
   void note_finished(int rank);
 
-  // What this rank learns about the end from others.
+  // This rank's knowledge about the end from others.
   void handle_failure_notice(const Incoming& incoming);
-  // The data plane often notices first that a peer is gone, but cannot tell which one began. The
-  // control plane can. Where it began here there is no news to wait for.
+  // The data plane often notices first that a peer is gone, but does not know which one began. The
+  // control plane does. If it began here there is nothing to wait for.
   void data_plane_failed(const std::string& text, Origin origin = Origin::kUnknown);
-  // What the ranks set up together did not come about.
+  // The common setup of the ranks failed.
   void data_plane_failed(const Error& error);
   // This rank cannot go on, for a reason of its own.
   void give_up(const std::string& text);
   // These ranks do not answer while others wait for them.
   void end_for_silence(const std::string& during, const std::vector<int>& silent);
-  // The world is unusable, for this reason. Rank 0 tells everybody.
+  // The world is unusable, for this reason. Rank 0 sends it to all.
   void end_world(const std::string& text);
 
-  // After the end: gives the other ranks time to hear of it.
+  // After the end: gives the other ranks time to learn of it.
   void linger();
 
  private:

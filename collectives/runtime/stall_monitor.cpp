@@ -96,8 +96,8 @@ void StallMonitor::look_for_stalls(const Coordinator* coordinator, const Operati
   if (shutdown_.ended() || due == Deadline::max() || due > Clock::now()) return;
   const auto now = Clock::now();
   const StallInspector::Report report = inspector_.check(*coordinator, now);
-  // Rank 0 has asked in the fast path, where a rank that is called upon answers: somebody does not.
-  // The watchdog names that one, or the fast path.
+  // Rank 0 has asked in the fast path, where a rank that is called upon answers: one does not. The
+  // watchdog names that one, or the fast path.
   const bool held_up = own != nullptr && now - own->submitted >= kHeldUp;
   if (held_up && std::all_of(report.missing.begin(), report.missing.end(),
                              [](int rank) { return rank == 0; })) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks out for ranks that others wait for in vain: those that have not asked for an operation (on
-// rank 0), and those that give no sign of life. Belongs to the thread that drives the runtime.
+// Detects missing ranks that others wait for: those that have not asked for an operation (on rank
+// 0), and those that give no sign of life. Belongs to the thread that drives the runtime.
 #pragma once
 
 #include <chrono>
@@ -31,12 +31,12 @@ class StallMonitor {
   // The watchdog is not to interrupt anything from now on. Idempotent.
   void stop();
 
-  // Whether the watchdog is to be told where this rank waits for others.
+  // Whether the watchdog needs to know where this rank waits for others.
   bool watches() const { return watchdog_->watches(); }
   // This rank waits in the process set for what others have not submitted; Wait::kNowhere: nowhere.
   void waits_in(std::int32_t set) { watchdog_->waits_in(set); }
   // This rank is in the middle of the step with that number. `title` is called once per step, and
-  // only if the watchdog misses anybody: the hot path does not pay for the text.
+  // only if the watchdog misses a rank: the hot path does not pay for the text.
   template <typename Title>
   void in_step(std::uint64_t number, std::int32_t set, Title&& title) {
     if (watches() && !watchdog_->is_in_step(number)) watchdog_->in_step(number, set, title());

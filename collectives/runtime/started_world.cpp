@@ -16,7 +16,7 @@ struct Row {
   std::string_view launcher;
   std::string_view size;
   std::string_view rank;
-  std::string_view local_size;                 // empty: it does not tell
+  std::string_view local_size;                 // empty: unknown
   std::array<std::string_view, 4> identity{};  // those that are set count
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment says about a world that somebody else started: torchrun, srun, jsrun, an
-// mpirun whose library is not here.  [pure]
+// The environment of a world that another launcher started: torchrun, srun, jsrun, an mpirun whose
+// library is not here. [pure]
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace hora::collectives {
 
 struct StartedWorld {
   std::string launcher;  // as a user calls it
-  std::string variable;  // which tells the size
+  std::string variable;  // which has the size
   int rank = 0;
   int size = 1;
   std::string first_host;  // reaches the host of rank 0; empty: nothing says where that is
@@ -28,8 +28,8 @@ struct StartedWorld {
 };
 
 // The innermost world of more than one that the environment describes completely enough to know
-// this process's rank; nothing where the process is alone. A world that rank and size tell of, but
-// not where rank 0 is, is found as well: being silent about it would train many models of one.
+// this process's rank; nothing where the process is alone. A world with known rank and size, but an
+// unknown rank 0, is found as well: ignoring it would train many models of one.
 std::optional<StartedWorld> find_started_world(const Variables& variables);
 
 // Whether torchrun started this process. It may itself run under srun or mpirun, once per node;
@@ -43,8 +43,8 @@ std::string first_of_nodelist(std::string_view list);
 // range that Linux gives to outgoing connections; all processes compute the same ones.
 std::vector<std::uint16_t> meeting_ports(const StartedWorld& world);
 
-// What keeps worlds apart that meet at one address. No secret: whoever sees the environment can
-// compute it. HORA_RENDEZVOUS_TOKEN, where the user has set it for all ranks, takes its place.
+// Distinguishes worlds that meet at one address. Not a secret: any reader of the environment can
+// compute it. HORA_RENDEZVOUS_TOKEN, where the user has set it for all ranks, replaces it.
 std::string meeting_token(const StartedWorld& world);
 
 }  // namespace hora::collectives

@@ -50,7 +50,7 @@ void StepRunner::run(ProcessSet& set, const std::vector<const Response*>& respon
   if (!wait_for_steps(fresh.run.most_under_way())) {
     return links_.queue.finish(std::move(fresh.operations), HORA_ABORTED, links_.shutdown.text());
   }
-  // Names are copied only while somebody measures.
+  // Names are copied only while they are recorded.
   if (links_.tuner.searching()) fresh.reductions = Tuner::reductions_of(set, responses);
   const int place = free_place();
   links_.observer.step_begins(place, responses, Clock::now());
@@ -65,7 +65,7 @@ void StepRunner::run(ProcessSet& set, const std::vector<const Response*>& respon
   if (under_way_.size() <= at) under_way_.resize(at + 1);
   under_way_[at] = std::make_unique<UnderWay>(std::move(fresh));
   ++under_way_count_;
-  // If no other step can run beside it, wait for its end here: that notices it soonest.
+  // If no other step can run at the same time, wait for its end here: that notices it soonest.
   if (under_way_[at]->run.most_under_way() == 1) wait_for_steps(1);
 }
 

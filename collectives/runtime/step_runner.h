@@ -14,20 +14,20 @@
 #include <string>
 #include <vector>
 
-#include "collectives/runtime/wide_average.h"
 #include "collectives/runtime/backend_pool.h"
 #include "collectives/runtime/executor.h"
 #include "collectives/runtime/request_queue.h"
 #include "collectives/runtime/shutdown.h"
 #include "collectives/runtime/stall_monitor.h"
 #include "collectives/runtime/tuner.h"
+#include "collectives/runtime/wide_average.h"
 #include "collectives/trace/observer.h"
 
 namespace hora::collectives {
 
 class StepRunner {
  public:
-  // What a step needs, and who is told what becomes of it.
+  // The inputs of a step, and the observers of its result.
   struct Links {
     BackendPool& pool;
     RequestQueue& queue;  // where finished operations leave their names
@@ -44,7 +44,7 @@ class StepRunner {
   void run(ProcessSet& set, const std::vector<const Response*>& responses,
            std::vector<OperationPtr> owned);
   bool something_under_way() const { return under_way_count_ > 0; }
-  // Something is under way: tells the watchdog where this rank waits.
+  // Something is under way: shows the watchdog where this rank waits.
   void update_watchdog();
   // Waits until fewer steps than `most` are under way. False: the world has ended meanwhile.
   bool wait_for_steps(int most);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the timeline of one rank needs to know about the world.
+// The world's properties that the timeline of one rank needs.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "collectives/runtime/backend_pool.h"
-#include "collectives/trace/timeline_record.h"
 #include "collectives/trace/timeline.h"
+#include "collectives/trace/timeline_record.h"
 
 namespace hora::collectives {
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/tuner.h"
+
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+
 #include "rendezvous/os/log.h"
-#include <algorithm>
 
 namespace hora::collectives {
 
@@ -22,7 +24,7 @@ void Tuning::open_log(const std::string& path, TuningInputs inputs) {
   if (path.empty()) return;
   // Each line is flushed: the file is read while the job runs, and the job may be killed.
   file_.open(path, std::ios::trunc);
-  // A log that cannot be written is no reason to end a training job.
+  // A log that cannot be written must not end a training job.
   if (!file_) {
     return os::log_error("autotune", "HOROVOD_AUTOTUNE_LOG=" + path + ": " + std::strerror(errno) +
                                          "; autotuning continues without a log");

@@ -2,14 +2,15 @@
 // Autotuning: measures steps and agrees on new parameters.
 #pragma once
 
-#include <fstream>
-#include <string>
-#include "collectives/autotune/autotuner.h"
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "collectives/autotune/autotuner.h"
 #include "collectives/autotune/parameters.h"
 #include "collectives/negotiation/request.h"
 #include "collectives/runtime/process_set.h"
@@ -19,7 +20,7 @@ namespace hora::collectives {
 
 // An autotuner with its log: rank 0's, while it searches.
 
-// What a line of the log says besides the parameters.
+// The columns of a line of the log besides the parameters.
 struct TuningInputs {
   bool hierarchical_allgather = false;
   bool composed = false;  // the world can do hierarchical allreduces
@@ -31,8 +32,8 @@ class Tuning {
   Tuning(const Parameters& start, Freedom freedom, AutotuneOptions options)
       : tuner_(start, freedom, options) {}
 
-  // Made anew; empty: none. One that cannot be written is told in the log of the library, and the
-  // search goes on.
+  // Created again; empty: none. One that cannot be written is reported in the log of the library,
+  // and the search goes on.
   void open_log(const std::string& path, TuningInputs inputs);
 
   void ran(const std::string& name, std::int64_t bytes, Autotuner::TimePoint now);
@@ -49,18 +50,18 @@ class Tuning {
 };
 
 // The parameters of the runtime, the same on all ranks, and on rank 0 the search for better ones:
-// rank 0 measures and decides, a response tells all ranks, and each changes its parameters at that
-// place of the list.
+// rank 0 measures and decides, a response carries them to all ranks, and each changes its
+// parameters at that index of the list.
 
 class Tuner {
  public:
-  // What is measured of an operation.
+  // The measurement of an operation.
   struct Reduced {
     std::string name;
     std::int64_t bytes;
   };
 
-  // With the parameters that all have agreed on. On rank 0 the search begins, when it is asked for
+  // With the parameters that all have agreed on. On rank 0 the search begins, if it is requested
   // and there is something to choose.
   void start(const World& world, const ProcessSet& set);
 
@@ -72,7 +73,7 @@ class Tuner {
                                             const std::vector<const Response*>& responses);
   void ran(std::span<const Reduced> reductions, Clock::time_point now);
 
-  // Rank 0: what all are to change to, with what they are told next. Null: nothing.
+  // Rank 0: the parameters that all are to change to, with the next response. Null: nothing.
   std::unique_ptr<Response> take_change();
   // Every rank. False: it makes no sense.
   bool change(const Response& response, Clock::time_point now);

@@ -68,7 +68,7 @@ void Watchdog::stop() {
 }
 
 void Watchdog::in_step(std::uint64_t number, std::int32_t set, std::string_view what) {
-  // The text is for warnings only; without a watch nobody reads it, and small steps save the lock.
+  // The text is for warnings only; without a watch it has no reader, and small steps save the lock.
   step_ = number;
   if (!watch_) return;
   {
@@ -98,7 +98,7 @@ void Watchdog::run() {
     if (!watch_) continue;
     const auto now = Clock::now();
     watch_->signs.hear(now, own_wait(now));
-    // Heartbeats are answered at once; who is silent is decided at intervals.
+    // Heartbeats are answered at once; silence is judged at intervals.
     if (now < next_look_) continue;
     if (const std::vector<int> silent = look(now); !silent.empty()) return on_break_(silent);
     next_look_ = now + look_every_;
@@ -116,7 +116,7 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
   for (const int fd : fds_) bear_losses(fd);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    // For the stall inspector, which has a limit of its own and asks only who answers now.
+    // For the stall inspector, which has a limit of its own and asks only which ranks answer now.
     silent_ = signs.silent_since(now - answer_patience_);
   }
   warn(now);
@@ -126,8 +126,8 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
   return silent;
 }
 
-// If anybody, also those that have been silent for a little less: the ranks of a host that is
-// stopped as a whole were not heard of at the same moment, and are named together.
+// If any, also those that have been silent for a little less: the last signs of the ranks of a host
+// that is stopped as a whole did not come at the same moment, and they are named together.
 std::vector<int> Watchdog::silent_for(Milliseconds time, Clock::time_point now) const {
   std::vector<int> silent = watch_->signs.silent_since(now - time);
   if (silent.empty()) return silent;
@@ -185,7 +185,7 @@ void Watchdog::warn(Clock::time_point now) {
 std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, const Wait& own) const {
   std::vector<Wait> waits;
   if (watch_->rank == 0) waits = watch_->signs.waits(now - answer_patience_);
-  // Operations that somebody has not submitted are in rank 0's table, which the stall inspector
+  // Operations that a rank has not submitted are in rank 0's table, which the stall inspector
   // reads.
   std::erase_if(waits, [](const Wait& wait) { return !wait.in_step; });
   // The others cannot see rank 0's table, so any wait of theirs counts.
@@ -205,8 +205,8 @@ std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, cons
   return silent;
 }
 
-// The workers do not hear from each other. While rank 0 is silent they report it in turn, so each
-// time one of them does, unless it is stopped as well.
+// The workers do not exchange messages. While rank 0 is silent they report it in turn, so each time
+// one of them does, unless it is stopped as well.
 bool Watchdog::has_turn(const Wait& own, std::size_t turn) const {
   if (watch_->rank == 0) return true;
   const SetTable::Ranks ranks = watch_->sets->ranks(own.set);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watches the control connections while the runtime's own thread may be blocked in a collective,
-// and interrupts it when a peer has gone. Sleeps otherwise.
-//
-// With signs of life it also finds the rank whose process is stopped, or whose host hangs: its
-// connection stays, and others wait for it. Each watchdog answers by itself, whatever its runtime
-// is doing and whether its rank computes, so who is only slow is left alone.
+// and interrupts it when a peer has gone. Sleeps otherwise. With signs of life it also finds the
+// rank whose process is stopped, or whose host hangs: its connection stays, and others wait for it.
+// Each watchdog answers by itself, whatever its runtime is doing and whether its rank computes, so
+// a slow rank is left alone.
 #pragma once
 
 #include <atomic>
@@ -30,7 +29,7 @@ namespace hora::collectives {
 class Watchdog {
  public:
   // Called once at most, on the watchdog's thread: with no ranks when the other end of a connection
-  // is gone, else with those that somebody waits for and that have given no sign of life for longer
+  // is gone, else with those that others wait for and that have given no sign of life for longer
   // than the limit.
   using OnBreak = std::function<void(const std::vector<int>& silent)>;
   // A rank that gives no sign of life, and what others wait for it in.
@@ -44,8 +43,8 @@ class Watchdog {
     int rank;
     const SetTable* sets;
     std::chrono::milliseconds warning{0};  // 0: none
-    // On the watchdog's thread: who has been waited for and silent for longer than `warning`, and
-    // whom the stall inspector does not see; again after each such time.
+    // On the watchdog's thread: the ranks that were awaited and silent for longer than `warning`,
+    // and that the stall inspector does not see; again after each such time.
     std::function<void(const std::vector<Silence>&)> on_silence;
   };
 
@@ -56,7 +55,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Whether it misses anybody; else it need not be told who is waited for.
+  // Whether it misses any rank; else it need not know which are awaited.
   bool watches() const { return watch_.has_value(); }
   // The thread that drives: the process set in which it waits for what others have not submitted;
   // Wait::kNowhere.
@@ -71,7 +70,7 @@ class Watchdog {
     ended_.store(ended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  // Who does not answer at the moment. Any thread.
+  // The ranks that do not answer at the moment. Any thread.
   std::vector<int> silent() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return silent_;

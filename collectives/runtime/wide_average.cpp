@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/wide_average.h"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
+
 #include "collectives/kernels/kernels.h"
 #include "collectives/types.h"
 
 namespace hora::collectives {
 
-// All tensors of a step are packed into one of the wide type, so the backend sees a plain sum. What
-// is decided here follows from the step and from its result, which are the same on all ranks.
+// All tensors of a step are packed into one of the wide type, so the backend sees a plain sum. The
+// decisions here follow from the step and from its result, which are the same on all ranks.
 
 namespace {
 
@@ -64,7 +66,7 @@ void widen_numbers(void* wide, const void* narrow, std::int64_t count, hora_dtyp
   }
 }
 
-// What the average is multiplied by and divided by.
+// The factor and the divisor of the average.
 struct Rest {
   double factor;
   std::int64_t divisor;

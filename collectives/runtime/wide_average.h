@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
+
+#include "collectives/backend.h"
+#include "collectives/backends/fusion_buffer.h"
 #include "collectives/negotiation/response_cache.h"
 #include "collectives/runtime/operation.h"
 #include "collectives/runtime/process_set.h"
-#include <vector>
-#include "collectives/backend.h"
-#include "collectives/backends/fusion_buffer.h"
 
 namespace hora::collectives {
 
@@ -19,7 +20,7 @@ namespace hora::collectives {
 struct AgreedOp {
   const Response* response = nullptr;
   std::unique_ptr<Response> made;   // unless the response cache has it
-  CacheId number = 0;               // by which it is told; 0: in full
+  CacheId number = 0;               // its short name; 0: in full
   std::uint64_t hash = 0;           // of its name
   const Operation* mine = nullptr;  // this rank's, pending; null when it takes no part
 };

@@ -13,7 +13,7 @@
 
 namespace hora::collectives {
 
-// Who writes the file, and how its clock relates to that of rank 0.
+// The writer of the file, and how its clock relates to that of rank 0.
 struct TraceIdentity {
   int rank = 0;
   int size = 1;

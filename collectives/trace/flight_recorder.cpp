@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/trace/flight_recorder.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -7,19 +8,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <unwind.h>
+
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <mutex>
+#include <utility>
+
+#include "collectives/trace/observer.h"
 #include "rendezvous/contract/flight_record.h"
 #include "rendezvous/contract/stack_record.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/files.h"
 #include "rendezvous/os/threads.h"
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <utility>
-#include "collectives/trace/observer.h"
 
 namespace hora::collectives {
 
@@ -216,7 +219,7 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
   os::MappedPart mapped(fd.get(), offset, kFlightPageBytes);
   if (!mapped.valid()) return;
   auto* const page_of_file = static_cast<rendezvous::FlightPage*>(mapped.data());
-  // A regular file of the right size may still be somebody else's.
+  // A regular file of the right size may still belong to another program.
   if (page_of_file->magic != rendezvous::kFlightMagic) return;
   mapped_ = std::move(mapped);
   page_ = page_of_file;

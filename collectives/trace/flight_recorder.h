@@ -2,11 +2,12 @@
 // The flight recorder: a rank's latest operations and its stack, kept in a file for the agent.
 #pragma once
 
-#include <string>
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+
 #include "collectives/negotiation/request.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/flight_record.h"
@@ -64,7 +65,7 @@ class FlightRecorder {
   std::size_t asked_ = 0;  // notes of each kind so far
   std::size_t steps_ = 0;
   std::size_t last_at_once_ = 0;  // as steps_, when the newest of them was run at once; else not
-  // Of the step in each place: its number among all. More places than these are not told apart.
+  // By slot, the step's number among all. More slots than these are not distinguished.
   std::array<std::size_t, rendezvous::kFlightSteps> begun_{};
 };
 

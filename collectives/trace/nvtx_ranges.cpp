@@ -59,7 +59,7 @@ std::string text_of(const Request& request, bool with_name) {
   return text;
 }
 
-// What this rank brings; in an allgather and an alltoall others may bring more.
+// This rank's bytes; in an allgather and an alltoall others may bring more.
 std::int64_t bytes_of(const Request& request) {
   return std::accumulate(request.shape.begin(), request.shape.end(),
                          static_cast<std::int64_t>(dtype_bytes(request.dtype)),

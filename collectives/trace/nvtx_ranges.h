@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges for NVIDIA's tools (NVTX): one for each operation on a tensor, from its request until its
-// result is there. The tool shows them beside the kernels of the program.
-//
-// Calls come from the thread that drives the engine, as an Observer's do.
+// result is there. The tool shows them next to the kernels of the program. Calls come from the
+// thread that drives the engine, as an Observer's do.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ class NvtxRanges {
 
   // With its name: "HorovodAllreduce allreduce.grad.3" rather than "HorovodAllreduce".
   void taken(const Request& request, bool with_name);
-  // Those that ended without a step: the ranks disagreed.
+  // Operations that ended without a step: the ranks disagreed.
   void agreed(std::span<const Response* const> responses);
   void step_begins(int place, std::span<const Response* const> step);
   void step_ends(int place);

@@ -19,7 +19,7 @@ class RecordRing {
   explicit RecordRing(std::size_t bytes) : data_(new char[bytes]), mask_(bytes - 1) {}
 
   std::size_t capacity() const { return mask_ + 1; }
-  // Writing side. What is free is at least this, since the other side only makes room.
+  // Writing side. At least this much is free, since the other side only frees space.
   std::size_t used() const {
     return static_cast<std::size_t>(head_ - tail_.load(std::memory_order_acquire));
   }

@@ -39,8 +39,8 @@ void Recorder::tell_ranges(const Function& function) noexcept {
 
 Status Recorder::start_timeline(Timeline::Options options) {
   stop_timeline();
-  // On the writer's thread. The flight record tells the launcher, which then fails the job's exit
-  // code.
+  // On the writer's thread. The flight record reports it to the launcher, which then fails the
+  // job's exit code.
   options.on_lost = [this](const std::string& why) { flight_.lost_record("its timeline: " + why); };
   auto opened = Timeline::open(std::move(options));
   if (!opened) return std::move(opened).error();
@@ -60,7 +60,7 @@ void Recorder::stop_timeline() {
 
 void Recorder::taken(const Request& request, Clock::time_point submitted) noexcept {
   flight_.taken(request, submitted);
-  // Who writes a timeline wants names, and pays for them anyway.
+  // A user who writes a timeline wants names, and pays for them anyway.
   const bool with_name = timeline_.load(std::memory_order_relaxed) != nullptr;
   tell_ranges([&](NvtxRanges& ranges) { ranges.taken(request, with_name); });
   tell_timeline([&](Timeline& timeline) { timeline.taken(request, submitted); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The observer of a communicator: gives the engine's news to the timeline while there is one, to
+// The observer of a communicator: passes the engine's events to the timeline while there is one, to
 // a tool of NVIDIA's if one listens, and to the flight recorder always.
 #pragma once
 
@@ -24,7 +24,7 @@ class Recorder final : public Observer {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Any thread. The file at the path is made anew; a timeline that is being written ends first.
+  // Any thread. The file at the path is replaced; a timeline that is being written ends first.
   Status start_timeline(Timeline::Options options);
   // Any thread. When this returns the file is complete.
   void stop_timeline();
@@ -49,7 +49,7 @@ class Recorder final : public Observer {
   Activities* activities(int place) noexcept override;
 
  private:
-  // Of the step in one place.
+  // For the step in one slot.
   class StepActivities final : public Activities {
    public:
     StepActivities(Recorder& recorder, int place) : recorder_(recorder), place_(place) {}
@@ -68,11 +68,11 @@ class Recorder final : public Observer {
   void tell_ranges(const Function& function) noexcept;
 
   FlightRecorder flight_;
-  std::unique_ptr<NvtxRanges> ranges_;     // null: nobody listens
+  std::unique_ptr<NvtxRanges> ranges_;     // null: no tool listens
   std::deque<StepActivities> activities_;  // by place
   std::mutex switching_;
   std::unique_ptr<Timeline> owned_;
-  // What the engine's thread uses; it says so in in_use_, and whoever takes it away waits for that.
+  // Used by the engine's thread; in_use_ says so, and a thread that takes it away waits for that.
   std::atomic<Timeline*> timeline_{nullptr};
   std::atomic<bool> in_use_{false};
 };

@@ -41,7 +41,7 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // Of one thread at a time. See Observer.
+  // For one thread at a time. See Observer.
   void taken(const Request& request, Clock::time_point submitted);
   void arrived(int rank, const Request& request);
   void agreed(const Response& response, Clock::time_point now);
@@ -56,7 +56,7 @@ class Timeline {
     std::uint32_t number = 0;
     bool recording = false;  // its NEGOTIATE phase is in the ring
     hora_dtype dtype = HORA_UINT8;
-    std::vector<std::int64_t> shape{-1};  // as last told to the writer
+    std::vector<std::int64_t> shape{-1};  // as last published to the writer
   };
 
   Timeline(TraceFile file, Options options);
@@ -72,7 +72,7 @@ class Timeline {
   std::string path_;
   std::function<void(const std::string& why)> on_lost_;
 
-  // Of the engine's thread.
+  // For the engine's thread.
   RecordRing ring_;
   bool mark_cycles_;
   std::unordered_map<std::string, Known> tensors_;
@@ -81,7 +81,7 @@ class Timeline {
   std::string scratch_;
   std::vector<std::uint32_t> members_;
 
-  // Of the writer's.
+  // For the writer's.
   TraceFile file_;
   TraceIdentity identity_;
 

@@ -18,7 +18,7 @@ class ClockOffset {
   void heard(std::int64_t zero_sent_ns, std::int64_t received_ns) {
     most_ = std::min(most_, received_ns - zero_sent_ns);
   }
-  // What was sent at `sent_ns` (ours) was with rank 0 at `zero_received_ns` (its clock).
+  // A message sent at `sent_ns` (ours) reached rank 0 at `zero_received_ns` (its clock).
   void answered(std::int64_t sent_ns, std::int64_t zero_received_ns) {
     least_ = std::max(least_, sent_ns - zero_received_ns);
   }
@@ -47,7 +47,7 @@ enum class TraceKind : std::uint16_t {
   kActivityEnds,
   kStepEnds,  // value: 1 when it went well
   kCycle,
-  kLost,  // value: operations that were not recorded for want of room
+  kLost,  // value: operations that were not recorded because memory was missing
 };
 
 // How the timeline calls an operation.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file is a closed JSON array after every flush: the closing bracket is written behind the last
+// The file is a closed JSON array after every flush: the closing bracket is written after the last
 // event and overwritten by the next one. Only the last page is held in memory, and pages are padded
 // with blanks, so no event crosses a page that has been written.
 #include "collectives/trace/trace_file.h"
@@ -71,7 +71,7 @@ bool TraceFile::close() {
   return failure_.empty();
 }
 
-// Begins where the last write ended: what lies before it is not touched again.
+// Begins where the last write ended: earlier bytes are not touched again.
 void TraceFile::write_page(std::size_t end) {
   if (!failure_.empty()) return;
   std::size_t at = written_;

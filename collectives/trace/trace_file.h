@@ -30,7 +30,7 @@ class TraceFile {
   // Everything appended is with the kernel, and the array is closed. False: a write failed
   // (errno's text is in failure()); nothing more is written.
   bool flush();
-  // What a file system has put off may fail as late as this: false, as for flush().
+  // Delayed writes of a file system may fail as late as this: false, as for flush().
   bool close();
 
   // There is room for a last word, and hardly more.

@@ -48,7 +48,8 @@ constexpr OptionRow<CleanOptions> kCleanRows[] = {
     {"--dry-run", &CleanOptions::dry_run},
 };
 
-// Writes the option's value. False: there is none, or it is no number or list where one is due.
+// Writes the option's value. False: there is none, or it is not a number or list where one is
+// needed.
 template <typename Options>
 bool apply(const OptionRow<Options>& row, const char* value, Options& options) {
   if (const auto* flag = std::get_if<bool Options::*>(&row.field)) {

@@ -24,14 +24,14 @@ struct AgentOptions {
   std::string local_bundle;   // a bundle to use where it lies; nothing is copied then
   bool probe = false;         // answer probes of other hosts
   bool report_sha = false;    // SHA-256 of the own executable in Hello
-  bool cleans_cache = false;  // its rank removes what nobody uses there
+  bool cleans_cache = false;  // its rank removes unused entries there
   // The launcher, on this machine, knows it, and its order is in the stream already: Hello is
   // short.
   bool ordered = false;
   // After its goodbye, until the launcher answers: a program between the two may lose what is under
   // way when the agent ends.
   bool stay = false;
-  // What the job leaves there when it ends (plan/cache_limits.h); 0: no limit.
+  // Limit for the entries that the job leaves there (plan/cache_limits.h); 0: no limit.
   std::uint64_t cache_max_age_s = 0;
   std::uint64_t cache_max_bytes = 0;
   std::string own_sha256;  // empty: computed when Hello needs it
@@ -48,7 +48,7 @@ struct AgentOptions {
   int suspended_lease_ms = 24 * 3'600'000;
 };
 
-// The words behind "hora-agent clean-cache".
+// The arguments after "hora-agent clean-cache".
 struct CleanOptions {
   std::uint64_t max_age_s = 0;  // 0: no limit
   std::uint64_t max_bytes = 0;
@@ -59,7 +59,8 @@ Result<CleanOptions> parse_clean_options(std::span<const char* const> words);
 // None for 0.
 CacheLimits cache_limits(std::uint64_t max_age_s, std::uint64_t max_bytes);
 
-// The words behind "hora-agent agent". The Error's message is the word that was not understood.
+// The arguments after "hora-agent agent". The Error's message is the argument that was not
+// understood.
 Result<AgentOptions> parse_agent_options(std::span<const char* const> words);
 
 }  // namespace hora::launcher

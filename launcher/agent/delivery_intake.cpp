@@ -32,7 +32,7 @@ void DeliveryIntake::on(DeliveryFrame delivery) {
   exchange_.proceed();
 }
 
-// Frames of a delivery are unpacked as they come, whoever has sent them.
+// Frames of a delivery are unpacked as they arrive, from any source.
 std::optional<Failure> DeliveryIntake::stage(Frame frame) {
   switch (frame.type) {
     case FrameType::kPart:
@@ -88,8 +88,8 @@ void DeliveryIntake::on(KeepDelivery order) {
   }
 }
 
-// Takes its time, and the launcher's other frames are read meanwhile. The order of the job comes
-// when the launcher has heard of the end.
+// Takes time, and the launcher's other frames are read meanwhile. The order of the job comes after
+// the launcher has received the end of this.
 void DeliveryIntake::on(FetchDelivery order) {
   if (const Status good = exchange_.fetch(std::move(order)); !good) {
     fail_(protocol_failure(good.error().message));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes to this host before the order: parts of the runtime and of the user's folders, from
-// the launcher or from another host. Hands each to the part that it is for: Staging unpacks it,
-// DeliveryExchange passes it on. On the loop's thread.
+// Data that reaches this host before the order: parts of the runtime and of the user's folders,
+// from the launcher or from another host. Passes each to its owner: Staging unpacks it,
+// DeliveryExchange serves it to others. On the loop's thread.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/store/delivery_exchange.h"
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/staging.h"
 #include "launcher/protocol/launcher_message.h"
+#include "launcher/store/delivery_exchange.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/flight_records.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
 #include <utility>
+
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/stack_record.h"
 
@@ -82,10 +85,10 @@ std::string FlightRecords::copy_of(int page) const {
   return got == static_cast<ssize_t>(bytes.size()) ? bytes : std::string();
 }
 
-// A rank writes to the page of its local rank. If nobody has used that one, the rank has not used
-// the runtime: each rank that ends is looked up, and to look at all pages for 128 that had no use
-// for them took a tenth of a short job. If another rank uses it, they have changed places (a script
-// that sets local ranks, an elastic job).
+// A rank writes to the page of its local rank. An unused page means that the rank has not used the
+// runtime: each rank that ends is looked up, and looking at all pages for 128 ranks without the
+// runtime took a tenth of a short job. If another rank uses it, they have swapped local ranks (a
+// script that sets them, an elastic job).
 std::string FlightRecords::page_of(int rank) const {
   const auto expected = std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
   for (int i = 0; i < pages_; ++i) {
@@ -184,7 +187,7 @@ std::vector<FlightRecords::NativeStack> FlightRecords::read_stacks(pid_t pid,
   const auto place = stacks_of(pid);
   if (!place) return {};
   // Read twice: the first copy shows which slots are complete, the second has their frames. A copy
-  // has no order in itself: on ARM64 the frames in it may be older than the number beside them.
+  // is not ordered: on ARM64 the frames in it may be older than the number next to them.
   const auto complete = std::make_unique<StackArea>();
   const auto area = std::make_unique<StackArea>();
   for (StackArea* copy : {complete.get(), area.get()}) {

@@ -4,20 +4,22 @@
 #pragma once
 
 #include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-#include "rendezvous/contract/flight_record.h"
-#include "rendezvous/os/fd.h"
+
 #include "launcher/agent/launcher_link.h"
+#include "rendezvous/contract/flight_record.h"
 #include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
-// What the ranks of this host record while they run; it outlives a rank that crashes.
-// Memory of the agent without a name in any file system: the ranks reach it by way of /proc, and it
+// The records that the ranks of this host write while they run; they outlive a rank that crashes.
+// Memory of the agent without a name in any file system: the ranks reach it through /proc, and it
 // is gone with the agent.
 
 class FlightRecords {
@@ -30,7 +32,7 @@ class FlightRecords {
   const std::string& path() const { return path_; }
   // "was in allreduce 'grad/7' for 2.1 s": what that rank did until now. Empty: not known.
   std::string last_of(int rank) const;
-  // What was to be left by that rank and is not whole, and why. Empty: nothing.
+  // Files that the rank did not write completely, and why. Empty: none.
   std::string lost_of(int rank) const;
   // How long ago that rank left the others by itself; nothing when it did not.
   std::optional<std::chrono::nanoseconds> left_for(int rank) const;
@@ -70,8 +72,8 @@ class FlightRecords {
   std::string path_;
 };
 
-// Tells the launcher how far the ranks of this host have come: the launcher shows it, and takes
-// work for a sign of life. Looks often until all ranks have come through a collective, then each
+// Reports to the launcher how far the ranks of this host are: the launcher shows it, and counts
+// progress as a sign of life. Looks often until all ranks have come through a collective, then each
 // second. Single-threaded, on the agent's loop.
 
 class ProgressReporter {

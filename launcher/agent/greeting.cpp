@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/greeting.h"
+
 #include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
 #include <string>
-#include "launcher/machine/library_search.h"
-#include "launcher/process/program_search.h"
-#include "rendezvous/base/text.h"
-#include <unistd.h>
 #include <utility>
 #include <vector>
+
 #include "launcher/machine/host_facts.h"
+#include "launcher/machine/library_search.h"
+#include "launcher/process/program_search.h"
 #include "rendezvous/base/machine.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -45,7 +48,7 @@ void append(std::vector<std::string>& folders, std::vector<std::string> more) {
 // program is another: a script may start it.
 std::vector<std::string> folders_of(const AgentOptions& options) {
   // In the order of the loader, for a program with a DT_RUNPATH. Ranks have this host's own value
-  // where the launcher forwards none.
+  // if the launcher forwards none.
   const std::string& path = options.library_path;
   std::vector<std::string> folders = absolute_folders(
       (path.empty() ? own_variable("LD_LIBRARY_PATH") : path) + ":" + options.run_path);
@@ -82,8 +85,8 @@ std::vector<HostLibrary> find_host_libraries(const AgentOptions& options) {
 
 namespace {
 
-// Of the job's parts, those that this host needs. The launcher cannot know what a host has before
-// the host says so.
+// Those of the job's parts that this host needs. The launcher cannot know what a host has before
+// its hello.
 std::vector<std::string> needed_parts(const AgentOptions& options, const Hello& hello) {
   std::vector<std::string> needed;
   for (const NeededPart& part : options.parts) {
@@ -103,14 +106,14 @@ Hello brief_hello() {
 }
 
 Hello full_hello(const AgentOptions& options, Staging& staging, OneCpu* place) {
-  // What a process may use is asked of the kernel, which would tell the one CPU.
+  // The CPUs that a process may use are asked of the kernel, which would report only the one CPU.
   Hello hello = [place] {
     const OneCpu::Pause pause(place);
     return describe_machine();
   }();
   hello.version = HORA_VERSION;
   hello.pid = ::getpid();
-  // What a part needs depends on the host, so the host must be described by now.
+  // The needs of a part depend on the host, so the host must be described by now.
   hello.libraries = find_host_libraries(options);
   hello.missing_parts = staging.find_missing(needed_parts(options, hello));
   hello.cache_directory = options.cache_directory;

@@ -4,20 +4,21 @@
 #pragma once
 
 #include <vector>
+
 #include "launcher/agent/agent_options.h"
-#include "launcher/protocol/messages.h"
 #include "launcher/agent/staging.h"
 #include "launcher/process/one_cpu.h"
+#include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
 
-// What the launcher asks of the shared libraries of this host.
+// The launcher's questions about the shared libraries of this host.
 
 // One for each that `--find` and the conditions of `--parts` name; a few milliseconds if there are
 // any.
 std::vector<HostLibrary> find_host_libraries(const AgentOptions& options);
 
-// What an agent says first: what its host is and has, and what of the job's parts it lacks.
+// The first message of an agent: the properties of its host, and the job's parts that it lacks.
 
 // For a launcher that knows this machine itself.
 Hello brief_hello();

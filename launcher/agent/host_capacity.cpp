@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/host_capacity.h"
+
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
 #include <cstring>
 #include <map>
 #include <memory>
 #include <string>
+
+#include "launcher/process/job_cgroup.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
-#include <sys/resource.h>
-#include "launcher/process/job_cgroup.h"
 #include "rendezvous/os/files.h"
 
 namespace hora::launcher {
@@ -107,7 +110,7 @@ AffinityScope::~AffinityScope() {
 
 namespace {
 
-// What the smallest process takes in the kernel and of its own: stack, page tables, a few pages.
+// The memory of the smallest process, in the kernel and its own: stack, page tables, a few pages.
 constexpr std::int64_t kLeastOfProcess = 64 * 1024;
 
 // Nothing where the file is not there or holds "max".

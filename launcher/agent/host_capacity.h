@@ -3,21 +3,22 @@
 // it can have.
 #pragma once
 
-#include <vector>
-#include "launcher/plan/binding.h"
-#include "launcher/process/cpu_mask.h"
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "launcher/plan/binding.h"
+#include "launcher/process/cpu_mask.h"
 
 namespace hora::launcher {
 
 // The CPUs that this process may use, with core, NUMA node, socket and cache.
 
-// Of a machine of 128 CPUs, the caches take 640 files to read, cores and sockets 256: not without
-// need.
+// On a machine of 128 CPUs, the caches take 640 files to read, cores and sockets 256: only if
+// needed.
 enum class CpuDetail {
   kCounts,  // cores have any numbers, one each, and CpuPlace::package may be 0
   kPlaces,
@@ -58,10 +59,10 @@ struct Lack {
   std::string message;
   std::string advice;
 };
-// What a host with this room lacks for so many ranks; nothing: it may do.  [pure]
+// What a host with these limits lacks for that many ranks; nothing: it has enough. [pure]
 std::optional<Lack> find_lack(std::size_t ranks, const HostRoom& room);
 
-// MemTotal and SwapTotal of the text of /proc/meminfo; 0: it does not tell.  [pure]
+// MemTotal and SwapTotal of the text of /proc/meminfo; 0: missing there. [pure]
 std::int64_t memory_of(std::string_view meminfo);
 
 }  // namespace hora::launcher

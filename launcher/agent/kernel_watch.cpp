@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/kernel_watch.h"
+
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
-#include <cerrno>
-#include <dirent.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <memory>
-#include "launcher/machine/host_facts.h"
 #include <string_view>
+
+#include "launcher/machine/host_facts.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
 
@@ -86,8 +89,8 @@ bool GpuWatch::read_new(const std::function<void(const XidMessage&)>& take) {
   if (!log_) return false;
   return log_->read_new([this, &take](std::string_view line) {
     const auto message = parse_xid(line);
-    // A broken GPU repeats its fault thousands of times: each is told once, and kMost of them at
-    // all.
+    // A broken GPU repeats its fault thousands of times: each is reported once, and at most kMost
+    // in all.
     if (!message || !is_of_gpus(*message, gpus_) || told_.size() >= kMost) return;
     if (told_.emplace(message->device, message->code, message->pid).second) take(*message);
   });

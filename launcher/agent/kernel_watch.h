@@ -3,39 +3,39 @@
 // for lack of memory.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <string_view>
-#include "rendezvous/os/fd.h"
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
+
 #include "launcher/agent/xid_message.h"
 #include "launcher/protocol/agent_limits.h"
-#include <cstdint>
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
-// The messages of the kernel from the moment on when this object was made, where this process may
-// read them (/dev/kmsg); containers and other users than root often may not, which is no error.
-// Never waits. One thread at a time.
+// The messages of the kernel since this object was made, where this process may read them
+// (/dev/kmsg). Containers and users other than root often may not, which is not an error. Never
+// waits. One thread at a time.
 
 class KernelLog {
  public:
   KernelLog();
   // To be watched for EPOLLIN; not valid where the messages cannot be read.
   const os::Fd& fd() const { return fd_; }
-  // What has come since the last call, a message each, without the kernel's header. False: nothing
-  // more will be read here.
+  // The messages since the last call, without the kernel's header. False: no more can be read here.
   bool read_new(const std::function<void(std::string_view message)>& take);
 
  private:
   os::Fd fd_;
 };
 
-// Faults of this host's NVIDIA GPUs since begin(), as the kernel's log tells them.
-// Never waits. Single-threaded, on the agent's loop.
+// Faults of this host's NVIDIA GPUs since begin(), from the kernel's log. Never waits.
+// Single-threaded, on the agent's loop.
 
 // Whether the message is about one of these GPUs ("0000:3b:00.0"). Of a host whose driver does not
 // list them, any is.
@@ -59,9 +59,9 @@ class GpuWatch {
   std::set<std::tuple<std::string, int, std::int64_t>> told_;
 };
 
-// Whether the kernel has killed processes for lack of memory since begin(): its counters, since
-// nobody else tells the one that was killed. Reads a few files of /proc and /sys,
-// which never wait. One thread at a time.
+// Whether the kernel has killed processes for lack of memory since begin(), from its counters: a
+// killed process gets no reason. Reads a few files of /proc and /sys, which never wait. One thread
+// at a time.
 
 class OomWatch {
  public:

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/launcher_link.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "launcher/process/process_table.h"
 #include "launcher/protocol/agent_limits.h"
 #include "rendezvous/os/fd.h"
-#include "launcher/process/process_table.h"
 
 namespace hora::launcher {
 
@@ -49,8 +52,8 @@ Status LauncherLink::open(Handlers handlers) {
   HORA_TRY(make_non_blocking(write_fd_));
   HORA_TRY(loop_.watch(read_fd_, EPOLLIN, [this](std::uint32_t) { read_some(); }));
   watching_read_ = true;
-  // Before all frames: the login shell may have printed its own, and the launcher skips what comes
-  // before the magic. Goes out with the first frame.
+  // Before all frames: the login shell may have printed its own text, and the launcher skips
+  // everything before the magic. Sent with the first frame.
   out_.append(kAgentMagic);
   return Ok{};
 }
@@ -126,7 +129,7 @@ void LauncherLink::want_write(bool wanted) {
     return;
   }
   const auto watched = loop_.watch(write_fd_, EPOLLOUT, [this](std::uint32_t) { flush(); });
-  // Left unwatched, for want of memory, it is tried again with the next flush().
+  // If memory for watching it is missing, the next flush() tries again.
   watching_write_ = watched.has_value();
 }
 

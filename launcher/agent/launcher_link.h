@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/protocol/silence.h"
@@ -30,7 +31,7 @@ class LauncherLink {
   LauncherLink(const LauncherLink&) = delete;
   LauncherLink& operator=(const LauncherLink&) = delete;
 
-  // Sends the magic and starts reading. An error when a descriptor is no stream.
+  // Sends the magic and starts reading. An error when a descriptor is not a stream.
   Status open(Handlers handlers);
 
   // Sent at the end of the loop's turn, with whatever else the turn has to say: the launcher is
@@ -80,11 +81,12 @@ class LauncherLink {
   Silence silence_;
 };
 
-// Whether the launcher still lives, as an agent can tell: each side sends heartbeats, and an agent
-// that hears nothing for the time of the lease takes its launcher for lost and ends the job.
-// Before the order the lease is a fixed one, since the job's own comes with the order. While the
-// launcher is suspended (Ctrl-Z) the lease is long. A launcher on this machine whose process is at
-// work may be silent: it gets no time, or waits for a disk. Single-threaded, on the agent's loop.
+// Whether the launcher still lives, as far as an agent can know: each side sends heartbeats, and an
+// agent that receives nothing for the time of the lease treats its launcher as lost and ends the
+// job. Before the order the lease is a fixed one, since the job's own comes with the order. While
+// the launcher is suspended (Ctrl-Z) the lease is long. A launcher on this machine whose process is
+// busy may be silent: it gets no processor time, or waits for a disk. Single-threaded, on the
+// agent's loop.
 
 class LauncherLease {
  public:

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+
 #include "launcher/protocol/launcher_message.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
@@ -13,8 +14,8 @@ namespace hora::launcher {
 
 // Which of a launcher's messages may come when.
 //   parts, folders, probes, a relay --order--> ready --start--> ranks run
-// A rank, a job or a connection that a message names and that is not there (any more) is no
-// violation: frames cross on the way.
+// A message about a rank, a job or a connection that has ended is not a violation: frames cross on
+// the way.
 
 // How far an agent is.
 struct AgentProgress {
@@ -26,7 +27,7 @@ struct AgentProgress {
   bool relays = false;
 };
 
-// What the agent received, "a second order"; nothing if its turn has come.
+// The name of the received message, "a second order"; nothing if its turn has come.
 std::optional<std::string> out_of_turn(const LauncherMessage& message,
                                        const AgentProgress& progress);
 

@@ -39,7 +39,7 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-// Reads what is there. Returns false at the end of the stream.
+// Reads the available bytes. Returns false at the end of the stream.
 bool read_into(const os::Fd& fd, std::string& bytes) {
   char buffer[4096];
   while (true) {
@@ -108,7 +108,7 @@ void PmiServer::end() {
   life_.reset();
 }
 
-// What the server has written so far may still be in the pipe.
+// Output that the server has written may still be in the pipe.
 bool PmiServer::is_used() {
   if (!used_) read_reply();
   return used_;

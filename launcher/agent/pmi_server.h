@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program that serves PMI to this host's ranks, beside them: hora-pmix of the bundle, which
-// needs a library of the site that the agent, being static, cannot load; or hora-pmi1.
-//
-// It ends when its standard input does, so also with the agent, and first removes what ranks have
-// registered for that. The owner reaps all children and says so by reaped(). Single-threaded, on
-// the loop.
+// The program that serves PMI to this host's ranks: hora-pmix of the bundle, which needs a library
+// of the site that the agent, being static, cannot load; or hora-pmi1. It ends when its standard
+// input does, so also with the agent, and first removes what ranks have registered for that. The
+// owner reaps all children and reports it by reaped(). Single-threaded, on the loop.
 #pragma once
 
 #include <sys/types.h>
@@ -60,7 +58,7 @@ class PmiServer {
   os::Fd complaints_;  // its standard error
   std::string received_;
   std::string last_words_;
-  bool over_ = false;  // ready or failed, asked to end: what follows is no news
+  bool over_ = false;  // ready or failed, or asked to end: later events are ignored
   bool ready_ = false;
   bool used_ = false;
 };

@@ -107,7 +107,7 @@ std::variant<os::Fd, Failure> open_directory(const std::string& path) {
   return directory;
 }
 
-// A link of /proc (the directory of a container's own process) is no name to go by.
+// A link of /proc (the directory of a container's own process) cannot serve as a name.
 std::string name_of(const os::Fd& directory, const std::string& path) {
   if (!path.starts_with("/proc/")) return path;
   char name[PATH_MAX];
@@ -116,17 +116,17 @@ std::string name_of(const os::Fd& directory, const std::string& path) {
   return length > 0 ? std::string(name, static_cast<std::size_t>(length)) : path;
 }
 
-// Ranks that are more than the CPUs yield to each other while they wait. Where each session is a
+// When ranks outnumber the CPUs, they yield to each other while they wait. Where each session is a
 // scheduling group (kernel.sched_autogroup_enabled), that needs one session, which only a common
-// ancestor can give them: this process leads it, so that it has no terminal. Otherwise they have
-// sessions of their own, and so a larger share beside other programs.
+// ancestor can give them: this process leads it, so that it has no terminal. Otherwise each has its
+// own session, and so a larger share next to other programs.
 bool lead_session_of(std::size_t ranks) {
   const std::size_t cpus = count_cpus(cpu_mask_of_this_thread());
   if (cpus == 0 || ranks <= cpus) return false;
   return ::setsid() > 0 || ::getsid(0) == ::getpid();
 }
 
-// What the agent adds to the environment of every rank.
+// The agent's additions to the environment of every rank.
 std::vector<Variable> agent_variables(const HostOrder& order, const JobPlace& place,
                                       const std::string& directory, const FlightRecords& records) {
   std::vector<Variable> own{{"HORA_JOB_ID", order.job_id}};

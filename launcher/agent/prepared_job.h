@@ -22,7 +22,7 @@
 
 namespace hora::launcher {
 
-// What the agent knows in addition to the order.
+// The agent's own facts, in addition to the order.
 struct JobPlace {
   std::string bundle_root;       // empty: there is none here
   std::string environment_root;  // of a Python environment that was sent; empty: none was

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds out which addresses of a host the other hosts can reach. Each host listens and sends a
-// random word to whoever connects; reading the right word proves that the connection reached that
-// host and not another one with the same private address.
+// random word to each client; reading the right word proves that the connection reached that host
+// and not another one with the same private address.
 #include "launcher/agent/prober.h"
 
 #include <sys/epoll.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a host's addresses really lead to it? Every agent listens and says its nonce to whoever
-// connects; every agent connects where it is told and looks whether the right nonce answers.
+// Which addresses of a host really lead to it? Every agent listens and sends its nonce to each
+// client; every agent connects to the given addresses and checks whether the right nonce answers.
 #pragma once
 
 #include <deque>

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/staging.h"
-#include <algorithm>
-#include <cerrno>
-#include "launcher/store/cache_clean.h"
-#include "launcher/failures/failure_code.h"
-#include "launcher/protocol/delivery.h"
+
 #include <fcntl.h>
 #include <unistd.h>
-#include "launcher/store/directories.h"
+
+#include <algorithm>
+#include <cerrno>
+
 #include "launcher/agent/order_check.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/protocol/delivery.h"
+#include "launcher/store/cache_clean.h"
+#include "launcher/store/directories.h"
 #include "launcher/store/file_unpacker.h"
 
 namespace hora::launcher {
@@ -53,7 +56,7 @@ void BundleStaging::mark(Place& place, const std::string& bundle) {
   note_use_of(place);
 }
 
-// Whoever cleans is no user: the age of what he looks at must stay.
+// A cleaner is not a user: the age of the entries it looks at must stay.
 void BundleStaging::note_use_of(const Place& place) const {
   if (!place.mark || source_.cleans_cache) return;
   const bool own = &place == &places_.front();
@@ -110,8 +113,8 @@ std::vector<std::string> BundleStaging::find_missing(std::vector<std::string> pa
   return missing;
 }
 
-// In the first place that has any. Links keep what they lead to, whatever becomes of the other
-// bundle.
+// In the first directory that has any. Links keep their contents, even if the other bundle is
+// removed.
 void BundleStaging::use_parts_of_others() {
   for (place_ = 0; place_ < places_.size(); ++place_) {
     Place& place = places_[place_];
@@ -124,7 +127,7 @@ void BundleStaging::use_parts_of_others() {
     arrival_ = std::move(*arrival);
     for (const std::string& part : parts_) {
       if (!is_known(part) || arrival_->adopt(known.at(part))) continue;
-      // Somebody cleans, or nothing more can be created here: the launcher sends them all.
+      // A cleaner is active, or nothing more can be created here: the launcher sends all parts.
       arrival_.reset();
       break;
     }
@@ -163,7 +166,7 @@ Result<std::unique_ptr<BundleCache::Arrival>> BundleStaging::open_arrival() {
   return arrival;
 }
 
-// In the place that is next: with the parts that are whole, and with what has come of this one.
+// In the next directory: with the complete parts, and the received bytes of this one.
 Status BundleStaging::begin_again() {
   auto arrival = open_arrival();
   if (!arrival) return std::move(arrival).error();
@@ -302,8 +305,8 @@ std::vector<std::string> Staging::find_missing_of_tree(const OfferTree& offer) {
   return missing;
 }
 
-// A virtual environment runs the Python that its links lead to. They lead out of it, which nothing
-// that is sent may; so they are made here, beside what was sent.
+// A virtual environment runs the Python that its links lead to. They lead out of it, which is not
+// allowed in what is sent; so they are made here, next to it.
 std::optional<Failure> Staging::place_environment() const {
   const std::string root = environment_->root();
   if (root.empty()) return protocol_failure("an order before all parts of an environment");
@@ -317,8 +320,8 @@ std::optional<Failure> Staging::place_environment() const {
   return std::nullopt;
 }
 
-// Copies, which are the job's own: what ranks write must not reach the cache. An environment is too
-// large for that; nobody may write to its files.
+// Copies, which belong to the job: what ranks write must not reach the cache. An environment is too
+// large for that; its files are write-protected.
 std::optional<Failure> Staging::place_tree() {
   if (environment_) {
     if (auto failure = place_environment()) return failure;
@@ -396,8 +399,8 @@ void Staging::renew_marks() const {
   if (environment_) environment_->renew_marks();
 }
 
-// To be called while our marks stand, so that what this job has used stays for the next one. What
-// cannot be removed is no failure of the job.
+// Call it while our marks exist, so that the parts this job has used stay for the next one. Failing
+// to remove one is not a failure of the job.
 void Staging::keep_limits() const {
   if (!source_.limits.max_age && !source_.limits.max_bytes) return;
   const CleanRequest request{source_.limits, false, true, Clock::now() + kCleaningTime};

@@ -4,23 +4,24 @@
 #pragma once
 
 #include <functional>
-#include <string>
-#include "launcher/agent/shim.h"
-#include "rendezvous/base/result.h"
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
+
+#include "launcher/agent/shim.h"
+#include "launcher/plan/cache_limits.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/store/bundle_cache.h"
 #include "launcher/store/cache_clean.h"
-#include "launcher/protocol/messages.h"
-#include <string_view>
-#include "launcher/store/file_unpacker.h"
 #include "launcher/store/directories.h"
-#include "launcher/plan/cache_limits.h"
+#include "launcher/store/file_unpacker.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
-// Tells the shim what to remove if a kill prevents the agent from doing it.
+// Announces to the shim what to remove if a kill prevents the agent from doing it.
 
 inline std::function<Status(const std::string&)> announcer(char (&text)[PATH_MAX]) {
   return [&text](const std::string& path) -> Status {
@@ -32,8 +33,8 @@ inline std::function<Status(const std::string&)> announcer(char (&text)[PATH_MAX
 }
 
 // One bundle that a job needs on this host, from the question whether it is here to the last of its
-// parts. When a cache refuses it (full, read-only, noexec), the next place gets it. Owns what it
-// has made on disk. Calls take as long as the file system does, on the agent's thread.
+// parts. When a cache refuses it (full, read-only, noexec), the next directory gets it. Owns the
+// files it has made on disk. Calls take as long as the file system does, on the agent's thread.
 
 class BundleStaging {
  public:
@@ -45,9 +46,9 @@ class BundleStaging {
   };
   BundleStaging(Source source, ShimState::BundleSlots& slots);
 
-  // Looks for the bundle that has these parts (hashes), and marks what is used. If it is not here,
-  // begins to make it of those that are, and returns the others. A cache that cannot be used is no
-  // failure before it is needed.
+  // Looks for the bundle that has these parts (hashes), and marks it as used. If it is not here,
+  // starts it from the parts that are, and returns the missing ones. A cache that cannot be used is
+  // not a failure before it is needed.
   std::vector<std::string> find_missing(std::vector<std::string> parts);
   // Where the bundle is; empty: not here.
   const std::string& root() const { return root_; }
@@ -67,7 +68,7 @@ class BundleStaging {
   void release_marks();
 
  private:
-  // A directory of the cache. What is used of it is marked as long as this is so.
+  // A directory of the cache. Used entries are marked for the lifetime of this object.
   struct Place {
     Place(std::string directory, char (&text)[PATH_MAX])
         : path(std::move(directory)), announced_mark(text) {}
@@ -105,9 +106,9 @@ class BundleStaging {
   std::vector<std::string> received_;
 };
 
-// What a launcher sends before the order: parts of the runtime and of the user's folders, into a
-// cache, and files for the job, into its folder. One at a time: a header, data, an end. Every
-// method's answer is nothing, or the failure that ends the job. Owns what it has made on disk.
+// Data that a launcher sends before the order: parts of the runtime and of the user's folders, into
+// a cache, and files for the job, into its folder. One at a time: a header, data, an end. Every
+// method returns nothing, or the failure that ends the job. Owns the files it has made on disk.
 // Calls take as long as the file system does, on the agent's thread.
 
 class Staging {

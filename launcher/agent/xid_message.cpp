@@ -39,7 +39,7 @@ std::string_view item(std::string_view& rest) {
   return found;
 }
 
-// The driver prints '<unknown>' where it cannot tell the process.
+// The driver prints '<unknown>' where it cannot identify the process.
 std::string known(std::string_view word) {
   if (word.size() >= 2 && word.front() == '\'' && word.back() == '\'') {
     word = word.substr(1, word.size() - 2);

@@ -52,7 +52,7 @@ std::string format_join_url(const JoinUrl& url) {
   return text;
 }
 
-// What is quoted in an error is the part behind the '@', which is no secret.
+// An error quotes the part after the '@', which is not a secret.
 Result<JoinUrl> parse_join_url(std::string_view text) {
   text = trim(text);
   if (!text.starts_with(kJoinScheme)) {
@@ -87,7 +87,8 @@ constexpr std::size_t kLongestName = 255;
 
 }  // namespace
 
-// The version comes first and stays there, so that every later one can be told from this one.
+// The version comes first and stays there, so that every later one can be distinguished from this
+// one.
 std::string encode(const JoinRequest& request) {
   std::string out;
   append_u32(out, kVersion);
@@ -122,8 +123,8 @@ bool is_machine_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), fits);
 }
 
-// Two parts, so that who sends a piece of a stream need not put its number in front of a copy of
-// it.
+// Two parts, so that the sender of a piece of a stream need not put its number in front of a copy
+// of it.
 void append_dial_frame(std::string& out, DialFrameType type, std::string_view head,
                        std::string_view body) {
   append_u32(out, static_cast<std::uint32_t>(head.size() + body.size()));
@@ -140,7 +141,7 @@ std::string encode_words(const std::vector<std::string>& words) {
   return out + text;
 }
 
-// The size comes first, so that what is behind the words may hold anything.
+// The size comes first, so that any bytes may follow the arguments.
 std::optional<std::vector<std::string>> decode_words(std::string_view& payload) {
   const auto size = read_u32(payload);
   if (!size || *size > payload.size()) return std::nullopt;
@@ -156,8 +157,8 @@ std::optional<std::vector<std::string>> decode_words(std::string_view& payload) 
   return words;
 }
 
-// A reader that has no half frame left starts anew, so the buffer stays as small as the largest
-// read.
+// A reader without half a frame starts at the beginning again, so the buffer stays as small as the
+// largest read.
 void DialFrameReader::feed(std::string_view bytes) {
   if (position_ == buffer_.size()) {
     buffer_.clear();
@@ -166,7 +167,8 @@ void DialFrameReader::feed(std::string_view bytes) {
   buffer_.append(bytes);
 }
 
-// The length is looked at as soon as it is there: nobody can make us keep a frame that is too long.
+// The length is checked as soon as it has arrived: no peer can make us keep a frame that is too
+// long.
 Result<std::optional<DialFrame>> DialFrameReader::next() {
   std::string_view rest = std::string_view(buffer_).substr(position_);
   const auto length = read_u32(rest);
@@ -188,11 +190,9 @@ namespace {
 
 // Parameters: a nonce, the kind of processor, where copies are put; for each file its SHA-256 and
 // its size. The engine's texts are put in front: $_n, the host, $_i, the step, $_l, the launcher;
-// $_v, when the launcher's lines are in a file.
-//
-// The rules of who may have put a file into the cache are those of the script that starts agents
-// (launcher/transports/bootstrap.cpp), and so are the names there: the helper is kept, and removed
-// when nobody uses it, as an agent is.
+// $_v, when the launcher's lines are in a file. The rules for files in the cache are those of the
+// script that starts agents (launcher/transports/bootstrap.cpp), and so are the names there: the
+// helper is kept, and removed when it is not used any more, as an agent is.
 constexpr std::string_view kScript =
     "_k=$1 _m=$2 _s=$3 _h=$4; shift 3; "
     "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
@@ -295,21 +295,22 @@ Result<std::vector<std::string>> step_command(const EngineStep& engine,
 }
 
 // When the launcher is gone, the tasks end, and with them the engine's command. It is not killed:
-// Slurm would keep the step for seconds, because nobody takes the word that its tasks have ended.
+// Slurm would keep the step for seconds, because nothing receives the message that its tasks have
+// ended.
 std::chrono::milliseconds guard_patience(const StepRequest& request) {
   return request.grace + std::chrono::seconds(5);
 }
 
-// In a directory that every host has, under a name that nobody can foresee.
+// In a directory that every host has, under an unpredictable name.
 std::string step_copies(const EngineStep& engine, const std::string& nonce) {
-  // In the cache by the name of what is being shipped, which others remove when it is abandoned.
+  // In the cache by the name of a file being shipped, which others remove when it is abandoned.
   const std::string place = engine.folder.empty() ? "/tmp/.hora-" : engine.folder + "/.ship-";
   return place + nonce + "-";
 }
 
 std::string step_words_file(const std::string& copies) { return copies + "words"; }
 
-// As if a task had said what it needs: whoever needs nothing reads the first line alone.
+// As if a task had sent what it needs: a task that needs nothing reads the first line alone.
 std::string step_words_text(const std::string& url) {
   return url + "\n" + std::string(kStepSent) + url + "\n";
 }
@@ -317,7 +318,7 @@ std::string step_words_text(const std::string& url) {
 std::string step_copy(const std::string& copies, int file) { return copies + std::to_string(file); }
 
 // The engine copies to the hosts of the step, so it is asked for by the number that a task has
-// told.
+// sent.
 std::vector<std::string> copy_command(const EngineStep& engine, const StepRequest& request,
                                       int file, const std::string& step) {
   const std::string to = step_copy(step_copies(engine, request.nonce), file);
@@ -329,7 +330,7 @@ std::vector<std::string> copy_command(const EngineStep& engine, const StepReques
   return words;
 }
 
-// The nonce tells our lines from whatever a shell's profile prints.
+// The nonce distinguishes our lines from the output of a shell's profile.
 std::optional<std::variant<StepNeed, StepFailure>> parse_step_line(std::string_view nonce,
                                                                    std::string_view line) {
   const std::string mark = "HORA-" + std::string(nonce) + " ";

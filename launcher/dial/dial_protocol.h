@@ -22,7 +22,7 @@ namespace hora::launcher {
 // and the proof that one was asked to come.
 //   url := "hora://" fingerprint token "@" address ("," address)*       address := host ":" port
 // The fingerprint (64 hexadecimal digits) is the SHA-256 of the launcher's certificate, the token
-// has 32 more. Whoever has the text may run the job's ranks and read its environment.
+// has 32 more. Anyone who has the text may run the job's ranks and read its environment.
 
 struct JoinUrl {
   struct Address {
@@ -56,7 +56,7 @@ enum class DialFrameType : std::uint8_t {
   kJoin = 1,    // JoinRequest; the first frame
   kOutput = 2,  // number:u32le bytes                 (stdout of the command)
   kErrors = 3,  // number:u32le bytes                 (its stderr)
-  kEnded = 4,   // number:u32le status:u32le          (behind all of its output)
+  kEnded = 4,   // number:u32le status:u32le (after all of its output)
   // launcher to machine
   kAccepted = 32,  // name: what the launcher calls this machine
   kRefused = 33,   // text: why; the connection ends
@@ -65,8 +65,8 @@ enum class DialFrameType : std::uint8_t {
   kInputEnd = 36,  // number:u32le
   kStop = 37,      // number:u32le: end the command
   kOver = 38,      // exit_code:u32le: the job has ended; the connection ends
-  // To a helper of the launcher's own version alone. number:u32le size:u32le, words of that many
-  // bytes in all, each with a NUL behind it, and the line of kRun: start the agent that the words
+  // Only to a helper of the launcher's own version. number:u32le size:u32le, arguments of that many
+  // bytes in all, each followed by a NUL, and the line of kRun: start the agent that the arguments
   // name (cached_agent() of launcher/transports/bootstrap.h), or run the line if it is not here.
   kStart = 39,
 };
@@ -76,7 +76,7 @@ struct DialFrame {
   std::string_view payload;
 };
 
-// Who dials, and the proof that it may.
+// Identifies a connecting machine, and proves that it may join.
 struct JoinRequest {
   std::string token;  // of the JoinUrl
   std::string name;   // of the machine
@@ -91,14 +91,14 @@ Result<JoinRequest> decode_join_request(std::string_view payload);
 bool is_machine_name(std::string_view name);
 
 inline constexpr std::size_t kLargestJoin = 1024;  // of a frame before the machine is known
-inline constexpr std::size_t kLargestDialFrame = 1u << 20;  // of one behind it
+inline constexpr std::size_t kLargestDialFrame = 1u << 20;  // of a following one
 inline constexpr std::size_t kDialPiece = 32 * 1024;        // bytes of a stream in one frame
 
 // `head` and `body` are the payload.
 void append_dial_frame(std::string& out, DialFrameType type, std::string_view head,
                        std::string_view body = {});
 
-// What kStart carries behind its number.
+// What follows the number in kStart.
 std::string encode_words(const std::vector<std::string>& words);
 // Takes them off the front of `payload`. Nothing: it does not begin with words.
 std::optional<std::vector<std::string>> decode_words(std::string_view& payload);
@@ -126,8 +126,8 @@ class DialFrameReader {
 //   launcher: URL                      what hora-dial needs to know, as of --listen: a secret
 //   task:     HORA-<nonce> need <step>          the cache of its host lacks the helper
 //   launcher: sent, URL                         the engine has copied it
-//   task:     HORA-<nonce> failed <host> <why>  nobody will dial from there
-// Then the helper runs in the task, and dials.
+//   task:     HORA-<nonce> failed <host> <why>  no connection will come from there
+// Then the helper runs in the task, and connects.
 
 // How long a task tries to reach the launcher. An engine's own command is reached in an instant.
 inline constexpr std::chrono::milliseconds kStepDialPatience{8'000};
@@ -170,7 +170,7 @@ struct StepFailure {
   std::string host;
   std::string why;
 };
-// What a line on the step's stdout means; nothing: it is somebody else's.
+// The meaning of a line on the step's stdout; nothing: it is not one of ours.
 std::optional<std::variant<StepNeed, StepFailure>> parse_step_line(std::string_view nonce,
                                                                    std::string_view line);
 std::string step_failure(std::string_view nonce, std::string_view host, std::string_view why);

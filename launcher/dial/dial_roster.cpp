@@ -63,7 +63,7 @@ void DialRoster::leave(const std::string& name) {
                  members_.end());
 }
 
-// More slots than asked for are no harm: the plan takes the first ones.
+// More slots than asked for do no harm: the plan takes the first ones.
 bool DialRoster::complete() const {
   return wanted_.empty() ? joined_slots() >= slots_ : members_.size() == wanted_.size();
 }
@@ -72,7 +72,8 @@ std::size_t DialRoster::missing() const {
   return wanted_.size() - std::min(wanted_.size(), members_.size());
 }
 
-// The order is that of the ranks, so with a list of hosts it does not depend on who was quicker.
+// The order is that of the ranks, so with a list of hosts it does not depend on which one was
+// quicker.
 std::vector<Host> DialRoster::hosts() const {
   std::vector<Host> out;
   if (wanted_.empty()) {

@@ -11,8 +11,8 @@ namespace hora::launcher {
 
 class DialRoster {
  public:
-  // `wanted`: the hosts of -H or a hostfile; nobody else is let in, and all are waited for. Without
-  // any, whoever comes is, until there are `slots` slots.
+  // `wanted`: the hosts of -H or a hostfile; no others are admitted, and all are waited for.
+  // Without any, every machine is admitted, until there are `slots` slots.
   DialRoster(std::vector<Host> wanted, int slots) : wanted_(std::move(wanted)), slots_(slots) {}
 
   struct Verdict {
@@ -25,7 +25,7 @@ class DialRoster {
 
   bool complete() const;
   std::size_t missing() const;  // of those that were wanted
-  // Those that are there: in the order of `wanted`, or of their coming. Slots of -H win over those
+  // The hosts that have joined: in the order of `wanted`, or of joining. Slots of -H win over those
   // that the machine offers.
   std::vector<Host> hosts() const;
   std::string standing() const;  // "3 of 4 slots (a:2,b:1)", "1 of 2 hosts; b is missing"

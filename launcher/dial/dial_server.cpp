@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/dial/dial_server.h"
+
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <future>
 #include <utility>
+
 #include "launcher/failures/failure_code.h"
+#include "launcher/process/signals.h"
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/encoding.h"
 #include "rendezvous/base/little_endian.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/addresses.h"
+#include "rendezvous/os/files.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/tls/tls_stream.h"
-#include <signal.h>
-#include <unistd.h>
-#include <cstdio>
-#include "launcher/process/signals.h"
-#include "launcher/protocol/exit_code.h"
-#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 
@@ -28,8 +31,8 @@ constexpr auto kStrangerPatience = std::chrono::seconds(10);
 constexpr auto kGoodbyePatience = std::chrono::seconds(1);
 constexpr std::size_t kMostAddresses = 4;  // in the URL
 
-// What other machines may call. The kernel lists the interfaces in the order in which they were
-// made, the first one is most often that of the site's network.
+// An address for other machines. The kernel lists the interfaces in the order in which they were
+// made, and the first one is usually that of the site's network.
 Result<std::vector<JoinUrl::Address>> addresses_of(const Endpoint& bound) {
   if (!bound.address.is_unspecified()) {
     return std::vector<JoinUrl::Address>{{format_address(bound.address), bound.port}};
@@ -152,7 +155,7 @@ Result<std::unique_ptr<DialServer>> DialServer::open(const Endpoint& where, Dial
   return server;
 }
 
-// The thread starts when the socket is there, and serves it before anybody knows the URL.
+// The thread starts when the socket exists, and serves it before the URL is published.
 Status DialServer::listen(const Endpoint& where) {
   auto listener = net::listen_tcp(where);
   if (!listener) return std::move(listener).error();
@@ -173,7 +176,7 @@ Status DialServer::listen(const Endpoint& where) {
   return started;
 }
 
-// The order matters: nobody posts, then the loop stops, then this thread owns what is left.
+// The order matters: all posting ends, then the loop stops, then this thread owns what is left.
 DialServer::~DialServer() {
   if (!threads_) return;
   payloads_.close();
@@ -223,18 +226,18 @@ bool DialServer::say_goodbye(int exit_code) {
     }
     for (const PeerId id : strangers) drop(id);
   });
-  // Whoever closes with bytes unread resets the connection, and the last frame with it: so the
-  // machines hang up.
+  // Closing with unread bytes resets the connection, and loses the last frame: so the machines hang
+  // up.
   std::unique_lock lock(mutex_);
   return all_gone_.wait_for(lock, kGoodbyePatience, [this] { return connected_ == 0; });
 }
 
-// The kernel refuses who comes from now on, and --join says what that means.
+// The kernel refuses new connections from now on, and --join explains what that means.
 void DialServer::close_door() { acceptor_.reset(); }
 
 // --- connections ---------------------------------------------------------------------------------
 
-// TLS begins when a whole first message is there: silent strangers cost a socket each.
+// TLS begins when a whole first message has arrived: silent connections cost a socket each.
 void DialServer::admit(net::Accepted accepted) {
   std::vector<PeerId> strangers;
   for (const auto& [id, peer] : peers_) {
@@ -272,8 +275,8 @@ void DialServer::on_frame(PeerId id, const DialFrame& frame) {
   if (peer.host != nullptr) peer.host->on_frame(frame);
 }
 
-// Version, token, name, in this order: what a stranger is told does not depend on any secret, and
-// only who has the token learns about the job.
+// Version, token, name, in this order: what an unauthenticated client learns does not depend on any
+// secret, and only a client with the token learns about the job.
 void DialServer::on_join(PeerId id, Peer& peer, std::string_view payload) {
   auto request = decode_join_request(payload);
   if (!request) return refuse(id, request.error().message);
@@ -312,7 +315,7 @@ void DialServer::on_end(PeerId id, const std::string& why) {
   if (peer.host != nullptr) std::exchange(peer.host, nullptr)->on_lost(why);
   const std::string name = peer.name;
   drop(id);
-  // Once the job has all of its hosts, what becomes of them is for the job to tell.
+  // Once the job has all of its hosts, the job reports what happens to them.
   if (name.empty() || roster_.complete()) return;
   roster_.leave(name);
   observer_({name + " has left (" + why + "): " + roster_.standing(), "", false});
@@ -330,7 +333,7 @@ void DialServer::drop(PeerId id, const std::string& why) {
   if (--connected_ == 0) all_gone_.notify_all();
 }
 
-// Strangers are left alone: they may be machines whose first frame is on its way.
+// Unauthenticated connections are left alone: they may be machines whose first frame is on its way.
 void DialServer::drop_all(const std::string& why) {
   std::vector<PeerId> members;
   for (const auto& [id, peer] : peers_) {
@@ -349,7 +352,7 @@ Endpoint door(const ListenSpec& listen) {
   return any;
 }
 
-// In the words of an engine's allocation, in whose place it stands.
+// In the same words as an engine's allocation, which it replaces.
 std::string summary(const std::vector<Host>& hosts) {
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots.value_or(0);
@@ -389,7 +392,7 @@ Result<std::unique_ptr<Muster>> Muster::open(const JobSpec& spec) {
   return muster;
 }
 
-// After an error, too, no secret stays behind.
+// After an error, too, no secret remains.
 Muster::~Muster() {
   if (!file_.empty()) ::unlink(file_.c_str());
 }

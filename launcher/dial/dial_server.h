@@ -24,9 +24,10 @@
 
 namespace hora::launcher {
 
-// The launcher's door for machines that dial it: --listen. It has a certificate and a token of its
-// own for each job; who does not present the token is sent away before anything else is read.
-// A thread of its own serves the connections. The calls below come from the thread that owns it.
+// The launcher's listener for machines that connect to it: --listen. It has a certificate and a
+// token of its own for each job; a client that does not present the token is disconnected before
+// anything else is read. A thread of its own serves the connections. The calls below come from the
+// thread that owns it.
 
 class DialServer {
  public:
@@ -34,7 +35,7 @@ class DialServer {
   struct Event {
     std::string text;
     std::string joined;     // the name of the machine that has; empty: none
-    bool complete = false;  // the job has all of its hosts; nobody is let in any more
+    bool complete = false;  // the job has all of its hosts; no other is admitted any more
   };
   using Observer = std::function<void(Event event)>;
 
@@ -46,7 +47,7 @@ class DialServer {
   DialServer& operator=(const DialServer&) = delete;
 
   const JoinUrl& url() const { return url_; }
-  // Who is there.
+  // The machines that have joined.
   std::vector<Host> hosts();
   std::string standing();
 
@@ -57,7 +58,7 @@ class DialServer {
   // the next three are.
   os::EventLoop& loop() { return threads_->loop(0); }
   bool has(const std::string& name) const;
-  // All who will join are helpers of this version, which start agents themselves.
+  // All of them are helpers of this version, which start agents themselves.
   void expect_helpers() { helpers_ = true; }
   // Starts an agent on a machine that has joined, as a transport does. `local` is the link's end.
   void reach(const std::string& name, os::Fd local, AgentLinkOptions options,
@@ -65,8 +66,8 @@ class DialServer {
   // Hangs up on all machines that have joined; those in use are lost, by `why`.
   void drop_all(const std::string& why);
 
-  // Tells all machines that the job is over, and waits a moment for them to hang up; whether they
-  // have.
+  // Announces to all machines that the job is over, and waits a moment for them to hang up; whether
+  // they have.
   bool say_goodbye(int exit_code);
 
  private:

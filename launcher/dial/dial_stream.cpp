@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "rendezvous/base/result.h"
-#include "rendezvous/os/threads.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
 
@@ -40,7 +40,7 @@ Status DialStream::open() {
   return loop_.watch(stream_->fd(), events_, [this](std::uint32_t events) { on_io(events); });
 }
 
-// Written at once where there is room: most frames are small and somebody waits for them.
+// Written at once if the socket has room: most frames are small and awaited.
 void DialStream::send(DialFrameType type, std::string_view head, std::string_view body) {
   if (!stream_) return;
   std::string frame;
@@ -54,7 +54,8 @@ void DialStream::listen(bool wanted) {
   if (std::exchange(listening_, wanted) != wanted) update_watch();
 }
 
-// TLS says goodbye as the stream goes, so that the peer can tell an end from a cut.
+// TLS sends its close message with the end of the stream, so that the peer can distinguish an end
+// from a cut.
 void DialStream::close() {
   if (!stream_) return;
   write_some();
@@ -109,7 +110,7 @@ void DialStream::read_some() {
 void DialStream::write_some() {
   while (stream_) {
     if (stream_->must_push()) {
-      if (!stream_->push()) return out_.clear();  // the reading side tells the end
+      if (!stream_->push()) return out_.clear();  // the reading side reports the end
       if (stream_->must_push()) return;
     }
     if (out_.empty()) return;
@@ -128,7 +129,7 @@ void DialStream::write_some() {
   }
 }
 
-// The peer's end is watched for in any case: a connection that nobody reads may still break.
+// The peer's end is watched for in any case: a connection without reader may still break.
 void DialStream::update_watch() {
   if (!stream_) return;
   std::uint32_t events = EPOLLRDHUP;
@@ -139,7 +140,7 @@ void DialStream::update_watch() {
   (void)loop_.change(stream_->fd(), events);
 }
 
-// The connection is closed before its owner hears of it, who may connect anew.
+// The connection is closed before its owner is notified, which may connect again.
 void DialStream::end(const std::string& why) {
   const auto handlers = handlers_;
   out_.clear();

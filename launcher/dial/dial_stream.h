@@ -38,7 +38,7 @@ class DialStream {
   // Queues a frame. Ignored once the connection has ended.
   void send(DialFrameType type, std::string_view head = {}, std::string_view body = {});
   std::size_t waiting() const { return out_.size(); }
-  // Whether frames are read. What is on its way already may still come.
+  // Whether frames are read. Frames that are on their way already may still come.
   void listen(bool wanted);
   // Sends what waits, as far as it goes at once, and closes.
   void close();
@@ -53,12 +53,12 @@ class DialStream {
   os::EventLoop& loop_;
   std::unique_ptr<net::Stream> stream_;  // nullptr: ended
   DialFrameReader reader_;
-  std::shared_ptr<const Handlers> handlers_;  // who calls one holds them
+  std::shared_ptr<const Handlers> handlers_;  // every caller holds them
   ByteQueue out_;
   std::uint32_t events_ = 0;
   bool listening_ = true;
   bool peer_closed_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // told false by the destructor
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // set to false by the destructor
 };
 
 // The kernel looks for a dead peer: a cut network sends no end of a connection. Within 30 s.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine's end: a loop between the connection and one child, the command that the launcher
-// wants run here. What it runs is the start script of every transport, and then the agent, whose
-// own life ends with its streams.
+// wants to run here. It is the start script of every transport, and then the agent, whose own life
+// ends with its streams.
 #include "launcher/dial/join.h"
 
 #include <signal.h>
@@ -16,8 +16,8 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/machine/host_facts.h"
 #include "launcher/dial/dial_stream.h"
+#include "launcher/machine/host_facts.h"
 #include "launcher/process/piped_child.h"
 #include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
@@ -38,7 +38,7 @@ constexpr std::chrono::milliseconds kOneAddress{5'000};
 // For an agent to end its ranks by itself, a long --grace included, before it is killed.
 constexpr std::chrono::seconds kEndPatience{60};
 constexpr std::chrono::seconds kExitPatience{3};  // from the end of the output to the exit
-// From the end of the command to the launcher's last word.
+// From the end of the command to the launcher's last message.
 constexpr std::chrono::seconds kLastWordPatience{10};
 
 // All addresses in turn; the error is that of the last one, with all that were tried.
@@ -60,8 +60,8 @@ Result<std::unique_ptr<net::Stream>> dial(const JoinOptions& options, std::strin
       reached = name;
       return stream;
     }
-    // The certificate decides: whoever sits there is not to see the token. Another address may lead
-    // to the right one.
+    // The certificate decides: another server must not get the token. Another address may lead to
+    // the right one.
     if (stream.error().code == ErrorCode::kDenied) impostor = name;
     problems += (problems.empty() ? "" : "; ") + name + ": " + stream.error().message;
   }
@@ -135,7 +135,7 @@ class Joiner {
   std::uint32_t number_ = 0;
   bool running_ = false;  // there is a command whose end was not reported
   bool exited_ = false;
-  bool input_ends_ = false;  // behind input_
+  bool input_ends_ = false;  // comes after input_
   ByteQueue input_;
   Watch in_, out_, err_, end_;
   os::EventLoop::TimerId timer_ = 0;
@@ -146,7 +146,7 @@ void Joiner::say(const std::string& text) const {
   if (!options_.silent) std::fprintf(stderr, "horarun: %s\n", text.c_str());
 }
 
-// The token goes out behind a handshake that has proved who the launcher is.
+// The token follows a handshake that has proved the launcher's identity.
 Status Joiner::begin() {
   HORA_TRY(stream_.open());
   JoinRequest request;
@@ -187,7 +187,7 @@ void Joiner::on_frame(const DialFrame& frame) {
     case DialFrameType::kOver:
       over_ = true;
       say("the job has ended with exit code " + std::to_string(*number));
-      // The job's own end is for the one who has started the job to tell.
+      // The launcher reports the job's own end to its user.
       if (signal_ == 0) {
         exit_code_ = options_.silent ? int{kExitOk} : static_cast<int>(*number & 0xff);
       }
@@ -222,7 +222,7 @@ void Joiner::on_signal(int signal) {
   if (!ends_job(signal)) return;
   const bool again = std::exchange(signal_, signal) != 0;
   if (!running_ || again) return leave(exit_code_of_signal(signal));
-  // The agent tells the launcher, and ends its ranks.
+  // The agent informs the launcher, and ends its ranks.
   say("ending what runs here; once more to kill it");
   child_.ask_to_end();
 }
@@ -241,7 +241,7 @@ std::string machine() {
   return is_word ? machine : "";
 }
 
-// By the rules of the start script, which has looked at the folder when it started this program.
+// By the rules of the start script, which has checked the folder when it started this program.
 bool is_usable(const std::string& agent) {
   struct stat info {};
   return ::stat(agent.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
@@ -348,7 +348,7 @@ bool Joiner::forward(Watch& watched, os::Fd& fd, DialFrameType type) {
     } else if (got < 0 && errno == EAGAIN && !exited_) {
       watch(watched, fd.get(), EPOLLIN, [this](std::uint32_t) { pump_output(); });
       return true;
-    } else {  // or a helper that was left behind keeps the pipe open
+    } else {  // or a remaining helper keeps the pipe open
       unwatch(watched);
       fd.reset();
     }
@@ -384,7 +384,7 @@ void Joiner::report_end() {
   stream_.listen(true);
   drop_command();
   if (over_) return leave(exit_code_);
-  // Asked to leave, we stay for the launcher's last word, which tells what has become of the job.
+  // Asked to leave, we stay for the launcher's last message, which has the result of the job.
   if (signal_ == 0) return;
   timer_ = loop_.call_after(kLastWordPatience, [this] { leave(exit_code_of_signal(signal_)); });
 }

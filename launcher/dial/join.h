@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `horarun --join`: lends this machine to the job of a launcher that listens (--listen), by a
+// `horarun --join`: adds this machine to the job of a launcher that listens (--listen), by a
 // connection from here to there. Nothing on this machine has to listen.
 #pragma once
 
@@ -20,9 +20,9 @@ struct JoinOptions {
   bool silent = false;  // says nothing on stderr, and ends with 0 when the job is over
 };
 
-// Blocks until the job is over; tells on stderr what happens. Answers the exit code: that of the
+// Blocks until the job is over; reports on stderr what happens. Returns the exit code: that of the
 // job, or 128 + the signal that ended this process' part in it. Errors: the launcher was not
-// reached, is another one, or does not let this machine in.
+// reached, is another one, or refuses this machine.
 Result<int> join_job(const JoinOptions& options);
 
 }  // namespace hora::launcher

@@ -53,7 +53,8 @@ void JoinedHost::begin() {
   run();
 }
 
-// There is nothing to wait for: the machine queues what comes before its command has started.
+// There is nothing to wait for: the machine queues bytes that arrive before its command has
+// started.
 void JoinedHost::run() {
   auto line = link_.command_line(/*for_sh=*/true);
   if (!line) return link_.fail({std::string(failure::kAgent), line.error().message, ""});
@@ -78,7 +79,7 @@ void JoinedHost::stop() {
 void JoinedHost::on_frame(const DialFrame& frame) {
   std::string_view bytes = frame.payload;
   const auto number = read_u32(bytes);
-  // What is left of a command that was given up.
+  // The remaining output of a command that was given up.
   if (!number || *number != number_ || !running_) return;
   if (frame.type == DialFrameType::kOutput) {
     link_.on_remote_output(bytes);
@@ -119,7 +120,8 @@ void JoinedHost::pump() {
 
 void JoinedHost::link_changed() { pump(); }
 
-// The connection stays; the number tells the new command's frames from those of the old one.
+// The connection stays; the number distinguishes the new command's frames from those of the old
+// one.
 void JoinedHost::link_restarts() {
   stop();
   ++number_;
@@ -129,8 +131,8 @@ void JoinedHost::link_restarts() {
   run();
 }
 
-// The supervisor has closed its end. An agent that has said goodbye has ended by now; any other one
-// is told to.
+// The supervisor has closed its end. An agent that has sent its goodbye has ended by now; any other
+// one is ended.
 void JoinedHost::link_finished() {
   loop_.cancel(start_timer_);
   start_timer_ = 0;

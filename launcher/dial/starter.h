@@ -29,7 +29,7 @@ class Starter {
   virtual void on_joined(const std::string&) {}
   virtual void remove_files() {}  // when no host is left to read them
   virtual void ask_to_end() = 0;
-  // Nothing runs any more but what is ending: true when that needs nobody to wait for it.
+  // Only processes that are ending are left: true when they need not be waited for.
   virtual bool leave() { return false; }
   // Whether the helpers belong to it, and end with it.
   virtual bool owns_helpers() const = 0;

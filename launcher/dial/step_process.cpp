@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/dial/step_process.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <cerrno>
-#include "rendezvous/os/files.h"
-#include <sys/epoll.h>
 #include <utility>
+
 #include "launcher/protocol/exit_code.h"
-#include <signal.h>
 #include "launcher/transports/remote_end.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 
 namespace {
 
-// The last two of its parts: ".cache/hora". What is above them is the user's own, or missing with
-// good reason.
+// The last two of its parts: ".cache/hora". The folders above them are the user's own, or missing
+// for a good reason.
 void make_folder(const std::string& folder) {
   (void)::mkdir(folder.substr(0, folder.rfind('/')).c_str(), 0700);
   (void)::mkdir(folder.c_str(), 0700);
@@ -33,7 +36,7 @@ Status StepFiles::put(const std::string& path, const std::string& bytes, unsigne
   return file->finish();
 }
 
-// The lines come last: whoever can read them finds the rest.
+// The lines come last: a reader of them finds the rest.
 Status StepFiles::write(const EngineStep& engine, const StepRequest& request,
                         const std::string& url) {
   make_folder(engine.folder);
@@ -74,7 +77,7 @@ Status WatchedChild::start(const std::vector<std::string>& argv) {
   return watch(*std::move(child));
 }
 
-// Without a pidfd (Linux before 5.3) the end of the output tells of the end.
+// Without a pidfd (Linux before 5.3) the end of the output marks the end.
 Status WatchedChild::watch(PipedChild child) {
   child_ = std::move(child);
   const auto read_output = [this](std::uint32_t) {
@@ -158,7 +161,7 @@ bool WatchedChild::read_all(os::Fd& fd, bool& watched,
   return false;
 }
 
-// What it had written may not have been read yet.
+// Its earlier output may not have been read yet.
 void WatchedChild::on_exit() {
   unwatch(child_.ended_fd(), end_);
   (void)read_all(child_.stderr_fd, err_, handlers_.on_errors);
@@ -167,16 +170,16 @@ void WatchedChild::on_exit() {
   if (handlers_.on_end) std::exchange(handlers_.on_end, nullptr)(status);
 }
 
-// The conversation with the tasks goes by lines, because the engine mixes what all tasks print into
-// one stream: a line that came whole is the most that can be told apart.
+// The conversation with the tasks is in lines, because the engine mixes what all tasks print into
+// one stream: only complete lines can be separated.
 
 namespace {
 
-// What a task prints without a line feed is not kept for ever.
+// Output of a task without a line feed is not kept for ever.
 constexpr std::size_t kLongestLine = 4096;
 constexpr std::size_t kMostWords = 4096;
 
-// What a program that was killed had said before is not why.
+// Earlier output of a killed program is not the reason.
 std::string how_it_ended(const std::string& program, int status, const std::string& errors) {
   // 255 is not a signal: programs end with it by exit(-1).
   if (status > kExitSignalBase && status <= kExitSignalBase + SIGRTMAX) {
@@ -231,14 +234,14 @@ Status StepProcess::begin() {
   return Ok{};
 }
 
-// The tasks have hung up. When the engine's daemons have noted that, a seventh of a short job's
-// time later, tells nobody anything.
+// The tasks have hung up. It does not matter that the engine's daemons note this a seventh of a
+// short job's time later.
 bool StepProcess::leave() {
   if (is_guarded_) step_.leave();
   return is_guarded_;
 }
 
-// Line by line; what a task's shell prints besides is no harm.
+// Line by line; other output of a task's shell does no harm.
 void StepProcess::on_output(std::string_view bytes) {
   line_ += bytes;
   std::size_t end = 0;

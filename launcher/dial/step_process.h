@@ -17,8 +17,8 @@
 
 namespace hora::launcher {
 
-// What the tasks of a step find in a folder that all hosts see: the programs that a host may lack,
-// and the launcher's lines, which are a secret. Takes as long as the file system does.
+// The files for the tasks of a step in a folder that all hosts see: the programs that a host may
+// lack, and the launcher's lines, which are a secret. Takes as long as the file system does.
 
 class StepFiles {
  public:
@@ -59,7 +59,7 @@ class WatchedChild {
   Status watch(PipedChild child);  // one that has been started
   // A few bytes, which a pipe has room for.
   void write(std::string_view text);
-  // Any number of them, as fast as it reads; its input ends behind them. Once.
+  // Any number of them, as fast as it reads; its input ends after them. Once.
   Status feed(std::shared_ptr<const std::string> bytes);
   void close_input();
   void ask_to_end() { child_.ask_to_end(); }
@@ -89,7 +89,7 @@ class StepProcess : public Starter {
   StepProcess(os::EventLoop& loop, EngineStep engine, StepRequest request, std::string secret,
               std::optional<PipedChild> early, Handlers handlers);
 
-  // What the tasks find by stdin can come after the command has begun: the engine takes its time.
+  // The tasks' standard input can come after the command has begun: the engine takes its time.
   static Result<std::optional<PipedChild>> begin_early(const EngineStep& engine,
                                                        const StepRequest& request);
   // Errors: there is no such command.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/dial/step_transport.h"
-#include "launcher/failures/failure_code.h"
-#include "launcher/process/captured_run.h"
-#include "rendezvous/base/text.h"
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
@@ -12,29 +10,32 @@
 #include <optional>
 #include <set>
 #include <utility>
+
 #include "launcher/dial/dial_server.h"
 #include "launcher/dial/step_process.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/process/captured_run.h"
 #include "launcher/transports/command_transport.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/supervisor_socket.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::launcher {
 
-// What the engine's command prints comes on one thread, while the question why the job ended is
-// asked on another, often before the answer is there: a scheduler ends the ranks first and explains
-// later.
+// The output of the engine's command comes on one thread, while another asks why the job ended,
+// often before the answer has come: a scheduler ends the ranks first and explains later.
 
 namespace {
 
-// Of a chatty command the end counts: its last words say why it ended.
+// With a chatty command the end counts: its last lines say why it ended.
 constexpr std::size_t kMostWords = 8 * 1024;
 // A scheduler of a busy cluster takes a moment. The job has ended, and its user waits.
 constexpr std::chrono::milliseconds kAnswerPatience{3'000};
 
 }  // namespace
 
-// Both may come in any number of pieces; whoever waits looks at all that has come.
+// Both may come in any number of pieces; the waiting thread looks at all that has come.
 void EngineWords::hear(std::string_view said) {
   {
     const std::lock_guard lock(mutex_);
@@ -58,7 +59,7 @@ std::vector<FailedHost> EngineWords::failed_hosts() {
   return engine_.failed_hosts(said_);
 }
 
-// The words tell more than the end of the command, which has them for its cause.
+// The messages say more than the end of the command that they caused.
 std::string EngineWords::heard(std::chrono::milliseconds patience) {
   if (engine_.last_word == nullptr) return "";
   std::unique_lock lock(mutex_);
@@ -93,8 +94,8 @@ std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds patience
                  std::string(engine_.title) + " has ended the job: " + word, ""};
 }
 
-// A host of the step is in one of three states: awaited, joined, given up. What the job wants of it
-// before that is settled waits in `wanted_`. All of it lives on the thread of the server's loop.
+// A host of the step is in one of three states: awaited, joined, given up. Requests of the job
+// before that is settled wait in `wanted_`. All of it lives on the thread of the server's loop.
 
 namespace {
 
@@ -133,7 +134,7 @@ class StepTransport : public Transport {
 
   const JobSpec& spec_;
   DialWay way_;
-  const std::shared_ptr<EngineWords> words_;  // nullptr: nobody wants them
+  const std::shared_ptr<EngineWords> words_;  // nullptr: not wanted
   StageObserver observer_;
 
   std::mutex mutex_;
@@ -166,7 +167,7 @@ StepTransport::StepTransport(const JobSpec& spec, DialWay way, const std::vector
   if (words_) commands_.listen_to_errors([this](std::string_view said) { words_->hear(said); });
   if (const auto opened = open(hosts); !opened) {
     server_.reset();
-    // With what has begun early.
+    // Including starts from before.
     way_.make_starter = nullptr;
     way_.begin_early = nullptr;
     say(opened.error().message);
@@ -209,8 +210,8 @@ Status StepTransport::open(const std::vector<Host>& hosts) {
   return begun;
 }
 
-// The machines hang up, their tasks end, and with the last one the engine's command does: nobody
-// has to wait for that if all of them were there. Otherwise who does not end is asked to, and
+// The machines hang up, their tasks end, and with the last one the engine's command does: there is
+// nothing to wait for if all of them were there. Otherwise those that do not end are asked to, and
 // killed at last.
 StepTransport::~StepTransport() {
   payloads_.close();
@@ -315,8 +316,8 @@ void StepTransport::give_up(const std::string& name, const std::string& why) {
   for (Wanted& each : waiting.mapped()) by_command(std::move(each));
 }
 
-// A host of whose daemon the engine hears nothing. Another command of the engine would wait as long
-// for it, and say the same.
+// A host whose daemon does not answer the engine. Another command of the engine would wait as long
+// for it, with the same result.
 void StepTransport::refuse(Wanted wanted) const {
   tell_failure(*wanted.stream,
                {std::string(failure::kRsh), visible_line(refused_.at(wanted.host.name)),
@@ -337,7 +338,7 @@ void StepTransport::hear(std::string_view said) {
 
 // --- the step ------------------------------------------------------------------------------------
 
-// With an engine's command goes what it has started: nothing of the job may outlive it.
+// The engine's command ends with its processes: none may outlive the job.
 void StepTransport::on_step_end(const std::string& how) {
   {
     const std::lock_guard lock(mutex_);

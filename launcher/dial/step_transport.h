@@ -24,9 +24,8 @@
 
 namespace hora::launcher {
 
-// What the commands of an engine say while they run a job's hosts, what the engine answers when it
-// is asked for the job, and whether that tells that it has ended the job. May be used by any
-// thread.
+// The messages of an engine's commands while they run a job's hosts, the engine's answer when it is
+// asked for the job, and whether that means that it has ended the job. May be used by any thread.
 
 class EngineWords {
  public:
@@ -35,12 +34,12 @@ class EngineWords {
 
   const EngineDescriptor& engine() const { return engine_; }
   void hear(std::string_view said);            // on stderr
-  void command_ended(const std::string& how);  // the one with the agents, which nobody had asked to
+  void command_ended(const std::string& how);  // the one with the agents, which was not asked to
   std::vector<FailedHost> failed_hosts();      // so far, by what was said
 
-  // E_ENGINE, with the words. Waits for them, `patience` at the most, and asks the engine then:
-  // for when a job has ended in a way that this could explain. Without patience, only what was
-  // heard counts.
+  // E_ENGINE, with the messages. Waits for them, `patience` at the most, and asks the engine then:
+  // for when a job has ended in a way that this could explain. Without patience, only messages that
+  // have arrived count.
   std::optional<Failure> why_ended(std::chrono::milliseconds patience);
 
  private:
@@ -55,10 +54,10 @@ class EngineWords {
   std::string end_;
 };
 
-// Reaches hosts whose helpers dial the launcher (launcher/dial/): those of an allocation by one
-// command of its engine, a step with a task on every host in which the agents run, others by a
-// starter of their own. A host from which nobody dials is reached by a command of its own, as a
-// host of --rsh is.
+// Reaches hosts whose helpers connect to the launcher (launcher/dial/): those of an allocation by
+// one command of its engine, a step with a task on every host in which the agents run, others by a
+// starter of their own. A host that does not connect is reached by a command of its own, as a host
+// of --rsh is.
 
 struct StepSource {
   std::string machine;  // of the files, as `uname -m` says
@@ -67,7 +66,7 @@ struct StepSource {
 };
 
 // `hosts` are those that the job will ask for. Never fails: without a step there are commands for
-// each host. `spec` must outlive the transport. `words` hears what the engine's commands say.
+// each host. `spec` must outlive the transport. `words` gets the messages of the engine's commands.
 std::unique_ptr<Transport> make_step_transport(const JobSpec& spec, StepSource source,
                                                const std::vector<Host>& hosts,
                                                std::shared_ptr<EngineWords> words,

@@ -12,7 +12,7 @@ namespace hora::launcher::doctor {
 
 namespace {
 
-constexpr int kMostRounds = 24;  // beyond so many hosts not every pair is measured
+constexpr int kMostRounds = 24;  // beyond this number of hosts not every pair is measured
 constexpr std::size_t kMostDoubtful = 48;
 
 }  // namespace

@@ -86,7 +86,7 @@ class CommonWorld {
   void on_lost(int host);  // it will not answer any more
   bool over() const { return over_; }
   // {"ranks"}, and "error" or "failed", by the host's name: {"stage", "error"}, and "missing",
-  // those whom others have waited for in vain.
+  // those that others waited for without an answer.
   Json result() const { return result_; }
 
  private:

@@ -35,7 +35,8 @@ constexpr std::chrono::milliseconds kLease{30'000};
 constexpr int kClocks = 3;
 constexpr std::size_t kLongestLine = 1 << 20;
 
-// What a host says on a terminal must not steer it, nor be so deep that walking it takes our stack.
+// The text of a host must not control the terminal, nor be so deep that walking it exhausts our
+// stack.
 void make_visible(Json& value) {
   if (value.is_string()) value = visible(value.get<std::string>());
   if (!value.is_structured()) return;
@@ -193,8 +194,8 @@ HostOrder Doctor::order_for(int host) const {
   order.argv = {"hora-doctor"};
   const bool local = !fleet_->is_remote(host);
   order.environment = forwarded_environment(environment_, spec_, local);
-  // A host that cannot load the runtime is not asked to: each of its libraries would take the
-  // blame.
+  // A host that cannot load the runtime is not asked to: otherwise each of its libraries would be
+  // reported.
   const Hello& hello = *examination_.hosts[host].hello;
   const bool loads_runtime =
       runtime_is_ours_ &&
@@ -313,7 +314,7 @@ void Doctor::proceed() {
       all([this](int h) { return patients_[h].clocks_asked > kClocks; })) {
     phase_ = Phase::kExamining;
   }
-  // What is measured between hosts is measured when nothing else runs there.
+  // Hosts measure their connections when nothing else runs there.
   if (phase_ == Phase::kExamining && all([this](int h) { return examined(h); })) {
     return begin_probing();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Examines hosts: an agent and hora-doctor on every one of them, all at once; what fails on one is
-// a finding and stops nobody else. One event loop, every wait has a deadline.
+// Examines hosts: an agent and hora-doctor on every one of them, all at once; a failure on one is a
+// finding and does not stop the others. One event loop, every wait has a deadline.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ class Doctor {
   enum class Phase { kConnecting, kClocks, kExamining, kProbing, kWorld, kFinishing };
 
   struct Patient {
-    std::string word;  // who does not know it gets no answer from this host's probe server
+    std::string word;  // a client without it gets no answer from this host's probe server
     std::string line;  // of its output, not whole yet
     int port = 0;
     bool ready_to_probe = false;  // its port is known

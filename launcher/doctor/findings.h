@@ -5,11 +5,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
 #include <nlohmann/json.hpp>
+
 #include "launcher/plan/job_spec.h"
 #include "launcher/protocol/messages.h"
-#include <utility>
 
 namespace hora::launcher::doctor {
 
@@ -39,7 +41,7 @@ struct Examination {
   std::optional<JobEngine> engine;  // whose allocation the hosts are
   Json world;                       // of a job of all hosts (common_world.h); null: none was tried
 
-  // What the runtime for that host asks for; empty: nothing is known.
+  // The needs of the runtime for that host; empty: unknown.
   std::string least_glibc_for(const Hello& hello) const {
     const auto found = least_glibc.find(hello.machine);
     return found == least_glibc.end() ? std::string() : found->second;
@@ -70,7 +72,7 @@ Json better_of(const Json& first, Json second);
 std::vector<Finding> set_findings(const Examination& examination);
 // Problems that the self-tests found, on each host and across hosts.
 std::vector<Finding> selftest_findings(const Examination& examination);
-// Every host has reached the others that it was told to try.
+// Every host has reached the others that it had to try.
 bool all_routes_work(const Examination& examination);
 // Combinations that are known to be bad (docs/known-problems).
 std::vector<Finding> known_problem_findings(const Examination& examination);
@@ -80,7 +82,7 @@ std::vector<Finding> find_problems(const Examination& examination);
 
 // A member by its path, "python.packages.torch"; null when there is none.
 const Json& member(const Json& value, std::string_view path);
-// A text there; `otherwise` where it is none. What a host says may be of any kind.
+// A text there; `otherwise` if it is not a text. A host's answer may have any type.
 std::string text_in(const Json& value, std::string_view path, std::string otherwise = {});
 
 }  // namespace hora::launcher::doctor

@@ -2,8 +2,8 @@
 // Judges what libraries did in the self-tests.  [pure]
 #include <algorithm>
 
-#include "launcher/failures/host_failure.h"
 #include "launcher/doctor/findings.h"
+#include "launcher/failures/host_failure.h"
 
 namespace hora::launcher::doctor {
 
@@ -13,7 +13,7 @@ constexpr std::string_view kReachingLauncher =
     // apps/doctor/selftests.cpp names the stage so.
     "reaching the launcher";
 
-// What a failed self-test means, by its name in the document.
+// The meaning of a failed self-test, by its name in the document.
 struct Row {
   std::string_view selftest;
   std::string_view code;
@@ -52,7 +52,7 @@ std::string words_of(const Json& selftest) {
   return (stage.empty() ? "" : stage + ": ") + text_in(selftest, "error");
 }
 
-// What is no failure of the self-test, because it did not run, or works in another way.
+// Parts of the self-test that did not run, or work in another way: not failures.
 void of_nccl(const HostExamination& host, std::vector<Finding>& out) {
   const auto warn = [&](std::string what, const char* why, const char* fix) {
     out.push_back({Severity::kWarning, "D_NCCL", {host.name}, std::move(what), why, fix, {}});
@@ -98,7 +98,7 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
   }
 }
 
-// Names the hosts at fault if that can be told, else all hosts that failed.
+// Names the hosts at fault if they are known, else all hosts that failed.
 void of_all_hosts(const Json& world, std::vector<Finding>& out) {
   constexpr std::string_view kWhy =
       "ranks connect to the launcher and then to each other, on ports that the system chooses; a "

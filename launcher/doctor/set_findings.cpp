@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+
 #include "launcher/doctor/findings.h"
 #include "launcher/network/host_addresses.h"
 #include "rendezvous/base/text.h"
@@ -245,7 +246,7 @@ void nccl_interfaces(const Examination& set, std::vector<Finding>& out) {
       if (std::find(names.begin(), names.end(), nic.name) == names.end()) {
         names.push_back(nic.name);
       }
-      // Of several, NCCL publishes the address of the first.
+      // With several, NCCL publishes the address of the first.
       if (first == nullptr && chosen.selects(nic.name)) first = &nic;
     }
     // Only NCCL reads it, for GPUs.

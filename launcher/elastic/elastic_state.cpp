@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/elastic/elastic_state.h"
+
 #include <algorithm>
+#include <string>
 #include <utility>
+
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/rank_exit_text.h"
-#include "launcher/text/units.h"
 #include "launcher/text/text.h"
-#include <string>
+#include "launcher/text/units.h"
 #include "rendezvous/contract/worker_env.h"
 
 namespace hora::launcher::elastic {
@@ -109,7 +111,7 @@ void ElasticState::on(const WorkerAsked& e, TimePoint, Actions&) {
   asking.has_state = asking.has_state || e.has_state;
 }
 
-// What comes too late speaks of a plan that is gone.
+// A late message refers to a plan that is gone.
 void ElasticState::on(const PeerUnreached& e, TimePoint, Actions&) {
   if (e.epoch != epoch_ || (phase_ != Phase::kRunning && phase_ != Phase::kBroken)) return;
   const std::vector<HostPlan>& hosts = plan().hosts;
@@ -372,8 +374,8 @@ void ElasticState::advance_running(TimePoint now, Actions& actions) {
   notify_if_changed(now, actions);
 }
 
-// Tells the workers about a change; they come to the next epoch when they commit their state. With
-// the reset limit used up they could not meet again, so do not disturb them.
+// Informs the workers about a change; they come to the next epoch when they commit their state.
+// With the reset limit used up they could not meet again, so do not disturb them.
 void ElasticState::notify_if_changed(TimePoint now, Actions& actions) {
   if (options_.reset_limit && resets_ >= *options_.reset_limit) return;
   const Plan next = plan_epoch(offers(now), options_.max_np);
@@ -523,7 +525,7 @@ HostOrder order_of_incarnation(const std::vector<HostOrder>& orders,
   std::erase_if(order.ranks, [&](const RankOrder& rank) { return !is_its(rank); });
   for (RankOrder& rank : order.ranks) {
     rank.rank = seats[static_cast<std::size_t>(rank.rank)].worker;
-    // Who comes later finds standard input half read.
+    // Workers that start later find standard input half read.
     if (epoch > 1) rank.stdin_source = StdinSource::kNull;
     rank.environment.emplace_back(rendezvous::env::kWorker, std::to_string(rank.rank));
     rank.environment.emplace_back(rendezvous::env::kRound, std::to_string(epoch));

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
 #include "launcher/elastic/epoch_plan.h"
 #include "launcher/elastic/host_registry.h"
 #include "launcher/job/job_state.h"
@@ -84,10 +85,9 @@ struct Connect {
 };
 // An order to every life of new_incarnations(), for its workers in seats().
 struct PrepareEpoch {};
-// Start new_incarnations(), answer everybody in seats() who asked, tell dismissed() that they are
-// out.
+// Start new_incarnations(), answer the workers in seats() that asked, end those in dismissed().
 struct BeginEpoch {};
-// The epoch is over for somebody: those who have not met yet need not go on waiting.
+// The epoch is over for one worker: those that have not met yet need not wait any longer.
 struct BreakEpoch {};
 struct EndWorker {
   WorkerId worker;
@@ -211,7 +211,7 @@ class ElasticState {
   bool told_shortage_ = false;             // in this phase of waiting
   TimePoint phase_deadline_{};             // of waiting, preparing, broken
   std::optional<TimePoint> settle_until_;  // hosts that are being connected are waited for
-  std::optional<Plan> notified_;           // what the workers were told to expect
+  std::optional<Plan> notified_;           // what the workers expect, as announced
   std::optional<TimePoint> next_return_;   // of a blacklisted host
 
   struct FirstFailure {

@@ -2,20 +2,21 @@
 // The workers of an elastic job, who takes part in its next epoch, and which rank each has.  [pure]
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
-#include <vector>
-#include "launcher/plan/plan.h"
-#include <map>
 #include <utility>
+#include <vector>
+
 #include "launcher/job/job_state.h"
+#include "launcher/plan/plan.h"
 
 namespace hora::launcher::elastic {
 
 // Who takes part in the next epoch of an elastic job, and with which rank.
 
-// What one host can bring. Survivors are the processes that are running there, with the local ranks
-// 0 .. survivors-1; `room` more can be started.
+// The processes that one host can bring. Survivors are those that are running there, with the local
+// ranks 0 .. survivors-1; `room` more can be started.
 struct HostOffer {
   Host host;
   int survivors = 0;
@@ -83,8 +84,8 @@ class Roster {
 
   // Notes that the agent is to end, with its workers. False when it is ending or gone already.
   bool end(IncarnationId id);
-  // Notes that the agent has gone, with its workers. Returns whether that is a failure: nobody had
-  // asked it to end, and it was still needed.
+  // Notes that the agent has gone, with its workers. Returns whether that is a failure: it was not
+  // asked to end, and was still needed.
   bool lose(IncarnationId id);
 
   // Agents that have not answered in time.
@@ -99,8 +100,8 @@ class Roster {
   std::optional<IncarnationId> incarnation_on(const std::string& host,
                                               IncarnationPhase phase) const;
   bool is_connecting() const;
-  // What the host can bring to an epoch, of these survivors: those without a gap, and room where an
-  // idle agent waits.
+  // The processes that the host can bring to an epoch, of these survivors: those without a gap, and
+  // new ones if an idle agent waits.
   HostOffer offer_of(Host host, const Survivors& survivors) const;
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells one of the real Horovod's workers that hosts have come or gone. The loop's thread gives the
-// orders; a thread of its own talks, so that a worker who does not answer holds up nobody.
+// Notifies one of the real Horovod's workers that hosts were added or removed. The loop's thread
+// gives the orders; a thread of its own does the transfer, so that a worker without an answer
+// delays no other.
 #pragma once
 
 #include <condition_variable>
@@ -23,7 +24,7 @@ class HorovodNotifier {
   HorovodNotifier(const HorovodNotifier&) = delete;
   HorovodNotifier& operator=(const HorovodNotifier&) = delete;
 
-  // What the worker of this slot ("host:0") has put into the store.
+  // The value that the worker of this slot ("host:0") has put into the store.
   void remember(const std::string& slot, const std::string& value);
   // Nothing happens while no worker of that slot is known. result: 1 gone, 2 come, 3 both.
   void notify(const std::string& slot, int result);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a discovery script again and again, the user's or an engine's, and tells what it printed. On
+// Runs a discovery script again and again, the user's or an engine's, and reports its output. On
 // the event loop's thread.
 #pragma once
 
@@ -25,7 +25,7 @@ class HostDiscovery {
     std::chrono::milliseconds patience{30'000};  // then a run is killed and has failed
   };
   struct Handlers {
-    // What the script has printed.
+    // The script's output.
     std::function<Result<std::vector<Host>>(std::string_view output)> read;
     std::function<void(std::vector<Host> hosts)> on_hosts;
     // One line: how it failed, and what it wrote to standard error.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/elastic/host_registry.h"
+
 #include <algorithm>
-#include <string>
-#include "rendezvous/base/text.h"
 #include <cmath>
+#include <string>
 #include <utility>
+
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher::elastic {
 
@@ -12,7 +14,7 @@ namespace hora::launcher::elastic {
 
 namespace {
 
-// As in a hostfile, or as -H takes them. What is neither is told as the one that it looks like.
+// As in a hostfile, or as -H takes them. An invalid line is reported as the form that it resembles.
 Result<std::vector<Host>> parse_line(std::string_view line, const std::string& place) {
   auto named = parse_hostfile_line(line, place);
   if (named || line.find(',') == std::string_view::npos) return named;
@@ -134,12 +136,10 @@ std::vector<Host> HostRegistry::available(TimePoint now) const {
   return hosts;
 }
 
-// Of two hosts the one with the higher ranks is to blame, because the others keep their order
+// Of two hosts the one with the higher ranks has to leave, because the others keep their order
 // without it. But a host that reaches none of several others is cut off itself, whatever its ranks;
-// only the last one that knows the state of the training cannot be spared.
-//
-// One epoch without such a failure clears all: until then every epoch counts against some host, so
-// there is an end.
+// only the last one that knows the state of the training cannot be spared. One epoch without such a
+// failure clears all: until then every epoch counts against some host, so there is an end.
 std::vector<UnreachedHosts::LeftOut> UnreachedHosts::end_epoch(const std::vector<Member>& members) {
   const auto pairs = std::exchange(pairs_, {});
   if (pairs.empty()) spoilt_.clear();

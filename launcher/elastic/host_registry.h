@@ -3,20 +3,21 @@
 // those that ranks cannot reach.  [pure]
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
 #include "launcher/plan/host_list.h"
 #include "rendezvous/base/result.h"
-#include <chrono>
-#include <functional>
-#include <optional>
-#include <string>
 #include "rendezvous/base/time.h"
-#include <algorithm>
-#include <map>
-#include <set>
-#include <utility>
 
 namespace hora::launcher::elastic {
 
@@ -49,8 +50,8 @@ class HostRegistry {
   // `random` answers a number from 0 up to 1. Without a range a host that failed never returns.
   HostRegistry(std::optional<CooldownRange> cooldown, std::function<double()> random);
 
-  // The hosts as they are now, slots set. Whoever was listed before keeps its place; those that
-  // come get theirs behind, in the order given.
+  // The current hosts, slots set. Hosts that were listed before keep their index; new ones get the
+  // next ones, in the order given.
   void list(const std::vector<Host>& hosts);
 
   // Hosts that are not listed have no past, should they come back.
@@ -98,7 +99,7 @@ class UnreachedHosts {
     std::vector<std::string> missing;  // those that it has no connection with
   };
 
-  // In the epoch that is going on, these two had no connection.
+  // In the current epoch, these two had no connection.
   void note(std::size_t one, std::size_t other) {
     if (one != other) pairs_.insert(std::minmax(one, other));
   }
@@ -106,7 +107,7 @@ class UnreachedHosts {
   // The epoch is over. Answers the hosts that have spoilt too many.
   std::vector<LeftOut> end_epoch(const std::vector<Member>& members);
 
-  // So many epochs in a row: a network that is being mended has some time.
+  // Epochs in a row: leaves time to repair a network.
   static constexpr int kMostEpochs = 3;
 
  private:

@@ -56,7 +56,7 @@ Result<std::string> needed_file(const EngineInputs& inputs, std::string_view nam
   if (!path) return path;
   auto text = inputs.read_file(*path);
   if (text) return text;
-  // Whoever typed horarun can mend this, by --engine none at least.
+  // The user can fix this, by --engine none at least.
   Error error = std::move(text).error().with_context("$" + std::string(name));
   error.code = ErrorCode::kUsage;
   return error;

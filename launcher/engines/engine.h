@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "launcher/plan/host_list.h"
 #include "launcher/plan/job_spec.h"
 #include "rendezvous/base/result.h"
@@ -18,12 +19,12 @@ namespace hora::launcher {
 // An engine hands out machines: a batch system or an operator. Inside of what it has handed out, a
 // job needs no -H: hosts and slots are those of the allocation.
 
-// What an engine may look at: the variables of this process, files that they name, and programs.
+// The inputs of an engine: the variables of this process, files that they name, and programs.
 struct EngineInputs {
   std::function<std::optional<std::string>(std::string_view name)> variable;
   std::function<Result<std::string>(const std::string& path)> read_file;
   std::function<bool(std::string_view name)> has_program;  // in $PATH
-  // What a program prints that answers at once. Nothing: it fails, or there is none.
+  // The output of a program that answers at once. Nothing: it fails, or there is none.
   std::function<std::optional<std::string>(const std::vector<std::string>& argv)> answer;
 };
 
@@ -35,8 +36,8 @@ struct Allocation {
   std::vector<std::string> starter;
   // The commands that start one on every host at once; none: the engine has none.
   std::optional<EngineStep> step = {};
-  // The command that tells what has become of the job. It is asked for when a job fails in a way
-  // that the engine could be the reason of. Empty: there is none.
+  // The command that reports the job's state. It runs when a job fails in a way that the engine
+  // could have caused. Empty: there is none.
   std::vector<std::string> question = {};
   // How elastic jobs learn which hosts the allocation has now. Nothing: it keeps those it has.
   std::optional<EngineWatch> watch = {};
@@ -45,18 +46,18 @@ struct Allocation {
   std::vector<int> gpus = {};  // of each host, as far as the engine was asked for some; else empty
   // This process runs inside of a step of the engine, which has these hosts and contains it.
   bool is_step = false;
-  // Nobody has asked the engine for slots: a number of ranks that the user names wins.
+  // The engine was not asked for slots: a number of ranks that the user names wins.
   bool slots_are_free = false;
   std::string unclear_slots = {};  // why the user has to; empty: those in `hosts` will do
 };
 
-// What the command of a question has said, on stdout and then on stderr.
+// The output of a question's command, stdout and then stderr.
 struct EngineAnswer {
   int exit_code = 0;
   std::string_view text;
 };
 
-// What the command of a watch has printed. An allocation that has ended has no hosts.
+// The output of a watch's command. An allocation that has ended has no hosts.
 struct AllocationNow {
   std::vector<Host> hosts;  // each with its slots
   std::string ended;        // in the engine's words; empty: it has not
@@ -67,8 +68,8 @@ struct FailedHost {
   std::string words;
 };
 
-// What the rest of the launcher knows of an engine: the last thing in the engine's file. One line
-// in CMakeLists.txt adds it (registry.h, docs/howto/add-engine.md).
+// The interface of an engine to the rest of the launcher: the last thing in the engine's file. One
+// line in CMakeLists.txt adds it (registry.h, docs/howto/add-engine.md).
 struct EngineDescriptor {
   std::string_view name = {};   // --engine NAME
   std::string_view title = {};  // "Slurm"
@@ -90,14 +91,13 @@ struct EngineDescriptor {
   // The hosts on which the engine cannot start anything, as its commands have said on stderr, each
   // with the line that says so. nullptr: unknown.
   std::vector<FailedHost> (*failed_hosts)(std::string_view said) = nullptr;
-  // Of what the engine's commands have said on stderr, the line that tells that the engine has
-  // ended the job: cancelled, out of time, preempted, a node gone. Empty: none does. nullptr:
-  // unknown.
+  // Among the stderr lines of the engine's commands, the one that says that the engine has ended
+  // the job: cancelled, out of time, preempted, a node gone. Empty: none does. nullptr: unknown.
   std::string (*last_word)(std::string_view said) = nullptr;
   // The same of the answer to an allocation's question; `job` is the engine's id of it.
   std::string (*verdict)(std::string_view job, const EngineAnswer& answer) = nullptr;
-  // Reads what the command of an allocation's watch has printed; `at_start` are the hosts that were
-  // found first. Errors: it is no list of hosts.
+  // Reads the output of an allocation's watch; `at_start` are the hosts that were found first.
+  // Errors: it is not a list of hosts.
   Result<AllocationNow> (*hosts_now)(std::string_view printed, std::string_view job,
                                      const std::vector<Host>& at_start) = nullptr;
 };
@@ -119,7 +119,7 @@ Result<std::vector<Host>> count_hosts(std::string_view words, std::string_view o
 Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view origin);
 
 // Where a user's cache is, which the hosts of an allocation share with this machine if they share
-// home folders: "/home/me/.cache/hora". Empty: nobody knows.
+// home folders: "/home/me/.cache/hora". Empty: unknown.
 std::string cache_folder(const EngineInputs& inputs);
 
 // The name of the only host, on which the job's script runs then; empty: there are several.

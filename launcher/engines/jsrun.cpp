@@ -16,7 +16,7 @@ bool is_here(const EngineInputs& inputs) {
 }
 
 // The launch node comes first, once, and its processors are not the job's. Where every host comes
-// once there is no telling, and none is left out.
+// once they cannot be distinguished, and none is left out.
 void drop_launch_node(std::vector<Host>& hosts) {
   if (hosts.size() > 1 && hosts[0].slots == 1 && hosts[1].slots > 1) hosts.erase(hosts.begin());
 }
@@ -27,8 +27,8 @@ std::string name_of_a_host(const std::vector<Host>& hosts) {
   return with_domain ? "$(uname -n)" : "$(uname -n | sed \"s/[.].*//\")";
 }
 
-// One task on each host, with all that the host has. What is documented of jsrun's stdin does not
-// promise it to every task. smpiargs=off: the tasks are no program of MPI, and need none of its
+// One task on each host, with all that the host has. The documentation of jsrun's stdin does not
+// promise it to every task. smpiargs=off: the tasks are not MPI programs, and need none of its
 // libraries.
 EngineStep step(const std::vector<std::string>& args, const std::vector<Host>& hosts,
                 std::string folder) {

@@ -21,7 +21,7 @@ std::string loop_over_hosts(const std::string& command) {
          command.substr(0, command.find(' ')) + " ended with status $?\"; } & done; wait";
 }
 
-// Nothing: neither of the commands is here, or nobody knows which folder the hosts share.
+// Nothing: neither of the commands is here, or the folder that the hosts share is unknown.
 std::optional<EngineStep> step_of(const EngineInputs& inputs,
                                   const std::vector<std::string>& args) {
   EngineStep step;
@@ -39,7 +39,7 @@ std::optional<EngineStep> step_of(const EngineInputs& inputs,
   if (step.name.empty() || step.folder.empty()) return std::nullopt;
   step.start = {"/bin/sh", "-c", loop_over_hosts(command), "{hosts}"};
   step.host_text = "$HORA_STEP_HOST";
-  // What a task prints would be in the output of the job.
+  // Output of a task would appear in the output of the job.
   step.setup = "exec >/dev/null 2>&1";
   return step;
 }

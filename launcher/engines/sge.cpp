@@ -31,13 +31,13 @@ Result<std::vector<Host>> read_pe_hostfile(std::string_view text) {
   return pair_hosts(pairs, "$PE_HOSTFILE");
 }
 
-// "11/25/2026", behind the state.
+// "11/25/2026", after the state.
 bool is_date(std::string_view word) {
   return word.size() == 10 && word[2] == '/' && word[5] == '/';
 }
 
-// The state in the job's line of `qstat`: "dr" is one that runs, and that somebody has deleted.
-// Nothing: there is no such line. The name of a job may hold blanks, so the date shows the place.
+// The state in the job's line of `qstat`: "dr" is one that runs and was deleted. Nothing: there is
+// no such line. The name of a job may hold blanks, so the date marks the column.
 std::optional<std::string> state_in(std::string_view listing, std::string_view job) {
   for (const std::string_view line : split(listing, '\n')) {
     std::string_view state;

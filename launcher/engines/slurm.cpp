@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/engines/slurm.h"
+
 #include <algorithm>
 #include <initializer_list>
 #include <numeric>
+
 #include "launcher/engines/engine.h"
 #include "launcher/engines/registry.h"
 #include "launcher/plan/plan.h"
@@ -87,12 +89,10 @@ Words starter(const EngineInputs& inputs, const Words& args, const Gpus& gpus) {
   return words;
 }
 
-// A task that ends, well or badly, is no reason to end the others, and neither is a node that
-// fails: an elastic job goes on without it. The tasks say whole lines, so srun need not be
-// --unbuffered, which gives each of them a terminal.
-//
-// Up to 23.02, a step that overlaps others does not get unequal numbers of GPUs; one that does not
-// waits for them (findings/slurm-step-of-a-gpu-sum.sh).
+// A task that ends, with any code, does not end the others, and neither does a node that fails: an
+// elastic job goes on without it. The tasks print whole lines, so srun need not be --unbuffered,
+// which gives each of them a terminal. Up to 23.02, a step that overlaps others does not get
+// unequal numbers of GPUs; one that does not waits for them (findings/slurm-step-of-a-gpu-sum.sh).
 EngineStep step(const EngineInputs& inputs, const Words& args, const Gpus& gpus) {
   EngineStep step;
   step.name = "srun";
@@ -127,14 +127,14 @@ namespace hora::launcher {
 namespace {
 
 // "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-31T12:00:00 DUE TO TIME LIMIT ***",
-// without the name of who says it. "srun: error: Node failure on n2" is none of these: the job has
+// without the name of the program. "srun: error: Node failure on n2" is none of these: the job has
 // lost a host, and may go on without it.
 std::string last_word(std::string_view said) {
   std::string found;
   std::string expired;
   for (std::string_view line : split(said, '\n')) {
     line = trim(line);
-    // Whoever asks afterwards, or has the variables of an earlier job, learns no more.
+    // A later question, or one with the variables of an earlier job, learns no more.
     constexpr std::string_view kError = "srun: error: ";
     if (line.starts_with(kError) && (line.ends_with(" has expired") ||
                                      line.find(": Invalid job id") != std::string_view::npos)) {
@@ -175,9 +175,9 @@ std::vector<FailedHost> failed_hosts(std::string_view said) {
 
 // Of all nodes that the job has by now: one that failed, or that `scontrol update` has taken from
 // the job, is not among them; one that was added is. An array's first job has the number of the
-// array, so each line says whose it is. It is asked again at once when a host is lost; growth can
-// wait, and a controller that has many jobs need not hear of each every second. squeue takes
-// options from its environment, and users set them to see their own jobs in their own way.
+// array, so each line names its job. It is asked again at once when a host is lost; growth can
+// wait, which spares a controller with many jobs. squeue takes options from its environment, and
+// users set them to see their own jobs in their own way.
 EngineWatch watch(std::string_view job) {
   return {
       "unset $(env | sed -n 's/^\\(SQUEUE_[A-Z0-9_]*\\)=.*/\\1/p') _; squeue --noheader "
@@ -255,8 +255,8 @@ int number_in(const EngineInputs& inputs, std::string_view name) {
   return gpus_of(inputs.variable(name).value_or(""));
 }
 
-// GPUs that were asked for as a sum may be spread in any way, which only Slurm itself knows.
-// Other jobs do not have to wait for its answer. Empty: the sum was not asked for, or nobody knows.
+// GPUs that were asked for as a sum may be spread in any way, which only Slurm itself knows. Other
+// jobs do not have to wait for its answer. Empty: the sum was not asked for, or is unknown.
 std::vector<int> gpus_of_a_sum(const EngineInputs& inputs, const std::vector<Host>& hosts) {
   const int total = number_in(inputs, "SLURM_GPUS");
   if (total == 0) return {};
@@ -271,7 +271,7 @@ std::vector<int> gpus_of_a_sum(const EngineInputs& inputs, const std::vector<Hos
   return here * nodes == total ? std::vector<int>(hosts.size(), here) : std::vector<int>{};
 }
 
-// Those that a step has to ask for. `tasks` are the job's, by node.
+// The GPUs that a step has to ask for. `tasks` are the job's, by node.
 slurm::Gpus gpus_to_ask_for(const EngineInputs& inputs, const std::vector<Host>& hosts,
                             const std::vector<int>& sum, const std::vector<int>& tasks) {
   slurm::Gpus gpus{hosts, sum};
@@ -323,8 +323,8 @@ bool is_in_step(const EngineInputs& inputs) {
   return step && *step >= 0 && *step < 0xfffffff0;
 }
 
-// Each task of a step would start the whole job once more. In the shell of `srun --pty` somebody
-// types, once.
+// Each task of a step would start the whole job once more. In the shell of `srun --pty` a user
+// types it, once.
 Status check_step(const EngineInputs& inputs) {
   const auto tasks = parse_int<int>(inputs.variable("SLURM_STEP_NUM_TASKS").value_or("1"));
   const bool is_typed = inputs.variable("SLURM_PTY_PORT") && inputs.variable("SLURM_PROCID") == "0";

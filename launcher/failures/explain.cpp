@@ -143,8 +143,8 @@ const XidClass* find_xid(int code) {
   return nullptr;
 }
 
-// The kinds of words are told apart by how they look, so none needs an option of its own: numbers
-// are exit codes, names of signals stand for 128 + N, and the rest are codes of the two tables.
+// The form of an argument shows its kind, so none needs an option of its own: numbers are exit
+// codes, names of signals stand for 128 + N, and the rest are codes of the two tables.
 
 namespace {
 
@@ -163,7 +163,7 @@ std::string explain_finding(const FindingClass& row) {
          "\n\nFix:   " + std::string(row.fix) + "\n";
 }
 
-// Who mostly sends a signal, where the number alone says too little.
+// The usual sender of a signal, where the number alone says too little.
 std::string_view usual_sender(int signal) {
   switch (signal) {
     case SIGKILL:
@@ -189,7 +189,7 @@ std::string explain_exit_code(int code) {
     const int signal = code - kExitSignalBase;
     std::string text =
         head + "the rank that failed first was ended by signal " + std::to_string(signal);
-    // Those that have a name of their own, not "signal 42".
+    // Signals with a name of their own, not "signal 42".
     if (signal_number(signal_name(signal))) text += " (" + signal_name(signal) + ")";
     return text.append(usual_sender(signal)) + "\n";
   }
@@ -238,7 +238,7 @@ std::string advice_on(const std::string& name) {
         code.starts_with(name) || code.starts_with("E_" + name) || code.starts_with("D_" + name);
     if (begins) family.push_back(std::move(code));
   }
-  constexpr std::size_t kFamily = 16;  // more are no help
+  constexpr std::size_t kFamily = 16;  // more would not help
   if (!family.empty() && family.size() <= kFamily) {
     const std::string_view which =
         family.size() == 1 ? "; did you mean " : "; did you mean one of ";

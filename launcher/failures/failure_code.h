@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cerrno>
+#include <span>
 #include <string>
 #include <string_view>
-#include <span>
+
 #include "launcher/protocol/exit_code.h"
 
 namespace hora::launcher::failure {
@@ -54,7 +55,7 @@ inline constexpr std::string_view kElasticTimeout = "E_ELASTIC_TIMEOUT";  // exi
 inline constexpr std::string_view kElasticHosts = "E_ELASTIC_HOSTS";      // too few are left
 inline constexpr std::string_view kElasticState = "E_ELASTIC_STATE";      // no rank has the state
 inline constexpr std::string_view kResetLimit = "E_RESET_LIMIT";
-inline constexpr std::string_view kPmi = "E_PMI";                // no PMI server beside the ranks
+inline constexpr std::string_view kPmi = "E_PMI";                // no PMI server next to the ranks
 inline constexpr std::string_view kLibrary = "E_LIBRARY";        // of a vendor: a host lacks it
 inline constexpr std::string_view kKubernetes = "E_KUBERNETES";  // no pods, or no way to them
 // Ranks that could not be started; the job ends with their exit code.
@@ -93,7 +94,7 @@ struct FailureClass {
   std::string_view proof = {};  // a command that shows it: see fill_command()
 };
 
-// What an exit code of horarun means. The codes that ranks end with are not among them.
+// The meaning of horarun's own exit codes. The codes of ranks are not among them.
 struct CodeMeaning {
   int code;
   std::string_view meaning;

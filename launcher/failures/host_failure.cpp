@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/host_failure.h"
-#include "launcher/text/user_input.h"
-#include "rendezvous/base/text.h"
+
 #include "launcher/failures/failure_code.h"
 #include "launcher/text/text.h"
+#include "launcher/text/user_input.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -47,7 +48,7 @@ std::string reach_words(const JobSpec& spec) {
 // Its words stand in quotes there, as a shell on the host gets them.
 bool runs_on_host(std::string_view pattern) { return pattern.starts_with(kThere); }
 
-// What other patterns have behind {host} is ssh's own business, which its user has asked for.
+// What follows {host} in other patterns belongs to ssh, as its user has asked.
 std::string fill_local_command(std::string_view pattern, const Host& host) {
   if (!runs_on_host(pattern)) return fill_command(pattern, "ssh", host);
   pattern.remove_prefix(kThere.size());

@@ -3,12 +3,13 @@
 // and the command that proves or fixes it.  [pure]
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+
 #include "launcher/plan/host_list.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/protocol/messages.h"
-#include <optional>
 
 namespace hora::launcher {
 
@@ -21,11 +22,11 @@ std::string reach_words(const JobSpec& spec);
 // Whether a command of the table runs on the host: "{ssh} {host} 'uptime'".
 bool runs_on_host(std::string_view pattern);
 
-// The same for whoever is on that host: the command alone.
+// The same for a user on that host: the command alone.
 std::string fill_local_command(std::string_view pattern, const Host& host);
 
-// A command from a table with "{ssh}" and "{host}" filled in; options of ssh behind "{ssh}" are
-// left out when it is another program.
+// A command from a table with "{ssh}" and "{host}" filled in; options of ssh after "{ssh}" are left
+// out when it is another program.
 std::string fill_command(std::string_view pattern, const std::string& reach, const Host& host);
 
 // A host whose processor this installation has no build for.

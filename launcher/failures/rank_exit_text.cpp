@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/rank_exit_text.h"
-#include <cerrno>
-#include <system_error>
-#include "launcher/failures/failure_code.h"
-#include "launcher/text/text.h"
-#include "rendezvous/base/text.h"
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
+
+#include "launcher/failures/failure_code.h"
+#include "launcher/text/text.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -129,7 +131,7 @@ bool has_any(std::string_view text, std::initializer_list<const char*> parts) {
   return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return has(text, part); });
 }
 
-// What the program says and survives.
+// Messages that a program prints and survives.
 bool is_harmless(std::string_view line) {
   if (has(line, "NCCL WARN")) return false;  // NCCL has no other word for its errors
   if (has_any(line, {": W ", ": I ", " INFO ", "INFO:", "[INFO", " DEBUG ", "DEBUG:", "[DEBUG"}))
@@ -235,7 +237,7 @@ std::optional<Traceback> last_traceback(Lines lines) {
   return traceback;
 }
 
-// What stands above an exception that only says that something there failed; empty for others.
+// The cause above an exception that only says that something there failed; empty for others.
 Lines named_cause(Lines before, std::string_view exception) {
   while (!before.empty() && is_blank(before.back())) before = before.first(before.size() - 1);
   if (has_any(exception, {"ChildFailedError", "CalledProcessError"})) return before;

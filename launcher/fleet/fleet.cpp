@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/machine/host_facts.h"
-#include "launcher/failures/host_failure.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/host_failure.h"
+#include "launcher/machine/host_facts.h"
 #include "launcher/network/host_addresses.h"
 #include "launcher/process/process_table.h"
-#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
@@ -23,7 +23,7 @@ constexpr std::string_view kComponent = "horarun";
 constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
 // Between heartbeats: agents without an order know no lease.
 constexpr Milliseconds kLongestPause{2'500};
-constexpr std::size_t kMuchToSend = 1u << 20;  // when nobody needs it any more
+constexpr std::size_t kMuchToSend = 1u << 20;  // when it is not needed any more
 
 Milliseconds pause_between_beats(Milliseconds lease) {
   return std::min<Milliseconds>(lease / 4, kLongestPause);
@@ -93,7 +93,7 @@ std::optional<Failure> look_at_libraries(const Hello& host, const std::string& n
   return std::nullopt;
 }
 
-// What the runtime needs of the host's C library, and the job of its vendors' libraries.
+// The runtime's needs of the host's C library, and the job's of vendors' libraries.
 std::optional<Failure> why_unfit_for_job(const Hello& host, const std::string& name,
                                          const Build& build, bool loads_runtime, bool is_remote) {
   if (loads_runtime && !build.needed_parts.empty()) {
@@ -262,8 +262,8 @@ void Fleet::ship(int host, const ShipFiles& files) {
   }
 }
 
-// A job that ends before it has begun to connect has no members. To send what is shipped may take
-// minutes, for which nobody waits who has asked for the end.
+// A job that ends before it has begun to connect has no members. Sending what is shipped may take
+// minutes; a user who has asked for the end does not wait for it.
 bool Fleet::close(int host, std::optional<std::chrono::milliseconds> grace) {
   if (host >= size() || !member(host).link) return true;
   const Member& each = member(host);
@@ -306,7 +306,7 @@ void Fleet::on_message(int host, AgentMessage message) {
           });
         } else {
           if constexpr (std::is_same_v<Message, RankExit>) {
-            // Nothing is heard before it happens, however late the greeting was heard.
+            // Nothing is received before it happens, however late the hello came.
             each.clock_ns = std::max<std::int64_t>(each.clock_ns, 0);  // a host may say anything
             auto& offset = member(host).clock_offset;
             offset = std::min(offset, std::chrono::nanoseconds(wall_clock_ns() - each.clock_ns));
@@ -367,7 +367,7 @@ void Fleet::on_tree_state(int host, const TreeState& state) {
   }
   trees_.on_state(host, state);
   if (has_all(host)) on_supplied(host, {});
-  // What others keep for this host may not be needed.
+  // Data that others keep for this host may not be needed.
   delivery_.greeted();
 }
 

@@ -14,15 +14,15 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/parts/bundle.h"
-#include "launcher/shipping/agent_delivery.h"
 #include "launcher/fleet/host_connector.h"
 #include "launcher/fleet/host_link.h"
-#include "launcher/shipping/part_delivery.h"
-#include "launcher/shipping/user_files.h"
 #include "launcher/network/network_choice.h"
+#include "launcher/parts/bundle.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/protocol/agent_conversation.h"
+#include "launcher/shipping/agent_delivery.h"
+#include "launcher/shipping/part_delivery.h"
+#include "launcher/shipping/user_files.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -38,7 +38,7 @@ struct StageReached {
 struct AgentGreeted {
   bool lacks_runtime = false;  // it is on its way
 };
-// What it lacked of the runtime is there, or will be before its order.
+// The missing parts of the runtime have arrived, or will before its order.
 struct RuntimeSupplied {
   Supply supply;
 };
@@ -85,8 +85,8 @@ class Fleet {
 
   // --- hosts ---
   int add(Host host, bool local);
-  // Of this machine's agent we know what it would say in its Hello, so it is greeted before it is
-  // connected: what it is sent then, up to begin_agents(), is there when it starts. False: it has
+  // The Hello of this machine's agent is known in advance, so it counts as greeted before it is
+  // connected: everything sent until begin_agents() is in its stream when it starts. False: it has
   // to be asked, because this host may lack something.
   bool presume(int host, Hello hello);
   // Begins to connect; never blocks. A Failure: it could not even begin.
@@ -117,8 +117,8 @@ class Fleet {
   std::vector<SentVendorPart> take_sent_vendor_parts() {
     return std::exchange(sent_vendor_parts_, {});
   }
-  // What the host's order prepends so that its ranks use vendors' libraries that were sent, now or
-  // by an earlier job.
+  // The paths that the host's order prepends so that its ranks use vendors' libraries that were
+  // sent, now or by an earlier job.
   std::vector<std::pair<std::string, std::string>> vendor_paths(int host) const;
 
   // --- what they are sent; nothing where the link is gone ---
@@ -129,15 +129,15 @@ class Fleet {
   void send_start(int host);  // after its order, at once
   void send_all(FrameType type, std::string_view payload = {});
   void ship(int host, const ShipFiles& files);
-  // With `grace`, what may run there is asked to end, and the link stays for its goodbye: false.
-  // Nothing can run where the order is still behind much that is sent.
+  // With `grace`, the agent is asked to end its ranks, and the link stays for its goodbye: false.
+  // Nothing can run there while the order is still queued after other data.
   bool close(int host, std::optional<std::chrono::milliseconds> grace = {});
 
   // --- signs of life ---
   void begin_heartbeats();
   // Whether an agent on this machine is silent because it gets no time.
   bool has_slow_host() const;
-  // This process was stopped for a while: the agents may have been heard in vain.
+  // This process was stopped for a while: messages of agents may have waited unread.
   void forgive_silence();
 
  private:
@@ -187,7 +187,7 @@ class Fleet {
   Clock::time_point next_beat_;
 };
 
-// What each has said of itself so far, by host.
+// The facts that each has reported so far, by host.
 std::vector<std::optional<Hello>> hellos_of(const Fleet& fleet);
 
 }  // namespace hora::launcher

@@ -146,8 +146,8 @@ std::optional<PresumedHello> presume_hello() {
 
 namespace {
 
-// What agents look for on their hosts, and where programs of the job will. The folders are nobody's
-// secret: every process of a host may see them in the ranks' own programs.
+// The libraries that agents look for on their hosts, and where programs of the job will. The
+// folders are not a secret: every process of a host may see them in the ranks' own programs.
 void add_library_arguments(const Installation& installation, std::vector<std::string>& arguments) {
   std::vector<std::string> sonames;
   for (const VendorNeed& need : installation.own().vendor_needs) {
@@ -166,7 +166,7 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
   AgentImage image;
   const bool ships = spec.runtime == RuntimeKind::kHora;
   for (const Build& build : installation.builds) {
-    // Hosts of that machine are told that there is none.
+    // Hosts of that machine learn that there is none.
     if (!build.fault.empty()) continue;
     image.builds.push_back({build.machine, build.agent_path, build.agent_sha256,
                             ships ? part_list_text(build.needed_parts) : std::string()});
@@ -188,7 +188,7 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
   return image;
 }
 
-// What a remote shell has said, or a directory there is called, is shown on one short line.
+// The output of a remote shell, or the name of a directory there, is shown on one short line.
 StageObserver showing(StageObserver observer) {
   constexpr std::size_t kShown = 512;
   return [observer = std::move(observer)](int host, Stage stage, std::string_view detail) {

@@ -41,8 +41,8 @@ bool hosts_are_machines(const JobSpec& spec);
 Status check_one_name_each(const std::vector<Host>& hosts,
                            const std::vector<std::optional<Hello>>& hellos);
 
-// What an agent on this machine would say of it to a job that has no other host. Asking it costs a
-// round trip before the ranks can start, and the same look-ups.
+// The Hello that an agent on this machine would send to a job without other hosts. Asking it costs
+// a round trip before the ranks can start, and the same look-ups.
 
 struct PresumedHello {
   Hello hello;        // without pid; of the interfaces it has loopback, which such a job uses
@@ -61,10 +61,10 @@ class HostConnector {
   HostConnector(const JobSpec& spec, const Installation& installation, bool several_hosts,
                 MakeTransport make_remote, StageObserver observer);
 
-  // Those that lack the agent ask there from now on. It outlives this object.
+  // Hosts that lack the agent ask there from now on. It outlives this object.
   void share_agents_by(AgentSharing& sharing) { image_.sharing = &sharing; }
 
-  // Never blocks; the stream tells of success and failure (transport.h). `alone`: there is no other
+  // Never blocks; the stream reports success and failure (transport.h). `alone`: there is no other
   // host; if it is this machine, its agent and we keep together on one CPU until leave_cpu().
   // `ordered`: on this machine, the agent starts with proceed(), when its order is in the stream.
   struct How {

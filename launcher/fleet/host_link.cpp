@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Output waits in two places: frames of our own gather in tail_, and move to out_ when it is their
 // turn or when shared bytes (the bundle, which all hosts get) have to follow them. The order of
-// sending is kept, and shared bytes are never copied.
-//
-// A handler may close or destroy the link. After each call of one, *alive tells whether this object
-// may still be touched; handlers_ is shared for the same reason.
+// sending is kept, and shared bytes are never copied. A handler may close or destroy the link.
+// After each call of one, *alive says whether this object still exists; handlers_ is shared for the
+// same reason.
 #include "launcher/fleet/host_link.h"
 
 #include <fcntl.h>
@@ -15,8 +14,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rendezvous/os/threads.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
 
@@ -25,7 +24,7 @@ namespace {
 // Large, since an agent with much output fills it, and each read costs a system call.
 constexpr std::size_t kReadChunk = 64 * 1024;
 constexpr std::size_t kWritesPerTurn = 4u << 20;  // bytes
-// Below this, who has more to send may queue it: what a fast network takes while it is packed.
+// Below this, a sender with more data may queue it: what a fast network takes while it is packed.
 constexpr std::size_t kRoom = 32u << 20;
 constexpr int kReadsPerTurn = 8;  // then the other hosts get their turn
 
@@ -101,7 +100,7 @@ void HostLink::queue(FrameType type, std::string_view payload) {
   write_later();
 }
 
-// The socket has room, as a rule. Where it has not, wants_write_ is set, and the loop tells.
+// The socket has room, as a rule. Otherwise wants_write_ is set, and the loop reports it.
 void HostLink::write_later() {
   if (wants_write_ || write_deferred_) return;
   write_deferred_ = true;
@@ -204,7 +203,7 @@ void HostLink::dispatch() {
 
 void HostLink::write_some() {
   const std::size_t before = queued_bytes_;
-  // A reader that is as fast as this must not keep the loop from everybody else.
+  // A reader that is as fast as this must not block the loop for others.
   while (queued_bytes_ > 0 && before - queued_bytes_ < kWritesPerTurn) {
     if (out_.empty()) {
       out_.push_back(std::make_shared<const std::string>(std::move(tail_)));
@@ -216,8 +215,8 @@ void HostLink::write_some() {
     if (wrote < 0) {
       if (errno == EINTR) continue;
       if (os::would_block(errno)) break;
-      // Nothing may follow what is lost. The reading side tells the end, after what the agent still
-      // had to say was read.
+      // Nothing may follow lost bytes. The reading side reports the end, after the agent's last
+      // messages were read.
       (void)::shutdown(fd_.get(), SHUT_WR);
       out_.clear();
       tail_.clear();
@@ -237,7 +236,7 @@ void HostLink::write_some() {
   if (before >= kRoom && queued_bytes_ < kRoom && handlers_->on_room) handlers_->on_room();
 }
 
-// What a remote shell printed instead of starting an agent is usually the explanation.
+// The output of a remote shell that starts no agent is usually the explanation.
 void HostLink::end(std::string detail) {
   if (!magic_seen_ && !magic_.noise().empty()) detail += shell_noise();
   const auto handlers = handlers_;

@@ -28,7 +28,7 @@ class HostLink {
     // The stream ended or broke. `detail` says how, and holds what the remote shell printed when no
     // agent ever answered.
     std::function<void(std::string detail)> on_end;
-    // What was queued has become little.
+    // Few queued bytes are left.
     std::function<void()> on_room = {};
   };
 
@@ -47,7 +47,7 @@ class HostLink {
   void send(const KeepDelivery& keep);
   void send(const FetchDelivery& fetch);
   void send(const HostOrder& order);
-  // The last one: what is sent behind it is ignored.
+  // The last one: later frames are ignored.
   void send_last(FrameType type);
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);
@@ -78,7 +78,7 @@ class HostLink {
 
   os::EventLoop& loop_;
   os::Fd fd_;
-  std::shared_ptr<const Handlers> handlers_;  // who calls one holds them: it may destroy this link
+  std::shared_ptr<const Handlers> handlers_;  // every caller holds them: it may destroy this link
   MagicFinder magic_;
   bool magic_seen_ = false;
   AgentConversation conversation_;
@@ -92,7 +92,7 @@ class HostLink {
   bool wants_write_ = false;
   bool write_deferred_ = false;
   Silence silence_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // told false by close()
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // set to false by close()
 };
 
 }  // namespace hora::launcher

@@ -10,9 +10,8 @@
 
 namespace hora::launcher {
 
-// Goes by the program headers, as the loader does: sections may have been stripped. Every offset
-// and count comes from the file, so each is bounded before it is used, and a read beyond the end
-// fails.
+// Uses the program headers, as the loader does: sections may have been stripped. Every offset and
+// count comes from the file, so each is bounded before it is used, and a read beyond the end fails.
 
 namespace {
 
@@ -145,8 +144,8 @@ std::optional<ElfDynamic> Reader::read() {
       found.run_path = text_at(entry.d_un.d_val);
     if (entry.d_tag == DT_RUNPATH) found.run_path = text_at(entry.d_un.d_val);
   }
-  // The loader prefers DT_RUNPATH and ignores DT_RPATH beside it.
-  // A library without a name cannot be searched: the file is damaged.
+  // The loader prefers DT_RUNPATH and ignores a DT_RPATH in the same file. A library without a name
+  // cannot be searched: the file is damaged.
   if (std::find(found.needed.begin(), found.needed.end(), "") != found.needed.end()) {
     return std::nullopt;
   }
@@ -191,7 +190,7 @@ std::optional<std::string> loader_of(const ReadAt& read_at) {
     if (segment.p_filesz < 2 || segment.p_filesz > kLongestName) break;
     std::string name(segment.p_filesz, '\0');
     if (!read_at(segment.p_offset, name.data(), name.size())) break;
-    // The name ends at its first NUL; one that has none is no name to the kernel either.
+    // The name ends at its first NUL; the kernel does not accept one without it either.
     const std::size_t end = name.find('\0');
     if (end == std::string::npos || end == 0) break;
     return name.substr(0, end);
@@ -212,10 +211,9 @@ std::optional<std::string> parse_elf_loader(const ReadAt& read_at) {
   return std::nullopt;
 }
 
-// The format since glibc 2.2, alone (the default since 2.32) or behind the one before it:
+// The format since glibc 2.2, alone (the default since 2.32) or after the one before it:
 //   "glibc-ld.so.cache1.1", u32 entries, u32 bytes of strings, 20 bytes more
-//   entries of { i32 flags, u32 soname, u32 file, u32, u64 }, offsets from the beginning of all
-//   this
+//   entries of { i32 flags, u32 soname, u32 file, u32, u64 }, offsets from the beginning of these
 // It lists thousands of libraries, of which a few are looked for: nothing is taken out beforehand.
 
 namespace {
@@ -230,7 +228,7 @@ std::uint32_t u32_at(std::string_view bytes, std::size_t offset) {
   return value;
 }
 
-// Whether that text, with the NUL that ends it, is there.
+// Whether that text exists there, with its final NUL.
 bool is_text_at(std::string_view bytes, std::uint32_t offset, std::string_view text) {
   if (offset > bytes.size() || bytes.size() - offset <= text.size()) return false;
   return bytes.substr(offset, text.size()) == text && bytes[offset + text.size()] == '\0';
@@ -253,7 +251,7 @@ LoaderCache::LoaderCache(std::string bytes) : bytes_(std::move(bytes)) {
   count_ = std::min<std::size_t>(u32_at(list(), kMagic.size()), (list().size() - kHeader) / kEntry);
 }
 
-// Flags and capabilities of an entry are not looked at: who opens the file sees its processor.
+// Flags and capabilities of an entry are not checked: the opener of the file sees its processor.
 std::vector<std::string> LoaderCache::files_of(std::string_view soname) const {
   std::vector<std::string> files;
   if (soname.empty()) return files;

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/machine/host_facts.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <unistd.h>
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <string_view>
-#include <vector>
-#include "rendezvous/os/fd.h"
-#include <arpa/inet.h>
-#include <dirent.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <cctype>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
+#include <vector>
+
 #include "rendezvous/base/machine.h"
 #include "rendezvous/net/addresses.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
@@ -83,7 +86,7 @@ int newest_release_in(const os::Fd& file, std::uint64_t offset, std::uint64_t si
   return newest;
 }
 
-// By the names of the versions that a library defines, which lie among those of its symbols.
+// Uses the names of the versions that a library defines, which are among those of its symbols.
 int newest_release_of(const std::string& path) {
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   Elf64_Ehdr header{};
@@ -113,7 +116,7 @@ std::string c_library(const std::string& root) {
     // These distributions have a glibc of their own in each program's dependencies.
     return exists(root + "/nix/store") || exists(root + "/gnu/store") ? "" : "none";
   }
-  // libc.so.6 lies beside the loader that this link leads to, or where distributions have it.
+  // libc.so.6 lies next to the loader that this link leads to, or where distributions put it.
   std::vector<std::string> folders{root + "/lib64", root + "/lib/x86_64-linux-gnu",
                                    root + "/lib/aarch64-linux-gnu", root + "/usr/lib64",
                                    root + "/usr/lib"};
@@ -129,8 +132,8 @@ std::string c_library(const std::string& root) {
   return {};
 }
 
-// What the agent tells the launcher about its host. The agent is a static program, so everything
-// comes from files and system calls rather than from libraries.
+// The facts about its host that the agent sends to the launcher. The agent is a static program, so
+// they come from files and system calls rather than from libraries.
 
 namespace {
 
@@ -210,8 +213,8 @@ std::string host_name() {
   return name.data();
 }
 
-// Two containers on one machine share the boot id; the network namespace tells them apart, which is
-// what decides whether they reach each other by loopback.
+// Two containers on one machine share the boot id; the network namespace distinguishes them, and
+// decides whether they reach each other by loopback.
 std::string machine_id() {
   static const std::string known = [] {
     std::string id = read_line("/proc/sys/kernel/random/boot_id");

@@ -3,10 +3,11 @@
 // them again; any thread may call.
 #pragma once
 
-#include <string>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
+
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/fd.h"
 
@@ -16,11 +17,11 @@ namespace hora::launcher {
 // files.
 
 // "glibc 2.31"; "musl" on a host that has only that; "none" where no dynamic program can start;
-// empty when the agent cannot tell. `root` comes before every path: "" but in tests.
+// empty when the agent cannot detect it. `root` is prepended to every path: "" except in tests.
 std::string c_library(const std::string& root = "");
 
-// Facts about this machine for Hello. Each call looks anew, in small files of this machine; any
-// thread may call.
+// Facts about this machine for Hello. Each call reads small files of this machine again; any thread
+// may call.
 
 std::string host_name();
 // The boot id and the network namespace: equal for two names of one machine, different for two
@@ -41,8 +42,8 @@ std::int64_t wall_clock_ns();                       // CLOCK_REALTIME
 // A Hello with all of that but the time.
 Hello describe_machine();
 
-// A TCP port that nobody else is given while `holder` lives; a program that sets SO_REUSEADDR, as
-// servers do, can listen on it all the same. Port 0: none to be had.
+// A TCP port that the kernel gives to no other program while `holder` lives; a program that sets
+// SO_REUSEADDR, as servers do, can still listen on it. Port 0: none is available.
 struct ReservedPort {
   int port = 0;
   os::Fd holder;

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/machine/library_search.h"
+
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
+#include <memory>
 #include <set>
 #include <utility>
+
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/files.h"
-#include <dirent.h>
-#include <cstdlib>
-#include <memory>
 
 namespace hora::launcher {
 
-// What is left out of the loader's rules: the run path of whoever loaded the library that asks
-// (DT_RPATH is inherited), LD_PRELOAD, and folders for one kind of processor, whose files have a
-// sibling for all kinds in practice.
+// Left out of the loader's rules: the run path of the library that loaded the asking one (DT_RPATH
+// is inherited), LD_PRELOAD, and folders for one kind of processor, whose files have a sibling for
+// all kinds in practice.
 
 namespace {
 
@@ -37,7 +40,7 @@ constexpr std::string_view kSystemFolders[] = {
 #endif
 };
 
-// No plug-in of any library needs so many; a circle ends by the set of names that were seen.
+// No plug-in of any library needs that many; a circle ends at the set of names that were seen.
 constexpr std::size_t kMostLibraries = 512;
 
 // A file whose headers and names are read in many small pieces that lie side by side.
@@ -63,7 +66,7 @@ class FileBlocks {
   static constexpr std::size_t kSize = 4096;
   static constexpr std::size_t kMost = 64;  // that are kept
 
-  // Shorter at the end of the file, and empty behind it.
+  // Shorter at the end of the file, and empty after it.
   const std::string& at(std::uint64_t number) {
     const auto found = blocks_.find(number);
     if (found != blocks_.end()) return found->second;

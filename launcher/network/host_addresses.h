@@ -3,11 +3,12 @@
 // two agents are on one machine.  [pure]
 #pragma once
 
-#include "launcher/protocol/messages.h"
+#include <cstddef>
 #include <string>
 #include <vector>
-#include <cstddef>
+
 #include "launcher/network/network_choice.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/base/address.h"
 
 namespace hora::launcher {
@@ -36,7 +37,7 @@ namespace hora::launcher {
 struct Candidate {
   InterfaceInfo interface;
   IpAddress address;
-  Cidr network;             // the address with the bits behind its prefix cleared
+  Cidr network;             // the address with the bits after its prefix cleared
   std::size_t wanted = 0;   // place of the selector that names it; 0 when the user named none
   bool reached_by = false;  // the launcher reached the host at this address
   std::string refusal;      // why it cannot be used; empty: it can
@@ -61,7 +62,7 @@ std::vector<std::vector<Candidate>> find_candidates(const std::vector<HostNetwor
 std::vector<std::string> addresses_for_all(const HostNetwork& source,
                                            const std::vector<std::string>& interfaces);
 
-// For one host that has told its own addresses.
+// For one host that has reported its addresses.
 std::vector<std::string> addresses_for(const HostNetwork& host, const HostNetwork& source,
                                        const std::vector<std::string>& interfaces);
 

@@ -22,10 +22,10 @@ namespace {
 // Containers may have dozens of addresses; probing all of them would take too long.
 constexpr std::size_t kMaxProbedAddresses = 8;
 
-// What the hosts found out about one address of a host.
+// The hosts' results for one address of a host.
 struct Reachability {
   int reached = 0;
-  std::string refused;  // "node2 cannot reach it: Connection refused"; empty: nobody failed
+  std::string refused;  // "node2 cannot reach it: Connection refused"; empty: none failed
 };
 
 // One candidate per host: all in one network, or each on its own.

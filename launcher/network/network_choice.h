@@ -18,7 +18,7 @@
 
 namespace hora::launcher {
 
-// What is known about one machine, from its agent's Hello and from how it was reached.
+// The facts about one machine, from its agent's Hello and from how it was reached.
 struct HostNetwork {
   std::string name;  // as in the host list
   std::string boot_id;
@@ -29,7 +29,7 @@ struct HostNetwork {
   std::string probe_nonce;
 };
 
-// `remote`: reached over a network, as the Hello tells.
+// `remote`: reached over a network, as the Hello says.
 HostNetwork host_network(std::string name, const Hello& hello, bool remote);
 
 // "client-address client-port server-address server-port" of $SSH_CONNECTION into the two fields.
@@ -66,9 +66,9 @@ struct NetworkChoice {
   friend bool operator==(const NetworkChoice&, const NetworkChoice&) = default;
 };
 
-// Whether ranks on other hosts may join these later: they cannot meet anybody on loopback.
+// Whether ranks on other hosts may join these later: they cannot connect over loopback.
 enum class Hosts { kFixed, kMayCome };
-// Of ranks to the launcher. kOrRelay: where none is known, as behind a jump host. kRelay: whatever
+// Of ranks to the launcher. kOrRelay: where none is known, as with a jump host. kRelay: whatever
 // the addresses look like; those of pods mean something in their cluster only.
 enum class WayBack { kNeeded, kOrRelay, kRelay };
 

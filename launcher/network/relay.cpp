@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/network/relay.h"
+
 #include <sys/epoll.h>
 #include <sys/socket.h>
+
 #include <array>
 #include <cerrno>
-#include "launcher/protocol/agent_limits.h"
-#include "rendezvous/os/fd.h"
 #include <utility>
+
+#include "launcher/protocol/agent_limits.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
@@ -18,7 +21,7 @@ RelayChannels::~RelayChannels() {
   for (const auto& [number, channel] : channels_) loop_.unwatch(channel.socket.get());
 }
 
-// In the background: whoever connects is a stranger to this end.
+// In the background: at this end, clients are not authenticated.
 void RelayChannels::add(Number number, os::Fd socket) {
   Channel& channel = channels_[number];
   channel.socket = std::move(socket);
@@ -36,7 +39,7 @@ void RelayChannels::on_event(Number number, std::uint32_t events) {
   Channel& channel = place->second;
   if ((events & EPOLLOUT) != 0 && !write_some(place)) return;
   if ((events & EPOLLIN) != 0 && !channel.is_waiting && !read_some(place)) return;
-  // Both directions are closed: nobody reads what might still come.
+  // Both directions are closed: later bytes have no reader.
   if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (channel.is_waiting || (events & EPOLLIN) == 0)) {
     return end(place);
   }
@@ -60,7 +63,8 @@ bool RelayChannels::read_some(Place place) {
   return true;
 }
 
-// The other end hears when all of the chunk is in the kernel's hands: this is what holds it back.
+// The other end gets a message when all of the chunk is in the kernel's hands: this is what holds
+// it back.
 bool RelayChannels::write_some(Place place) {
   Channel& channel = place->second;
   if (channel.outgoing.empty()) return true;
@@ -113,7 +117,7 @@ void RelayChannels::on_taken(Number number) {
   watch_for_more(place->second);
 }
 
-// The other end is told once; what it still sends is of a number that nobody knows here.
+// The other end gets one message; the frames that it still sends have an unknown number here.
 void RelayChannels::end(Place place) {
   const std::string payload = u32_payload(place->first);
   drop(place);
@@ -126,7 +130,7 @@ void RelayChannels::drop(Place place) {
   channels_.erase(place);
 }
 
-// On the address that the ranks were told, and no other.
+// On the address that the ranks got, and no other.
 Result<std::unique_ptr<RelayDoor>> RelayDoor::open(os::EventLoop& loop, const std::string& address,
                                                    const RelayChannels::Send& send) {
   const auto where = parse_ip_address(address);
@@ -144,8 +148,8 @@ RelayDoor::RelayDoor(os::EventLoop& loop, os::Fd socket, const RelayChannels::Se
       acceptor_(loop, std::move(socket),
                 [this](net::Accepted accepted) { admit(std::move(accepted.fd)); }) {}
 
-// The rendezvous itself closes strangers when they are many, which ends them here, too. The limit
-// is for those that it does not see in time.
+// The rendezvous itself closes unauthenticated connections when there are many, which ends them
+// here, too. The limit is for those that it does not see in time.
 void RelayDoor::admit(os::Fd socket) {
   if (channels_.size() >= kMostRelayedConnections) return;
   const RelayChannels::Number number = next_++;

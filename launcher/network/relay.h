@@ -7,21 +7,22 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+
 #include "launcher/protocol/frame.h"
-#include "rendezvous/os/event_loop.h"
-#include "rendezvous/os/fd.h"
-#include <memory>
 #include "rendezvous/base/result.h"
 #include "rendezvous/net/acceptor.h"
+#include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
 // One end of connections whose bytes travel in the frames of an agent's stream: each has a socket
-// here, and one with the same number at the other end. On the loop's thread.
-// A chunk is sent when the one before it has been taken by the socket at the other end, so a
-// connection holds no more than a chunk in each direction, and waits for nobody but its own ends.
+// here, and one with the same number at the other end. On the loop's thread. A chunk is sent when
+// the one before it has been taken by the socket at the other end, so a connection holds no more
+// than a chunk in each direction, and waits only for its own ends.
 
 class RelayChannels {
  public:
@@ -64,8 +65,8 @@ class RelayChannels {
   std::map<Number, Channel> channels_;
 };
 
-// An agent's end of the relay: ranks of all hosts connect here in place of the launcher's
-// rendezvous. Who they are is for the rendezvous to see. On the loop's thread.
+// An agent's end of the relay: ranks of all hosts connect here instead of to the launcher's
+// rendezvous, which authenticates them. On the loop's thread.
 
 class RelayDoor {
  public:

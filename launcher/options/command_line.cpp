@@ -13,10 +13,10 @@
 #include "launcher/options/completion.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/engine_options.h"
-#include "launcher/options/other_launchers.h"
 #include "launcher/options/host_options.h"
 #include "launcher/options/job_options.h"
 #include "launcher/options/option_check.h"
+#include "launcher/options/other_launchers.h"
 #include "launcher/options/program_sections.h"
 #include "launcher/options/settings.h"
 #include "launcher/options/usage_text.h"
@@ -116,7 +116,7 @@ Result<Command> parse_doctor(const Arguments& arguments, const ProcessInputs& in
   HORA_TRY(read_reach_options(*values, inputs, doctor.job));
   // A job's start timeout includes shipping; doctor ships little, so it uses its own default.
   if (!values->has("--start-timeout")) doctor.job.start_timeout = kDoctorConnects;
-  // What is not there now is what doctor is asked for.
+  // doctor looks for what is missing now.
   doctor.job.hosts_come_late = false;
   doctor.deep = values->has("--deep");
   return Command(std::move(doctor));
@@ -240,7 +240,7 @@ Result<Command> parse_explain(const Arguments& arguments) {
   return Command(Explain{arguments.empty() ? "" : arguments[0]});
 }
 
-// Detects a word that reads as hosts with slots: what a blank leaves behind in "-H a:4, b:4".
+// Detects an argument that reads as hosts with slots: the second part of "-H a:4, b:4".
 bool looks_like_hosts(const std::string& word) {
   // A path is a program.
   if (word.find('/') != std::string::npos) return false;
@@ -299,7 +299,7 @@ Status check_command(const OptionValues& values, const Spelled& spelled) {
   return Ok{};
 }
 
-// What has programs of its own needs no ':'.
+// A command with programs of its own needs no ':'.
 Status check_colon(const OptionValues& values) {
   if (values.has("--smoke")) return usage("--smoke brings its own program, found ':'");
   for (const char* option : {"--programs", "--multi-prog"}) {
@@ -361,18 +361,19 @@ std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionVa
   return out;
 }
 
-// A link of that name is installed beside horarun.
+// A link of that name is installed next to horarun.
 bool is_named_horovodrun(std::string_view program) {
   return program.substr(program.rfind('/') + 1) == "horovodrun";
 }
 
-// What a file or a variable says in vain may be the reason of an error, so that has it behind it.
+// An ignored setting of a file or a variable may be the reason of an error, so it follows the
+// error.
 Error with_notes(Error error, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) error.message += "\n  " + note;
   return error;
 }
 
-// What the ranks run: one program, or several of the command line or of a file.
+// The programs of the ranks: one, or several of the command line or of a file.
 Status read_programs(const OptionValues& values, const Spelled& spelled,
                      const std::vector<ProgramSection>& sections, const ProcessInputs& inputs,
                      JobSpec& job, std::vector<std::string>& warnings) {
@@ -388,7 +389,7 @@ Status read_programs(const OptionValues& values, const Spelled& spelled,
   return read_program_sections(sections, spelled, inputs, job, warnings);
 }
 
-// Of the ranks' environment: what is there already, and what -x sets.
+// The ranks' environment: existing variables, and those of -x.
 std::vector<std::string> variable_warnings(const ProcessInputs& inputs, const JobSpec& job) {
   std::vector<std::string> names;
   if (inputs.variable_names) names = inputs.variable_names();
@@ -522,11 +523,11 @@ bool asks_for_events(int argc, const char* const* argv, const ProcessInputs& inp
     verb = words.front() == "k8s" ? kVerbKubernetes : kVerbCache;
     words.erase(words.begin());
   }
-  bool may_be_value = verb == kVerbCache;  // such verbs have no program behind their options
+  bool may_be_value = verb == kVerbCache;  // such verbs have no program after their options
   for (std::size_t at = 0; at < words.size() && words[at] != "--"; ++at) {
     const std::string& word = words[at];
     if (word == "--json") return true;
-    // Of the program, or the value of an option that is not known.
+    // The program, or the value of an unknown option.
     if (!word.starts_with("-") && !may_be_value) break;
     const OptionRow* const row = find_option(word, verb);
     if (row != nullptr && row->takes_value()) ++at;

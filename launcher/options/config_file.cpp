@@ -2,7 +2,7 @@
 // Reads both Horovod's own configuration files, whose keys are in the table below, and the section
 // "horarun", whose keys are the names of options. A key that looks like a misspelt one is an error:
 // a typo would otherwise go unnoticed for months. Horovod's sections may have others, for releases
-// and tools that we do not know; those are told. Each error names line and column.
+// and tools that we do not know; those are reported. Each error names line and column.
 #include "launcher/options/config_file.h"
 
 #include <algorithm>

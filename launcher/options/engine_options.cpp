@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/engine_options.h"
-#include <utility>
-#include "launcher/plan/plan.h"
-#include "launcher/text/units.h"
-#include "launcher/text/user_input.h"
-#include "rendezvous/base/text.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include "launcher/engines/registry.h"
-#include "launcher/options/host_options.h"
-#include "launcher/transports/rsh_argv.h"
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "launcher/engines/registry.h"
+#include "launcher/options/host_options.h"
+#include "launcher/plan/plan.h"
+#include "launcher/text/units.h"
+#include "launcher/text/user_input.h"
+#include "launcher/transports/rsh_argv.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -109,8 +111,8 @@ bool names_hosts(const OptionValues& values) {
          values.has("--listen") || values.verb() == kVerbKubernetes;
 }
 
-// nullptr: none is to be used. Whoever names hosts means those, wherever horarun was started; only
-// --engine says that the engine is to reach them.
+// nullptr: none is to be used. A user who names hosts means those, wherever horarun was started;
+// only --engine says that the engine is to reach them.
 Result<const EngineDescriptor*> choose(const OptionValues& values, const EngineInputs& inputs) {
   const bool by_jsrun = values.has("--jsrun");
   const std::string name = by_jsrun ? "jsrun" : values.text("--engine", "auto");
@@ -164,7 +166,7 @@ std::string text_of(const OptionValues& values, const Found& found) {
   return allocation_text(*found.engine, allocation, way);
 }
 
-// Whoever chooses among the hosts of an allocation, or names some, has those.
+// A user who chooses among the hosts of an allocation, or names some, gets those.
 bool follows(const OptionValues& values) {
   return !names_hosts(values) && !values.has("--include") && !values.has("--exclude") &&
          !values.has("--nnodes");
@@ -200,8 +202,8 @@ Status make_room(const OptionValues& values, const EngineDescriptor& engine,
   return Ok{};
 }
 
-// What the user names wins over what the engine was asked for. "auto" is settled when the hosts
-// have told how many GPUs they have, unless the engine knows.
+// The user's value wins over what the engine was asked for. "auto" is settled when the hosts have
+// reported how many GPUs they have, unless the engine knows.
 Status take_slots(const OptionValues& values, const EngineDescriptor& engine,
                   Allocation& allocation) {
   if (names_hosts(values)) return Ok{};
@@ -366,7 +368,7 @@ Status read_workers(const OptionValues& values, int ranks, PodsSpec& pods) {
 
 }  // namespace
 
-// What has reached hosts until here (an engine around this process, a variable of an operator)
+// Settings that reach hosts otherwise (an engine around this process, a variable of an operator)
 // would reach others than the pods.
 Status read_pod_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   PodsSpec pods;

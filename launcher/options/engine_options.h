@@ -12,7 +12,7 @@ namespace hora::launcher {
 
 // The options that make a job elastic.
 
-// Whether one of the options is there that make a job elastic.
+// Whether an option that makes a job elastic is given.
 bool is_elastic(const OptionValues& values);
 // Options that mean nothing in another job.
 bool is_for_elastic_jobs(const OptionRow& row);
@@ -32,8 +32,7 @@ std::string describe_allocation(const OptionValues& values, const ProcessInputs&
 
 // The options of jobs in pods of their own: horarun k8s.
 
-// Behind all other options of the job, some of which have other defaults in pods. Errors are
-// kUsage.
+// After all other options of the job, some of which have other defaults in pods. Errors are kUsage.
 Status read_pod_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
 }  // namespace hora::launcher

@@ -68,7 +68,7 @@ bool has_rankfile(const OptionValues& values) {
 
 Status read_rankfile(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   if (!has_rankfile(values)) return Ok{};
-  // Before the file is read: a contradiction is there whatever the file says.
+  // Before the file is read: a contradiction does not depend on its contents.
   HORA_TRY(check_rivals(values, job));
   const auto path = path_of(values);
   if (!path) return path.error();
@@ -95,7 +95,7 @@ Status read_host_filter(const OptionValues& values, JobSpec& job) {
   const bool includes = values.has("--include");
   if (!includes && !values.has("--exclude")) return Ok{};
   const char* const option = includes ? "--include" : "--exclude";
-  // A list that leaves out a host which never comes would have no effect, and nobody would notice.
+  // A list that leaves out a host which never comes would have no effect, unnoticed.
   for (const char* other : {"--host-discovery-script", "--listen"}) {
     if (values.has(other)) {
       return usage(std::string(option) + " cannot be used with " + other +
@@ -188,7 +188,8 @@ Status check_nodes_of_srun(const OptionValues& values, const std::string& text,
                " (-N is ranks per host; srun's -N is --nnodes)");
 }
 
-// --nproc-per-node: each host gets so many ranks, and has to have as many slots if it has a number.
+// --nproc-per-node: each host gets that many ranks, and has to have as many slots if it has a
+// number.
 Status read_ranks_per_host(const OptionValues& values, JobSpec& job) {
   if (!values.has("--nproc-per-node")) return Ok{};
   const std::string text = values.text("--nproc-per-node");

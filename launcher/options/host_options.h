@@ -34,8 +34,8 @@ Status read_slot_options(const OptionValues& values, const ProcessInputs& inputs
 
 // The options of jobs whose hosts dial the launcher: --listen.
 
-// Behind -H, --hostfile, the engine and the transport: what reaches hosts contradicts it. Errors
-// are kUsage.
+// After -H, --hostfile, the engine and the transport: what reaches hosts contradicts it. Errors are
+// kUsage.
 Status read_listen_options(const OptionValues& values, JobSpec& job);
 
 }  // namespace hora::launcher

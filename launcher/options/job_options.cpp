@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/job_options.h"
+
 #include <algorithm>
 #include <cstddef>
-#include <utility>
-#include "launcher/plan/worker_environment.h"
-#include "launcher/text/user_input.h"
-#include "rendezvous/base/text.h"
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <utility>
+
 #include "launcher/network/network_choice.h"
 #include "launcher/options/engine_options.h"
 #include "launcher/options/host_options.h"
 #include "launcher/plan/binding.h"
+#include "launcher/plan/worker_environment.h"
 #include "launcher/text/units.h"
+#include "launcher/text/user_input.h"
 #include "launcher/transports/registry.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -24,7 +26,7 @@ namespace hora::launcher {
 
 namespace {
 
-// What is wrong with VAR or VAR=VALUE; empty: nothing.
+// The problem of VAR or VAR=VALUE; empty: none.
 std::string problem_with(std::string_view text) {
   const std::string_view name = text.substr(0, text.find('='));
   if (name.empty()) return "expected VAR or VAR=VALUE";
@@ -106,7 +108,7 @@ class Reader {
     auto& list = job_.variables;
     const auto known = std::find_if(
         list.begin(), list.end(), [&name](const auto& variable) { return variable.name == name; });
-    // Of a name that comes twice the last value counts, in the place of the first.
+    // Of a name that comes twice the last value counts, at the position of the first.
     if (known != list.end()) {
       known->value = std::move(value);
     } else {

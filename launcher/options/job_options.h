@@ -4,10 +4,11 @@
 
 #include <string>
 #include <vector>
+
+#include "launcher/options/command_line.h"
 #include "launcher/options/option_check.h"
 #include "launcher/options/settings.h"
 #include "launcher/plan/job_spec.h"
-#include "launcher/options/command_line.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -25,7 +26,7 @@ Status read_environment_options(const OptionValues& values, const ProcessInputs&
 // Hosts and how to reach them: what the launch and the cache verb have in common.
 Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
-// What the two options say, else `otherwise`; 0 is no limit.
+// The values of the two options, else `otherwise`; 0 is no limit.
 CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_age,
                               std::string_view max_size, CacheLimits otherwise);
 

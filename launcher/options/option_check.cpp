@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/option_check.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <utility>
+
+#include <CLI/CLI.hpp>
+
 #include "launcher/options/other_launchers.h"
 #include "launcher/text/text.h"
 #include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
-#include <CLI/CLI.hpp>
 
 namespace hora::launcher {
 
 // Splits the command line into options and the program. The program starts at the first word that
-// is no option; everything after it belongs to the program, whatever it looks like.
+// is not an option; everything after it belongs to the program, whatever it looks like.
 
 namespace {
 
@@ -27,7 +30,7 @@ constexpr std::pair<Verb, std::string_view> kVerbWords[] = {
     {kVerbKubernetes, "k8s"},
 };
 
-// An option of exactly this name, whoever has it.
+// An option of exactly this name, of any launcher.
 const OptionRow* find_elsewhere(std::string_view name, std::string_view& home) {
   for (const auto& [verb, word] : kVerbWords) {
     home = word;
@@ -117,7 +120,7 @@ std::vector<const OptionRow*> find_abbreviated(std::string_view start, Verb verb
 struct Word {
   const OptionRow* row = nullptr;
   std::string typed;
-  std::optional<std::string> value;  // behind '=' or glued to a short name
+  std::optional<std::string> value;  // after '=' or glued to a short name
   bool is_abbreviated = false;
 };
 
@@ -156,8 +159,8 @@ const OptionRow* find_with_one_dash(const std::string& name, Verb verb) {
 }
 
 // An exact name wins over an abbreviation, one of horovodrun's over another launcher's option, and
-// that one over an abbreviation of ours: who types a whole name means that one, also where it is
-// another verb's.
+// that one over an abbreviation of ours: a whole name means that option, also where it is another
+// verb's.
 Result<Word> read_word(const std::string& word, Verb verb) {
   Word out;
   const std::size_t equals = word.find('=');
@@ -203,7 +206,7 @@ Status check_value_presence(const Word& word) {
   return Ok{};
 }
 
-// Where the value of an option was forgotten, the name of the program stands in its place, and the
+// If the value of an option was forgotten, the name of the program is read as the value, and the
 // program's own options seem to be ours: `--pmi python3 -c ...`.
 Status check_last_value(const Spelled& spelled) {
   if (spelled.options.empty() || !spelled.options.back().value) return Ok{};

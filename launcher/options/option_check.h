@@ -3,13 +3,14 @@
 // each other.  [pure]
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
+
 #include "launcher/options/option_table.h"
 #include "rendezvous/base/result.h"
-#include <map>
-#include <string_view>
 
 namespace hora::launcher {
 
@@ -27,7 +28,7 @@ struct SpelledOption {
 struct Spelled {
   std::vector<SpelledOption> options;  // in order
   std::vector<std::string> command;    // from the first word that is not an option
-  bool after_dashes = false;           // the command stood behind "--"
+  bool after_dashes = false;           // the command came after "--"
 };
 
 // Errors (kUsage): an unknown option (with the nearest one), an ambiguous abbreviation, a missing
@@ -44,9 +45,9 @@ class OptionValues {
   explicit OptionValues(Verb verb) : verb_(verb) {}
 
   bool has(std::string_view name) const { return !all(name).empty(); }
-  // Of an option that does not repeat.
+  // The value of an option that does not repeat.
   std::string text(std::string_view name, std::string_view otherwise = "") const;
-  // Of one that does: all values, as one list.
+  // All values of an option that does, as one list.
   std::string joined(std::string_view name, std::string_view separator) const;
   std::optional<int> count(std::string_view name) const;
   // In the order in which they were given; a flag has one empty value.

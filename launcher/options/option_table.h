@@ -70,14 +70,14 @@ bool has_name(const OptionRow& row, std::string_view name);
 // The first name, for messages; the first name with two dashes.
 std::string_view shown_name(const OptionRow& row);
 std::string_view long_name(const OptionRow& row);
-// What the option does for this verb.
+// The help text of the option for this verb.
 std::string_view help_of(const OptionRow& row, Verb verb);
-// What the group is called in the help of this verb.
+// The heading of the group in the help of this verb.
 std::string_view heading_of(std::string_view group, Verb verb);
 // The row with this exact name ("-np", "--num-proc"), among those of the verb; nullptr when none.
 const OptionRow* find_option(std::string_view name, Verb verb);
 
-// What is wrong with `value` for this option, as "expected ..., found 'x'"; empty when nothing.
+// The problem of `value` for this option, as "expected ..., found 'x'"; empty: none.
 std::string check_option_value(const OptionRow& row, std::string_view value);
 
 }  // namespace hora::launcher

@@ -65,7 +65,7 @@ bool is_size(const OptionRow& row, std::string_view text) {
 
 bool is_choice(const OptionRow& row, std::string_view text) {
   for (const std::string_view word : split(row.metavar, '|')) {
-    // What stands behind the colon is checked by whoever reads the value.
+    // The part after the colon is checked by the reader of the value.
     const std::size_t start = word.find(':') + 1;  // 0: a word alone
     if (start > 0 ? text.size() > start && text.substr(0, start) == word.substr(0, start)
                   : word == text) {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/other_launchers.h"
+
 #include <algorithm>
 #include <iterator>
-#include "launcher/options/usage_text.h"
-#include "rendezvous/base/text.h"
-#include "launcher/text/user_input.h"
 #include <utility>
+
 #include "launcher/options/option_table.h"
+#include "launcher/options/usage_text.h"
 #include "launcher/text/text.h"
+#include "launcher/text/user_input.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
-// What is typed from habit is looked up only after the names that horarun and horovodrun have, so
+// Options typed from habit are looked up only after the names that horarun and horovodrun have, so
 // no row can take a meaning away. Names that two peers use for different things have the answer of
-// both. The unit tests check that each row is reached, and that what it names is an option.
+// both. The unit tests check that each row is reached, and that the option it names exists.
 
 namespace {
 
@@ -41,7 +43,7 @@ std::span<const PeerOption> peer_options() { return kPeerOptions; }
 
 // "--bind_to" and "-bind-to" are one option: DeepSpeed and accelerate write underscores.
 const PeerOption* find_peer_option(std::string_view name) {
-  // One letter behind two dashes is no option of anybody.
+  // One letter after two dashes is not an option of any launcher.
   if (name.size() == 3 && name.starts_with("--")) return nullptr;
   std::string key(bare(name));
   std::replace(key.begin(), key.end(), '_', '-');

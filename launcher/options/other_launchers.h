@@ -3,11 +3,12 @@
 // elsewhere.  [pure]
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <optional>
 #include <vector>
+
 #include "launcher/options/settings.h"
 #include "launcher/plan/job_spec.h"
 
@@ -33,7 +34,7 @@ struct PeerOption {
 // Sorted by name without its dashes.
 std::span<const PeerOption> peer_options();
 
-// With one dash or two, and with underscores in place of dashes; nullptr when no peer has it.
+// With one dash or two, and with underscores instead of dashes; nullptr when no peer has it.
 const PeerOption* find_peer_option(std::string_view name);
 
 // "horarun calls this --bind core", "it is not needed: ..."
@@ -51,13 +52,13 @@ std::string peer_option_reference();
 // Whether it is the name of one.
 bool is_launcher_name(std::string_view word);
 
-// What the launcher at the begin of `command` would start, as arguments of horarun's; an example if
-// it has options, which would have to be translated one by one. `words`: how many of them name the
-// launcher.
+// The program that the launcher at the begin of `command` would start, as arguments of horarun; an
+// example if it has options, which would have to be translated one by one. `words`: how many of
+// them name the launcher.
 std::string in_our_words(const std::vector<std::string>& command, std::size_t words);
 
-// A warning for a job whose ranks are launchers: each would start as many processes as it is told,
-// which know nothing of the ranks.
+// A warning for a job whose ranks are launchers: each would start its own processes, without
+// knowledge of the ranks.
 std::optional<std::string> launcher_warning(const JobSpec& job);
 
 // An error (kUsage) where an MPI launcher has started several horaruns, each of which would run the
@@ -69,12 +70,12 @@ Status check_started_once(const ProcessInputs& inputs, const JobSpec& job);
 // Whether `word` is a file here, or a program in PATH.
 bool is_program_here(const std::string& word, const ProcessInputs& inputs);
 
-// For a command that nobody said how many ranks of: an error that names what was meant; empty when
-// nothing comes close, or it is a program.
+// For a command without a number of ranks: an error that names what was meant; empty when nothing
+// comes close, or it is a program.
 std::string answer_to_first_word(const std::vector<std::string>& command,
                                  const ProcessInputs& inputs);
 
-// Behind an error about such a command: that it is not a program here; else empty.
+// A note after an error about such a command: that it is not a program here; else empty.
 std::string note_on_absence(const std::vector<std::string>& command, const ProcessInputs& inputs);
 
 // "horarun cache list": what of this verb comes close to `word`, as "; did you mean ...?"; else

@@ -41,7 +41,7 @@ std::string name_of(std::size_t number, const ProgramSection& section) {
   return section.place.empty() ? name_of(number, section.spelled.command) : section.place;
 }
 
-// Cuts the command at its first ':' and returns the words behind it, if there are any.
+// Cuts the command at its first ':' and returns the arguments after it, if there are any.
 std::optional<std::vector<std::string>> cut(Spelled& spelled) {
   auto& words = spelled.command;
   const auto colon = std::find(words.begin(), words.end(), kSeparator);
@@ -77,8 +77,8 @@ Status check_section(const ProgramSection& section, std::size_t number) {
   return Ok{};
 }
 
-// With what the layers of configuration say of its own options, as for the first program. They are
-// the same files; what they say of the job has been read with that program.
+// With the settings of its own options from the layers of configuration, as for the first program.
+// They are the same files; their settings of the job have been read with that program.
 Result<OptionValues> settle_section(const ProgramSection& section, const Spelled& first,
                                     const ProcessInputs& inputs) {
   Spelled with_files = section.spelled;
@@ -117,12 +117,12 @@ Result<Program> read_section(const ProgramSection& section, const Spelled& first
   return program;
 }
 
-// Those behind the first ':' of the words of `first`, from program `number` on.
+// Those after the first ':' of the arguments of `first`, from program `number` on.
 Result<std::vector<ProgramSection>> sections_behind(Spelled& first, std::size_t number,
                                                     const std::string& place) {
   std::vector<ProgramSection> sections;
-  // Each section is read as a command line: its options end at its program, where a ':' may be the
-  // value of an option before that and is the end of the program behind it.
+  // Each section is read as a command line: its options end at its program. A ':' before the
+  // program may be the value of an option; one after it ends the section.
   for (auto rest = cut(first); rest; rest = cut(sections.back().spelled)) {
     auto section = read_spelling(*rest, kVerbLaunch);
     if (!section) {
@@ -215,7 +215,7 @@ Result<std::vector<ProgramSection>> read_program_file(const std::string& path,
   return sections;
 }
 
-// A program may have a ':' among its arguments; only one with -np behind it looks like mpirun's.
+// A program may have a ':' among its arguments; only one followed by -np looks like mpirun's.
 std::optional<std::string> colon_warning(const Spelled& first,
                                          const std::vector<ProgramSection>& sections) {
   const Spelled& last = sections.empty() ? first : sections.back().spelled;
@@ -298,7 +298,7 @@ Result<Line> read_program_line(const LogicalLine& text, const std::string& path)
   return line;
 }
 
-// The two that srun replaces; other characters behind '%' are the program's.
+// The two that srun replaces; other characters after '%' are the program's.
 std::vector<std::string> command_of(const Line& line, int rank, std::int64_t offset) {
   std::vector<std::string> command = line.command;
   for (std::string& word : command) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+
 #include "launcher/options/option_check.h"
 #include "launcher/options/settings.h"
 #include "launcher/plan/job_spec.h"
@@ -16,7 +17,7 @@ namespace hora::launcher {
 // "-np 2 ./a : -np 2 ./b", or the same in a file: jobs of several programs, as mpirun and Hydra
 // have them.
 
-// What stands behind one ':', up to the next, or in a line of a file.
+// The arguments after one ':', up to the next, or in a line of a file.
 struct ProgramSection {
   Spelled spelled;
   std::string place;  // "FILE:3" in a file of programs; else empty
@@ -25,12 +26,12 @@ struct ProgramSection {
 // Errors (kUsage): a job that can have one program only.
 Status check_may_have_programs(const JobSpec& job);
 
-// Takes from `spelled` what stands behind the first ':' of its command, and returns it by program;
-// none for a job of one program. Behind "--" a ':' is an argument like any other.
-// Errors (kUsage): an option that is unknown, or one for the whole job; no program.
+// Takes from `spelled` the part after the first ':' of its command, and returns it by program; none
+// for a job of one program. After "--" a ':' is an ordinary argument. Errors (kUsage): an option
+// that is unknown, or one for the whole job; no program.
 Result<std::vector<ProgramSection>> take_program_sections(Spelled& spelled);
 
-// mpirun begins a program behind every ':'. What to tell about one that may be meant so and is an
+// mpirun begins a program after every ':'. The hint about a ':' that may be meant so and is an
 // argument here; nothing for other command lines. After take_program_sections().
 std::optional<std::string> colon_warning(const Spelled& first,
                                          const std::vector<ProgramSection>& sections);

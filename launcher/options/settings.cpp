@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/settings.h"
+
 #include <algorithm>
-#include "launcher/text/text.h"
 #include <set>
+
 #include <nlohmann/json.hpp>
+
 #include "launcher/options/config_file.h"
+#include "launcher/text/text.h"
 #include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
@@ -39,7 +42,8 @@ constexpr std::string_view kVariables[] = {
 
 std::span<const std::string_view> runtime_variables() { return kVariables; }
 
-// A name that is close to none may be anybody's: tests and jobs around this one have some, too.
+// A name that is close to none may belong to another program: tests and jobs around this one have
+// some, too.
 std::vector<std::string> misspelt_runtime_variables(const std::vector<std::string>& names) {
   std::vector<std::string> out;
   std::vector<std::string> known;
@@ -78,7 +82,7 @@ Layer command_line_layer(const Spelled& typed) {
   return layer;
 }
 
-// Those that may set options, all of which most environments lack.
+// Variables that may set options; most environments have none of them.
 std::vector<std::string> our_variables(const ProcessInputs& inputs) {
   std::vector<std::string> names;
   if (inputs.variable_names) names = inputs.variable_names();
@@ -107,7 +111,7 @@ Result<Layer> environment_layer(const ProcessInputs& inputs, const std::vector<s
   std::set<std::string_view> inherited;
   for (const OptionRow& row : option_table()) {
     const auto knob = row.variable.empty() ? std::nullopt : inputs.variable(row.variable);
-    // As a rule, neither is there, and no row has to be looked at closely.
+    // Usually neither exists, and no row has to be checked closely.
     if (!has_ours && !knob) continue;
     if ((row.verbs & (kVerbLaunch | kVerbKubernetes)) == 0 || !is_configurable(row)) continue;
     // An option may have several names, and so several variables, which must not contradict each
@@ -176,7 +180,7 @@ Status add_own_files(const ProcessInputs& inputs, std::vector<Layer>& layers,
   for (const std::string& path : {std::string(kProjectFile), user_file(inputs), system}) {
     if (path.empty()) continue;
     auto text = inputs.read_own_file(path);
-    // A missing file is normal; the list of files tells the user where one could be.
+    // A missing file is normal; the list of files shows the user where one could be.
     if (!text && text.error().code == ErrorCode::kNotFound) {
       files.push_back(path + " (not there)");
       continue;

@@ -5,13 +5,14 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-#include "rendezvous/base/result.h"
-#include "launcher/options/option_table.h"
-#include <span>
+
 #include "launcher/options/option_check.h"
+#include "launcher/options/option_table.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -21,8 +22,8 @@ struct ProcessInputs {
   std::function<std::optional<std::string>(std::string_view name)> variable;
   // A file that the user named.
   std::function<Result<std::string>(const std::string& path)> read_file;
-  // A file that nobody named: kNotFound when there is none, an error also when it belongs to
-  // neither the user nor root. Unset: none is looked for.
+  // A default file: kNotFound when there is none, an error also when it belongs to neither the user
+  // nor root. Unset: none is looked for.
   std::function<Result<std::string>(const std::string& path)> read_own_file;
   // Whether $PATH has such a program. Unset: it has none.
   std::function<bool(std::string_view name)> has_program;
@@ -32,7 +33,7 @@ struct ProcessInputs {
   std::function<std::vector<std::string>()> variable_names = {};
   // Whether a host of that name is this machine. Unset: none is.
   std::function<bool(const std::string& host)> is_this_machine = {};
-  // What a program prints that answers at once. Nothing: it fails. Unset: none can be asked.
+  // The output of a program that answers at once. Nothing: it fails. Unset: none can be asked.
   std::function<std::optional<std::string>(const std::vector<std::string>& argv)> answer = {};
 };
 
@@ -46,7 +47,7 @@ struct Setting {
   bool passive = false;  // a variable that the ranks inherit as it is
 };
 
-// What one source sets. If two layers set the same option, the higher one counts.
+// The settings of one source. If two layers set the same option, the higher one counts.
 struct Layer {
   std::string name;  // "command line", "environment", "/etc/hora/config.yaml"
   std::vector<Setting> settings;

@@ -78,8 +78,8 @@ std::string machine_line(const MachineFact& fact) {
   return out + "\n";
 }
 
-// In the verbose text alone: the boxes above are Horovod's, and what can be sent says nothing of
-// what works here.
+// In the verbose text alone: the boxes above are Horovod's, and the ability to send a library says
+// nothing about this machine.
 std::string vendor_line(const VendorFact& fact) {
   std::string out = "    " + column(fact.name, 9);
   if (!fact.fault.empty()) return out + "none: " + fact.fault + "\n";

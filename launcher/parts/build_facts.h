@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this installation can do, for --check-build: the facts, and their two printed forms.  [pure]
+// The abilities of this installation, for --check-build: the facts, and their two printed forms.
+// [pure]
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace hora::launcher {
 
 // One backend of libhora, as the library itself says.
 struct BackendFact {
-  bool loads = false;   // built, and everything that it needs is here
+  bool loads = false;   // built, and all its dependencies are here
   bool usable = false;  // on this machine, by one process alone
   std::string version;
   std::string why_not;
@@ -22,12 +23,12 @@ struct FeatureFact {
   bool built = false;         // a part of this installation uses it
   bool loads = false;         // and can be loaded here, now
   std::string version_built;  // of the library that it was built against
-  std::string version_found;  // of the library that is found here now; empty: none or not told
+  std::string version_found;  // of the library that is found here now; empty: none or not reported
   std::string path;           // of that library; empty: none was found
   std::string note;           // why it was not built or does not load
 };
 
-// What hosts with one kind of processor are sent.
+// The files sent to hosts with one kind of processor.
 struct MachineFact {
   std::string machine;      // "x86_64"
   std::string least_glibc;  // that they need; may be empty
@@ -60,7 +61,7 @@ struct BuildFacts {
 };
 
 // Three tables of boxes, in the layout that scripts parse. Verbose: a blank line before them, and
-// behind them what stands behind each box.
+// details after each box.
 std::string format_build_facts(const BuildFacts& facts, bool verbose);
 // One JSON document; "schema": 1.
 std::string format_build_facts_json(const BuildFacts& facts);

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/bundle.h"
-#include <zstd.h>
-#include "launcher/parts/hashes.h"
-#include "launcher/protocol/frame.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zstd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <iterator>
+
 #include <nlohmann/json.hpp>
-#include "launcher/parts/vendor_parts.h"
-#include "launcher/parts/part_rules.h"
-#include "launcher/parts/vendor_search.h"
+
 #include "launcher/failures/failure_code.h"
+#include "launcher/parts/hashes.h"
+#include "launcher/parts/part_rules.h"
+#include "launcher/parts/vendor_parts.h"
+#include "launcher/parts/vendor_search.h"
 #include "launcher/process/signals.h"
+#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/os/fd.h"
@@ -160,7 +164,7 @@ const VendorPart* find_vendor_part(const Build& build, const std::string& hash) 
   return nullptr;
 }
 
-// Of a part of the runtime, or of a vendor.
+// A part of the runtime, or of a vendor.
 Result<std::vector<PartFile>> files_of(const Build& build, const std::string& hash) {
   if (const VendorPart* part = find_vendor_part(build, hash)) {
     std::vector<PartFile> files = part->files;
@@ -175,7 +179,7 @@ Result<std::vector<PartFile>> files_of(const Build& build, const std::string& ha
   return make_error(ErrorCode::kNotFound, "no part of the runtime has the hash " + hash);
 }
 
-// In the order of their names, which agents do not depend on.
+// Sorted by their names, which agents do not depend on.
 void choose_parts(Installation& installation,
                   const std::function<Shipping(std::string_view part)>& shipping) {
   for (Build& build : installation.builds) {
@@ -239,8 +243,8 @@ std::vector<std::string> machines_in(const std::string& share) {
 
 }  // namespace
 
-// Agents of tests, and of hosts that say nothing, count as ours. A build with a fault counts as
-// none: the failure that follows tells the fault.
+// Agents of tests, and of hosts that report none, count as ours. A build with a fault counts as
+// none: the failure that follows names the fault.
 const Build* Installation::find(std::string_view machine) const {
   if (machine.empty()) return &own();
   for (const Build& build : builds) {
@@ -273,7 +277,7 @@ Result<Installation> read_installation(const std::string& share, std::string_vie
   found.builds.push_back(std::move(*build));
   for (const std::string& machine : machines_in(share)) {
     if (machine == own) continue;
-    // What is wrong with it matters when such a host comes up.
+    // An error in it matters only when such a host appears.
     auto other = read_build(share, machine);
     Build& added = found.builds.emplace_back();
     if (other) {
@@ -346,7 +350,7 @@ Result<std::shared_ptr<const std::string>> part_frames(const Build& build,
                                  : " built; build the target 'bundle' or install again";
   for (const PartFile& listed : *files) {
     if (auto added = add_file(packer, listed, advice); !added) {
-      // What is remembered of it may be what is wrong.
+      // The remembered hash may be the wrong one.
       if (vendor != nullptr) KnownHashes::forget(vendor->memory_folder);
       return Error(added.error());
     }

@@ -3,16 +3,17 @@
 // into one zstd frame.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include "rendezvous/base/result.h"
-#include <map>
 #include <vector>
+
 #include "launcher/parts/part_rules.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/protocol/delivery.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -40,7 +41,7 @@ class FramePacker {
 };
 
 // What this installation can ship to a host: the agent and the runtime bundle, for one or more
-// kinds of processor. The build writes a manifest.json beside each pair, so nothing is hashed at
+// kinds of processor. The build writes a manifest.json next to each pair, so nothing is hashed at
 // launch.
 
 // For hosts with one kind of processor.
@@ -55,7 +56,7 @@ struct Build {
   std::string bundle_directory;                    // all parts, as they lie on hosts
   std::map<std::string, std::string> part_hashes;  // by name; empty when this build has no runtime
   std::vector<NeededPart> needed_parts;            // to ship; none before one of the calls below
-  std::vector<VendorNeed> vendor_needs;            // of the job, beside its own parts
+  std::vector<VendorNeed> vendor_needs;            // of the job, in addition to its own parts
   std::string least_glibc;  // the oldest glibc that the bundle's libraries run on; may be empty
 };
 
@@ -89,7 +90,7 @@ Result<Installation> with_parts_for_job(Installation installation, const JobSpec
 Installation with_parts_for_doctor(Installation installation, bool with_runtime);
 
 // The part with that hash as the frames that carry it to an agent: kPart, kData..., kDataEnd. About
-// a megabyte; made when the first host lacks it, and shared by all that do. Packing takes some 30
+// a megabyte; made when the first host lacks it, and shared by all that do. Packing takes about 30
 // ms.
 Result<std::shared_ptr<const std::string>> part_frames(const Build& build, const std::string& hash);
 

@@ -51,8 +51,7 @@ std::set<std::string> importable_frameworks() {
   return out;
 }
 
-// Returns the packages under the names that scripts import. They need ours beneath them, and the
-// framework beside them.
+// Returns the packages under the names that scripts import. They need ours, and the framework.
 std::vector<std::string> find_frameworks(const std::string& bundle) {
   std::vector<std::string> out;
   if (!is_file(bundle + "/python/hora/__init__.py")) return out;
@@ -132,7 +131,7 @@ void ask_runtime(BuildFacts& facts) {
     return;
   }
   // Something is broken: either the library itself, or one of the backends that it loads for the
-  // answer. Loading each one alone tells which.
+  // answer. Loading each one alone shows which.
   const json alone = runtime.load_backend("");
   if (alone.contains("error")) {
     facts.runtime_error = alone.value("error", "");
@@ -144,7 +143,7 @@ void ask_runtime(BuildFacts& facts) {
   }
 }
 
-// Returns libhora's backend for a feature; empty if the feature is no backend.
+// Returns libhora's backend for a feature; empty if the feature is not a backend.
 std::string backend_of(const std::string& feature) {
   if (feature == "GLOO") return "gloo";
   if (feature == "MPI") return "mpi";
@@ -158,7 +157,7 @@ bool is_static(const BuiltFeature& row) {
   return std::string_view(row.location).find(".so") == std::string_view::npos;
 }
 
-// libssh is behind a module of horarun's own, which needs it, if not inside of it.
+// horarun needs libssh through a module of its own, unless it is linked in.
 FeatureFact ssh_fact(const BuiltFeature& row, const std::string& bundle, FeatureFact fact) {
   fact.built = HORA_WITH_SSH != 0;
   if (!fact.built) return fact;

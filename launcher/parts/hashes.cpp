@@ -52,8 +52,8 @@ std::string sha256_hex(std::string_view bytes) {
 }
 
 // The same lines as scripts/cmake/bundle hashes for the parts of the build
-// (docs/reference/bundle.md), so that a part is known by its content, whoever made it: two
-// launchers whose machines have the same package send it to a host once.
+// (docs/reference/bundle.md), so that a part is identified by its content: two launchers whose
+// machines have the same package send it to a host once.
 
 std::string part_hash(std::vector<PartFile>& files) {
   std::sort(files.begin(), files.end(),
@@ -68,10 +68,10 @@ std::string part_hash(std::vector<PartFile>& files) {
   return sha256_hex(lines);
 }
 
-// One text file, a line for each file, replaced as a whole: whoever saves at the same time loses
-// the other's lines at worst, and those are learnt again. Only a folder that is its owner's alone
-// is believed. A wrong line could make no host run anything but what is packed from this machine's
-// files, and packing compares; but it would make jobs fail.
+// One text file, a line for each file, replaced as a whole: a concurrent save loses the other's
+// lines at worst, and those are computed again. Only a folder that is its owner's alone is trusted.
+// A wrong line could not make a host run anything but what is packed from this machine's files,
+// since packing compares; but it would make jobs fail.
 
 namespace {
 

@@ -2,14 +2,15 @@
 // SHA-256 of files and parts, remembered from launch to launch for files that have not changed.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "launcher/parts/part_file.h"
-#include <cstddef>
-#include <cstdint>
-#include <map>
 #include "launcher/plan/worker_environment.h"
 #include "rendezvous/base/result.h"
 
@@ -32,7 +33,7 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
-// Of all of it.
+// The hash of all of it.
 std::string sha256_hex(std::string_view bytes);
 
 // The hash that hosts know a part of the bundle by, for parts that are made at launch.
@@ -61,7 +62,7 @@ StampedHashes read_stamped_hashes(const std::string& folder, const std::string& 
 void write_stamped_hashes(const std::string& folder, const std::string& name,
                           const StampedHashes& entries);
 void remove_stamped_hashes(const std::string& folder, const std::string& name);
-// Those whose names begin with `prefix` and that nobody has written for a month.
+// Those whose names begin with `prefix` and that were not written for a month.
 void remove_old_stamped_hashes(const std::string& folder, const std::string& prefix);
 
 // CLOCK_REALTIME, as file systems stamp files.
@@ -70,11 +71,10 @@ std::int64_t file_clock_ns();
 // later.
 bool is_settled(const FileStamp& stamp, std::int64_t now_ns);
 
-// The SHA-256 of files of this machine that are no part of Hora, remembered from launch to launch:
+// The SHA-256 of files of this machine that are not part of Hora, remembered from launch to launch:
 // a vendor's library may have hundreds of megabytes, and every launch has to name it by its hash
-// before it knows whether any host lacks it. A file is taken for the one that was read as long as
-// the kernel says so: device, inode, size, times of the last change to the nanosecond.
-// One thread at a time.
+// before it knows whether any host lacks it. A file is unchanged as long as the kernel says so:
+// device, inode, size, times of the last change to the nanosecond. One thread at a time.
 
 struct FileHash {
   std::uint64_t size_bytes = 0;
@@ -95,7 +95,7 @@ class KnownHashes {
   const std::string& folder() const { return folder_; }
   std::uint64_t read_bytes() const { return read_bytes_; }  // of files that were not known
 
-  // What is remembered there has proved wrong: the next launch reads everything again.
+  // The remembered hash has proved wrong: the next launch reads everything again.
   static void forget(const std::string& folder);
 
  private:
@@ -113,7 +113,7 @@ class KnownHashes {
 class TreeMemory {
  public:
   // `folder` is the launcher's own (launcher_memory_folder()); empty: nothing is remembered.
-  // `about` tells trees apart.
+  // `about` identifies the tree.
   TreeMemory(std::string folder, std::string_view about);
 
   // Gives the file its hash, if it is known.
@@ -124,7 +124,7 @@ class TreeMemory {
   // Keeps what is known of these files, and nothing else. The memory is used up by that.
   void save(const std::vector<PartFile>& files);
 
-  // What is remembered has proved wrong: the next launch reads everything again.
+  // The remembered hash has proved wrong: the next launch reads everything again.
   void forget() const;
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/part_file.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace hora::launcher {
 
-// Where to cut depends on what is near alone, never on a count from the beginning: behind a change
-// the parts soon are the same as before.
+// Where to cut depends only on the names nearby, never on a count from the beginning: after a
+// change the parts soon are the same as before.
 
 namespace {
 
@@ -27,7 +28,7 @@ std::uint64_t number_of(std::string_view text) {
   return number ^ (number >> 32);
 }
 
-// The first folders of the path, at most so many.
+// The first folders of the path, at most that many.
 std::string_view folder_of(std::string_view path, int depth) {
   std::size_t end = 0;
   for (int i = 0; i < depth; ++i) {

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <sys/stat.h>
-#include <cstdint>
+
 #include <cstddef>
+#include <cstdint>
 #include <string>
-#include "launcher/protocol/messages.h"
 #include <vector>
+
+#include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
 
@@ -46,8 +48,8 @@ struct PartFile {
 // Cuts the files of a tree into parts.
 
 // Sorts the files by their paths and cuts where a folder ends, and between files by their names, so
-// that a file that is added, removed or changed makes one or two parts anew, of a few MB each. A
-// large file is a part of its own.
+// that a file that is added, removed or changed changes one or two parts, of a few MB each. A large
+// file is a part of its own.
 std::vector<std::vector<PartFile>> cut_tree(std::vector<PartFile> files);
 
 }  // namespace hora::launcher

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/part_rules.h"
-#include <numeric>
+
 #include <algorithm>
 #include <array>
-#include "launcher/failures/failure_code.h"
-#include "rendezvous/base/text.h"
+#include <numeric>
 #include <string>
+
+#include "launcher/failures/failure_code.h"
 #include "launcher/plan/plan.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/contract/worker_env.h"
 
 namespace hora::launcher {
@@ -137,9 +139,9 @@ std::optional<Failure> why_unfit(const VendorNeed& need, const Hello& host, bool
       ""};
 }
 
-// In the other modes a host that lacks the library does not get so far. What is optional is tried
-// by each rank, and the ranks say what they do without: nobody would thank for a warning of every
-// job on hosts whose programs bring their own.
+// In the other modes a host that lacks the library does not get this far. Each rank tries the
+// optional ones and reports what is missing: a warning in every job would only annoy where programs
+// bring their own library.
 std::string unfit_warning(const VendorNeed& need, const Hello& host, bool is_remote) {
   if (need.mode != VendorMode::kAuto || need.is_optional || !has_use_for(need, host)) return {};
   if (is_remote && uses_sent(need, host)) return {};
@@ -175,12 +177,12 @@ struct Job {
 
 Shipping yes_if(bool condition) { return condition ? Shipping::kYes : Shipping::kNo; }
 
-// Also behind a minus: a part that is refused does no harm.
+// Also after a minus: a part that is refused does no harm.
 bool names(const Job& job, std::string_view backend) {
   return job.backends.find(backend) != std::string::npos;
 }
 
-// One process alone has nobody to talk to.
+// A single process has no peers.
 bool has_one_rank(const JobSpec& spec) {
   if (spec.elastic || spec.by_mpirun) return false;
   if (spec.num_proc != 0) return spec.num_proc == 1;

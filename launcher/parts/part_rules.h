@@ -4,18 +4,19 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-#include "launcher/parts/part_file.h"
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
-#include "launcher/plan/worker_environment.h"
-#include "launcher/protocol/messages.h"
-#include "launcher/protocol/delivery.h"
-#include "rendezvous/base/result.h"
+#include <utility>
+#include <vector>
+
+#include "launcher/parts/part_file.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/protocol/delivery.h"
+#include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -35,7 +36,7 @@ struct VendorPart {
   std::string memory_folder;       // that the hashes of the files may come from (KnownHashes)
   std::string least_glibc;         // of hosts that can load it; may be empty
   std::vector<std::string> needs;  // libraries that it does not hold, and a host must have
-  // What a host's order prepends where ranks use it (HostOrder::prepend_paths).
+  // Paths that a host's order prepends if ranks use it (HostOrder::prepend_paths).
   std::vector<std::pair<std::string, std::string>> paths;
 };
 
@@ -65,20 +66,20 @@ struct VendorNeed {
   std::string why_no_part;
 };
 
-// What the variable says: auto (also if it is not set), site or ship. kUsage for anything else.
+// The value of the variable: auto (also if it is not set), site or ship. kUsage for anything else.
 Result<VendorMode> vendor_mode(const EnvironmentList& environment, std::string_view variable);
 std::string_view mode_name(VendorMode mode);
 
 // All libraries that agents are to look for.
 std::vector<std::string> libraries_of(const VendorNeed& need);
-// How agents are told; nothing if nobody is sent anything.
+// What agents receive; nothing if no host is sent anything.
 std::optional<NeededPart> needed_part(const VendorNeed& need);
 // Whether ranks on that host, another machine, use what was sent.
 bool uses_sent(const VendorNeed& need, const Hello& host);
 
 // Why the job cannot run there. `is_remote`: the host is another machine, which can be sent files.
 std::optional<Failure> why_unfit(const VendorNeed& need, const Hello& host, bool is_remote);
-// What the user should know of a host that is left as it is; empty: nothing.
+// A note for the user about a host that is left as it is; empty: none.
 std::string unfit_warning(const VendorNeed& need, const Hello& host, bool is_remote);
 
 // One line for --dry-run; empty: nothing worth one.

@@ -50,7 +50,7 @@ bool lies_in(std::string_view path, const std::string& folder) {
          (path.size() == folder.size() || path[folder.size()] == '/');
 }
 
-// Of a folder that cannot be read: none. What must be in it is missed by its name.
+// An unreadable folder has none. Required files are then reported by their name.
 std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
@@ -79,7 +79,7 @@ std::string short_version(const std::string& version) {
   return std::string(numbers[0]) + "." + std::string(numbers[1]);
 }
 
-// By its library, which stands in lib/python3.11.
+// From its library, which is in lib/python3.11.
 std::string version_of_installation(const std::string& folder) {
   constexpr std::string_view kName = "python";
   for (const std::string& name : names_in(folder + "/lib")) {
@@ -320,8 +320,8 @@ TreeRoot root_of_folder(const PythonEnvironment& environment) {
   return root;
 }
 
-// Of the Python that is sent along: its program, its library and its headers, for extensions that
-// are compiled at run time. Its own packages were not seen in the environment, either.
+// The Python that is sent along: its program, its library and its headers, for extensions that are
+// compiled at run time. The environment does not use its other packages either.
 TreeRoot root_of_base(const PythonEnvironment& environment) {
   const std::string library = "lib/python" + environment.version;
   std::set<std::string> skipped{library + "/test"};
@@ -445,7 +445,7 @@ std::optional<std::string> python_of(std::string_view words, const std::string& 
   return name + std::string(words.substr(path.size()));
 }
 
-// Scripts name their Python by its absolute path. Hosts get one that starts the Python beside it,
+// Scripts name their Python by its absolute path. Hosts get one that starts the Python next to it,
 // as `uv venv --relocatable` writes it: a shell reads the second line, Python reads a string.
 void settle_script(PartFile& file, const std::string& bin) {
   constexpr std::size_t kLongest = 4096;
@@ -479,7 +479,7 @@ Result<TreeListing> list_environment(const PythonEnvironment& environment) {
   // The environment's files first: they hide those of its Python.
   std::vector<TreeRoot> roots{root_of_folder(environment)};
   if (!environment.base.empty()) roots.push_back(root_of_base(environment));
-  // Of any size: with CUDA, gigabytes are usual, and nobody packs an environment by mistake.
+  // Of any size: with CUDA, gigabytes are usual, and an environment is never packed by mistake.
   auto listing = list_tree(roots, std::numeric_limits<std::uint64_t>::max());
   if (!listing) return std::move(listing).error();
   drop_hidden(*listing);

@@ -52,10 +52,11 @@ std::string describe(const PythonEnvironment& environment);
 // travels; 812 files, 64.2M".
 Result<std::string> what_travels(const PythonEnvironment& environment);
 
-// Nobody may write to its files: ranks use them where hosts keep them.
+// Its files are write-protected: ranks use them where hosts keep them.
 Result<UserTree> read_environment_tree(const PythonEnvironment& environment, TreeMemory& memory);
 
-// What ranks find before their own PATH and the like, "@environment@" standing for its place there.
+// Entries for the ranks' PATH and similar, before their own; "@environment@" stands for the
+// environment's folder there.
 std::vector<std::pair<std::string, std::string>> environment_paths(
     const PythonEnvironment& environment);
 

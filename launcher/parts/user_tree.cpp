@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/user_tree.h"
+
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <climits>
+#include <functional>
 #include <map>
 #include <memory>
-#include <set>
-#include <utility>
-#include "launcher/process/signals.h"
-#include "launcher/text/units.h"
-#include "rendezvous/base/text.h"
-#include <fcntl.h>
-#include <atomic>
-#include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <thread>
+#include <utility>
+
 #include "launcher/parts/bundle.h"
 #include "launcher/parts/hashes.h"
 #include "launcher/parts/part_file.h"
+#include "launcher/process/signals.h"
 #include "launcher/protocol/frame.h"
+#include "launcher/text/units.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -89,7 +92,7 @@ class Lister {
     listing_ = &listing;
     return list_folder("");
   }
-  // By the names directly in the folder, for the message that it is too large.
+  // By the names directly in the folder, for the error that it is too large.
   const std::map<std::string, std::uint64_t>& sizes() const { return sizes_; }
 
  private:
@@ -106,7 +109,7 @@ class Lister {
           root_.path + " holds more than " + std::to_string(kMostFiles) +
               " files; send an archive of them, or use a folder that all hosts share");
     }
-    // An empty folder is there because somebody will want it.
+    // An empty folder is kept because the program may need it.
     if (listing_->files.size() == before && !join_path(root_.prefix, inside).empty()) {
       add(inside, S_IFDIR | 0755, {}, path);
     }
@@ -141,7 +144,7 @@ class Lister {
     return Ok{};
   }
 
-  // A link inside of the folder stays one. What another leads to is sent in its place, if it is a
+  // A link inside of the folder stays a link. The target of any other is sent instead, if it is a
   // file: hosts do not have it.
   Status list_link(const std::string& inside, const std::string& path) {
     std::array<char, PATH_MAX> text;
@@ -261,7 +264,7 @@ enum class Hashed : char {
   kGone,       // since it was listed: as if it had gone before
 };
 
-// What a part is called by must tell links and folders from files.
+// The name of a part must distinguish links and folders from files.
 Result<Hashed> hash_file(PartFile& file, std::string& chunk) {
   Sha256 hash;
   if (!has_contents(file)) {
@@ -287,9 +290,9 @@ Result<Hashed> hash_file(PartFile& file, std::string& chunk) {
   return settled ? Hashed::kSettled : Hashed::kUnsettled;
 }
 
-// By several threads: one hashes less than a disk can read.
+// In several threads: one hashes slower than a disk can read.
 Status hash_files(std::vector<PartFile>& files, TreeMemory& memory) {
-  // What has not changed since an earlier launch is not opened.
+  // Files that have not changed since an earlier launch are not opened.
   std::vector<PartFile*> unknown;
   for (PartFile& each : files) {
     if (!has_contents(each) || !memory.recall(each)) unknown.push_back(&each);
@@ -320,7 +323,7 @@ Status hash_files(std::vector<PartFile>& files, TreeMemory& memory) {
   for (std::size_t i = 0; i < unknown.size(); ++i) {
     if (hashed[i] == Hashed::kSettled) memory.learn(*unknown[i]);
   }
-  // Those that have gone.
+  // Those that were removed.
   std::erase_if(files, [](const PartFile& each) { return each.sha256.empty(); });
   memory.save(files);
   return Ok{};

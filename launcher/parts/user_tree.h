@@ -3,20 +3,21 @@
 // called by their content.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "launcher/parts/hashes.h"
 #include "launcher/parts/part_file.h"
 #include "rendezvous/base/result.h"
-#include <atomic>
-#include <memory>
-#include "launcher/parts/hashes.h"
 
 namespace hora::launcher {
 
-// What is in folders of the user's: names, sizes and times, before anything is read.
+// The contents of the user's folders: names, sizes and times, before any file is read.
 
 // A folder of this machine, and where it is in the tree: "src"; empty: its contents are the tree's.
 struct TreeRoot {
@@ -30,7 +31,8 @@ struct TreeRoot {
 struct TreeListing {
   std::vector<PartFile> files;
   std::uint64_t bytes = 0;
-  // What hosts could not use: links that lead out of the folder, sockets, devices. "data -> /mnt".
+  // Entries that hosts could not use: links that lead out of the folder, sockets, devices. "data ->
+  // /mnt".
   std::vector<std::string> left_out;
 };
 
@@ -64,10 +66,10 @@ Result<UserTree> read_user_tree(const std::vector<TreeRoot>& roots, std::uint64_
 // The same for what was listed; hosts get its files as `head` and `replaced` say.
 Result<UserTree> make_user_tree(TreeListing listing, TreeMemory& memory);
 
-// What threads that pack tell the one that waits for them, and what it tells them.
+// Messages between the packing threads and the thread that waits for them.
 struct PackingState {
   std::atomic<std::uint64_t> read_bytes{0};
-  std::atomic<bool> over{false};  // nobody needs it any more: end soon
+  std::atomic<bool> over{false};  // no longer needed: end soon
 };
 
 // The part as the frames that carry it to an agent: kPart, kData..., kDataEnd. Reads the files

@@ -30,7 +30,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kDpkgLists = "/var/lib/dpkg/info";
-// Half of what agents bear of silence: hosts are connected while a part is packed.
+// Half of the silence that agents tolerate: hosts are connected while a part is packed.
 constexpr std::chrono::seconds kLimit{5};
 
 bool is_file(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
@@ -49,7 +49,7 @@ std::vector<std::string> names_in(std::string_view folder) {
 }
 
 // From dpkg's own lists, each of a package, "libz1:amd64.list". dpkg-query reads the same, but on a
-// busy machine a process may wait longer for its turn than hosts bear. Where /lib leads to
+// busy machine a process may wait for its turn longer than hosts tolerate. Where /lib leads to
 // /usr/lib, packages may name either.
 std::set<std::string> owners_by_dpkg(const std::vector<std::string>& files) {
   constexpr std::string_view kUsr = "/usr";
@@ -104,7 +104,7 @@ std::vector<LicenceFile> find_licence_files(const std::vector<std::string>& file
     const std::string path = "/usr/share/doc/" + package + "/copyright";
     if (is_file(path)) found.push_back({package, path});
   }
-  // Debian can have rpm installed beside dpkg, to convert packages; it owns no file there.
+  // Debian can have rpm installed as well, to convert packages; it owns no file there.
   if (!found.empty()) return found;
   for (const std::string& package : owners_by_rpm(files)) {
     add_folder(package, "/usr/share/licenses/" + package, found);
@@ -112,7 +112,7 @@ std::vector<LicenceFile> find_licence_files(const std::vector<std::string>& file
   return found;
 }
 
-// Beside the files that they are about, where whoever finds these on a host looks for them.
+// Next to the files that they are about, where a reader of these on a host looks for them.
 Result<std::vector<PartFile>> licence_parts(const std::vector<std::string>& files,
                                             const std::string& folder) {
   std::vector<PartFile> parts;
@@ -128,8 +128,8 @@ Result<std::vector<PartFile>> licence_parts(const std::vector<std::string>& file
   return parts;
 }
 
-// Ranks are told the file by HORA_NCCL_LIBRARY and not by a folder in LD_LIBRARY_PATH: a framework
-// that brings its own NCCL along would find ours there before it.
+// HORA_NCCL_LIBRARY names the file to ranks, not a folder in LD_LIBRARY_PATH: a framework that
+// brings its own NCCL along would find ours there before it.
 
 namespace {
 
@@ -171,7 +171,7 @@ std::string licence_in(const std::string& folder) {
 std::string licence_of(const std::string& library) {
   const std::string prefix = os::folder_of(os::folder_of(library));  // of .../lib/libnccl.so.2
   std::vector<std::string> folders;
-  // A wheel: site-packages/nvidia/nccl/lib beside site-packages/nvidia_nccl_cu12-2.21.5.dist-info;
+  // A wheel: site-packages/nvidia/nccl/lib next to site-packages/nvidia_nccl_cu12-2.21.5.dist-info;
   // or several of NVIDIA's wheels in one prefix.
   for (const std::string& beside : {os::folder_of(os::folder_of(prefix)), prefix + "/dist-info"}) {
     const std::string wheel = first_name(beside, "nvidia_nccl");
@@ -253,7 +253,7 @@ Result<VendorPart> collect_nccl(const FoundNccl& found, KnownHashes& hashes) {
 
 // Open MPI finds its plug-ins and help texts by OPAL_PREFIX and its kind, PMIx by PMIX_PREFIX; so
 // the files can lie where the bundle does. Plug-ins for one network's or one batch system's own
-// libraries stay behind: such libraries must match the host's drivers, and TCP and shared memory
+// libraries are not sent: such libraries must match the host's drivers, and TCP and shared memory
 // need none of them.
 
 namespace {
@@ -262,13 +262,13 @@ constexpr const char* kMpi = "libmpi.so.40";
 constexpr const char* kPmix = "libpmix.so.2";
 constexpr std::string_view kRoot = "openmpi";
 
-// A plug-in that needs one of these stays behind; the last is of OpenSHMEM.
+// A plug-in that needs one of these is not sent; the last is of OpenSHMEM.
 constexpr std::string_view kOfTheSite[] = {
     "libfabric.", "libucp.", "libucs.",   "libuct.",      "libucm.",  "libibverbs.",
     "librdmacm.", "libpsm",  "libcuda",   "libnvidia-",   "libhsa-",  "libamdhip",
     "libportals", "libmxm.", "libhcoll.", "libsharp",     "libpbs.",  "libtorque.",
     "libbat.",    "liblsf.", "libslurm",  "liblustreapi", "libpvfs2", "liboshmem."};
-// Of the compiler: the host's must win when it is newer.
+// Libraries of the compiler: the host's must win when it is newer.
 constexpr std::string_view kOfTheCompiler[] = {"libstdc++.", "libgcc_s.", "libgfortran.",
                                                "libquadmath."};
 
@@ -312,9 +312,9 @@ std::string first_with(const std::vector<std::string>& folders,
   return {};
 }
 
-// Follows what the loader, Open MPI and PMIx would open, and adds each file once. Each library is
-// known by its soname on hosts: programs ask for that, and the version of the file behind it would
-// be one more name for the same.
+// Follows what the loader, Open MPI and PMIx would open, and adds each file once. Hosts know each
+// library by its soname: programs ask for that, and the file's version would be one more name for
+// the same.
 class Collector {
  public:
   Collector(const std::vector<std::string>& folders, KnownHashes& hashes)
@@ -351,7 +351,7 @@ std::optional<FoundLibrary> Collector::pmix_of(const FoundLibrary& mpi) const {
 
 Status Collector::add_file(const std::string& source, const std::string& path) {
   if (!paths_.insert(path).second) return Ok{};
-  // What is known of it is compared when it is packed: an upgrade in between would otherwise leave
+  // The remembered hash is compared when it is packed: an upgrade in between would otherwise leave
   // hosts with a mixture under a name that promises the older one.
   const auto hash = hashes_.of(source);
   if (!hash) return Error(hash.error());
@@ -364,8 +364,8 @@ Status Collector::add_file(const std::string& source, const std::string& path) {
   return Ok{};
 }
 
-// The newest glibc of all files: a plug-in that does not load is no error to Open MPI, but then a
-// rank would have another set of them than its peers.
+// The newest glibc of all files: a plug-in that does not load is not an error to Open MPI, but then
+// a rank would have another set of them than its peers.
 Status Collector::add_library(const FoundLibrary& library, const std::string& folder) {
   const std::string& least = library.elf.least_glibc;
   if (!least.empty() &&
@@ -432,9 +432,9 @@ Result<VendorPart> Collector::collect() {
   HORA_TRY(add_with_needs(*mpi));
   HORA_TRY(add_with_needs(*pmix));
   HORA_TRY(add_bindings());
-  // The folders are compiled into the libraries, where nothing but they themselves can read them.
-  // So the usual ones are tried. A build without plug-ins (--disable-dlopen, and most of Open MPI
-  // 5) has no such folder, and needs none. As it is by itself, in Debian (beside the other
+  // The folders are compiled into the libraries, where only they themselves can read them. So the
+  // usual ones are tried. A build without plug-ins (--disable-dlopen, and most of Open MPI 5) has
+  // no such folder, and needs none. First as it is by itself, then as in Debian (with the other
   // architectures' files), and as Debian names it.
   const std::string plugins =
       first_with(folders_around(*mpi),

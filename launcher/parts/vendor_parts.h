@@ -3,13 +3,14 @@
 // texts of what is sent.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
-#include "launcher/parts/part_file.h"
-#include "rendezvous/base/result.h"
-#include <cstdint>
+
 #include "launcher/parts/hashes.h"
+#include "launcher/parts/part_file.h"
 #include "launcher/parts/part_rules.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -20,8 +21,8 @@ struct LicenceFile {
   std::string path;
 };
 
-// Those of the packages (dpkg, rpm) that own the files; none for files that no package owns. Reads
-// the lists of dpkg, about 20 MB; asks rpm in a child process.
+// The licence texts of the packages (dpkg, rpm) that own the files; none for files without a
+// package. Reads the lists of dpkg, about 20 MB; asks rpm in a child process.
 std::vector<LicenceFile> find_licence_files(const std::vector<std::string>& files);
 
 // The same as files of a part, in a folder for each package below `folder`.
@@ -52,8 +53,8 @@ Result<VendorPart> collect_nccl(const FoundNccl& found, KnownHashes& hashes);
 
 // This machine's Open MPI as a part that hosts without one can be sent.
 
-// What a program of Open MPI 4 or 5, and hora-pmix, load by name. A host that has all of them, and
-// what they need, has a usable Open MPI.
+// The libraries that a program of Open MPI 4 or 5, and hora-pmix, load by name. A host that has all
+// of them, and their dependencies, has a usable Open MPI.
 std::vector<std::string> open_mpi_sonames();
 
 // Looks at all of it, and reads what `hashes` does not know yet. `folders` are searched before the

@@ -199,7 +199,7 @@ const std::vector<Recipe>& recipes() {
   return all;
 }
 
-// dlopen() searches several places; the link map tells which file it found.
+// dlopen() searches several places; the link map shows which file it found.
 std::string file_of(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return {};
@@ -242,7 +242,8 @@ VendorLibrary find_vendor_library(std::string_view feature, const std::vector<st
   return found;
 }
 
-// A new vendor's library is a function here that fills a VendorNeed; nothing behind it knows one.
+// A new vendor's library is a function here that fills a VendorNeed; the rest of the code does not
+// know the vendors.
 
 namespace {
 
@@ -304,7 +305,7 @@ std::vector<std::string> own_programs(const JobSpec& spec, const EnvironmentList
   return programs;
 }
 
-// What is to be sent, by `collect`; where nothing can be, it is not even looked for.
+// The files to be sent, from `collect`; if none can be sent, it does not even look for them.
 Result<VendorNeed> complete(VendorNeed need, const JobSpec& spec,
                             const EnvironmentList& environment,
                             const std::function<Result<VendorPart>(KnownHashes&)>& collect) {

@@ -26,9 +26,9 @@ namespace hora::launcher {
 Result<std::string> run_isolated(const std::function<std::string()>& work,
                                  std::chrono::milliseconds limit);
 
-// What a program prints, less the end of its last line, which it must write. Its standard error and
-// input are /dev/null. Errors as above; kFailed also when there is no such program. Also for a
-// process with threads.
+// The output of a program, without the end of its last line, which it must write. Its standard
+// error and input are /dev/null. Errors as above; kFailed also when there is no such program. Also
+// for a process with threads.
 Result<std::string> run_isolated_program(const std::vector<std::string>& words,
                                          std::chrono::milliseconds limit);
 
@@ -48,11 +48,10 @@ VendorLibrary find_vendor_library(std::string_view feature, const std::vector<st
 
 // Which vendors' libraries a job needs on its hosts, and where this machine has them.
 
-// kUsage: HORA_MPI or HORA_NCCL is none of its values, or asks to send what is not here. A file
-// that no launch has seen before is read; what is known of it is kept in the user's cache
-// (known_hashes.h).
-// Optional ones that the user has not named by their variable may be left out: a plan need not tell
-// of what most jobs make no use of, and what takes a second to read.
+// kUsage: HORA_MPI or HORA_NCCL has an invalid value, or asks to send what is not here. A file that
+// no launch has seen before is read; the result is kept in the user's cache (known_hashes.h).
+// Optional ones that the user has not named by their variable may be left out: a plan need not list
+// what most jobs do not use, and what takes a second to read.
 enum class OptionalNeeds { kAll, kNamed };
 Result<std::vector<VendorNeed>> vendor_needs_of(const JobSpec& spec,
                                                 const EnvironmentList& environment,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/binding.h"
+
 #include <algorithm>
-#include "launcher/text/user_input.h"
-#include "rendezvous/base/text.h"
 #include <map>
 #include <set>
-#include <string_view>
 #include <string>
+#include <string_view>
+
+#include "launcher/text/user_input.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -49,7 +51,7 @@ Result<std::vector<std::vector<int>>> parse_cpu_lists(std::string_view text,
                                                       std::string_view origin) {
   std::vector<std::vector<int>> lists;
   std::size_t at = 0;
-  // Lists may overlap: who writes one for each rank has thought of each rank.
+  // Lists may overlap: a user who writes one for each rank has thought of each rank.
   for (const std::string_view list : split(text, ':')) {
     auto cpus = parse_cpu_list(list, origin, text, at);
     if (!cpus) return std::move(cpus).error();
@@ -170,7 +172,7 @@ Result<Binding> bind_to_list(const std::vector<CpuPlace>& usable, int ranks,
     return refuse(counted(all.size(), "CPU") + " for " + std::to_string(ranks) +
                   " ranks of this host; list more, or start fewer ranks");
   }
-  // Nobody lists CPUs one by one to have two ranks on one of them: that was refused above.
+  // Users do not list CPUs one by one to have two ranks on one of them: that was refused above.
   for (std::size_t rank = 0; rank < wanted; ++rank) {
     binding.cpus.emplace_back(
         all.begin() + static_cast<std::ptrdiff_t>(rank * all.size() / wanted),

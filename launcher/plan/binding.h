@@ -4,12 +4,13 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-#include "rendezvous/base/result.h"
-#include <optional>
+
 #include "launcher/text/user_input.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -46,11 +47,11 @@ struct Binding {
   std::string why;                     // "each rank on its NUMA node"
 };
 
-// The modes that users name; "auto" and "none" stand beside them.
+// The modes that users name; "auto" and "none" are separate.
 inline constexpr std::string_view kL3Mode = "l3";  // the only one that asks for CpuPlace::l3
 inline constexpr std::string_view kCpuListMode = "cpu-list:";
-// That of --rankfile: behind it a list of core_list.h for each local rank, separated by blanks; the
-// list of a rank that is not bound is empty.
+// That of --rankfile, followed by a list of core_list.h for each local rank, separated by blanks;
+// the list of a rank that is not bound is empty.
 inline constexpr std::string_view kCoresMode = "cores:";
 
 // `usable` are the CPUs that this process may run on; `mode` is none, auto, core, l3, socket, numa,
@@ -77,7 +78,7 @@ Result<std::string> plan_gpus(const std::vector<std::string>& visible, int ranks
 
 // Cores as Open MPI's rankfiles name them.
 //   list := item { (";" | ",") item }      item := [socket ":"] cores      cores := N | N-M | "*"
-// "0:0-3,5" are cores of socket 0: behind a ',' the socket stays, behind a ';' it does not. Without
+// "0:0-3,5" are cores of socket 0: after a ',' the socket stays, after a ';' it does not. Without
 // a socket, cores are counted over all sockets. A core stands for all its hardware threads. Both
 // are counted from 0 among those that the job may use, socket after socket.
 

@@ -15,8 +15,8 @@ struct CacheLimits {
   friend bool operator==(const CacheLimits&, const CacheLimits&) = default;
 };
 
-// A version that nobody has started for a month is replaced or forgotten; 2 GiB are a hundred of
-// them, and a small part of the quotas that homes usually have.
+// A version that was not started for a month is replaced or forgotten; 2 GiB are a hundred of them,
+// and a small part of the quotas that homes usually have.
 inline constexpr CacheLimits kDefaultCacheLimits{std::chrono::hours(30 * 24),
                                                  std::uint64_t{2} << 30};
 

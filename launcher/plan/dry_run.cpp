@@ -74,14 +74,14 @@ VariableNames sort_names(const DryRun& run) {
   for (const auto& variable : rank_variables(run.plan, first, first.slots.front())) {
     names.by_launcher.push_back(variable.first);
   }
-  // A name is listed once, with whoever has the last word about its value.
+  // A name is listed once, with the source that decides its value.
   const auto is_set = [&names](const std::string& name) {
     const auto holds = [&name](const Names& list) {
       return std::find(list.begin(), list.end(), name) != list.end();
     };
     return holds(names.by_launcher) || holds(names.by_options);
   };
-  // What the launcher sets overrides what would be forwarded.
+  // The launcher's own variables override forwarded ones.
   for (Names* sent : {&names.forwarded, &names.kept}) {
     sent->erase(std::remove_if(sent->begin(), sent->end(), is_set), sent->end());
   }
@@ -310,7 +310,7 @@ ordered_json hosts_json(const DryRun& run) {
 std::string dry_run_text(const DryRun& run) {
   const VariableNames names = sort_names(run);
   std::string out = settings_text(run);
-  // Who writes a rankfile wants to see each rank.
+  // With a rankfile, each rank is shown.
   const bool is_cut = run.plan.world_size > kMostRanksListed && run.spec.seats.empty();
   out += is_cut ? table_of_hosts(run) : table_of_ranks(run);
   out += "\n";
@@ -335,7 +335,7 @@ std::string dry_run_json(const DryRun& run) {
   if (!run.ship_environment.empty()) out["ship_environment"] = run.ship_environment;
   out["runtime"] = runtime_text(spec);
   if (spec.bind != "auto") out["bind"] = spec.bind;
-  // As with the other settings that few jobs have, it is there only where it says something.
+  // As with the other settings that few jobs have, it is printed only if it is set.
   for (const auto& [name, source] : run.libraries) out["libraries"][name] = source;
   if (spec.engine) {
     out["engine"] = {

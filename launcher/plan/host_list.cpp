@@ -81,8 +81,7 @@ bool is_false_ipv4(const std::string& name) {
   return inet_pton(AF_INET, name.c_str(), &bytes) != 1;
 }
 
-// What other programs say of a host in such a file, and where it is said here. Empty: nothing
-// known.
+// The words of other programs for a host in such a file, and the words to use here. Empty: unknown.
 std::string hint_for(std::string_view key) {
   const std::string name = lower_case(key);
   if (name.ends_with("user") || name == "username")

@@ -40,7 +40,8 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view
 // error names `origin`.
 Status add_hosts(std::vector<Host>& known, std::vector<Host> more, std::string_view origin);
 
-// One line of a hostfile, with the comment and the attributes that it may have; none is no host.
+// One line of a hostfile, with the comment and the attributes that it may have; "none" is not a
+// host.
 Result<std::vector<Host>> parse_hostfile_line(std::string_view line, std::string_view origin);
 
 // "user@[::1]:4": what parse_host_list reads back as the same value.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user asked for, as one value: command line, environment and files are read into it
-// once, and nothing looks at argv or getenv afterwards.  [pure]
+// The user's request, as one value: command line, environment and files are read into it once, and
+// nothing looks at argv or getenv afterwards. [pure]
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ enum class RuntimeKind {
 
 // What to do with a job whose ranks have written nothing for a long time.
 enum class StallPolicy { kIgnore, kWarn, kDump, kKill };
-// Who sends a host what it lacks: when there are many hosts, others that have it.
+// Which side sends a host what it lacks: when there are many hosts, others that have it.
 enum class ShipVia { kAuto, kLauncher, kHosts };
 // Where the next rank goes: to the same host until it is full, or to the next one in turn.
 enum class MapBy { kSlot, kNode };
@@ -57,7 +57,7 @@ struct JobEngine {
   std::string name;  // "slurm"
   std::string job;   // its id there; may be empty
   std::string text;  // for people: what it has given
-  // The command that tells what has become of the job, in words; empty: the engine has none.
+  // The command that reports the job's state, as arguments; empty: the engine has none.
   std::vector<std::string> question;
   // Nothing: the hosts are the user's choice, or stay what they are.
   std::optional<EngineWatch> watch = {};
@@ -132,7 +132,7 @@ struct RestartSpec {
 // One of several programs of a job: mpirun's "-np 2 ./a : -np 2 ./b".
 struct Program {
   std::vector<std::string> command;
-  int ranks = 0;                               // consecutive ones, behind those of the one before
+  int ranks = 0;                               // consecutive ones, after those of the one before
   std::vector<EnvironmentVariable> variables;  // -x, --env-file before this program
 };
 
@@ -221,7 +221,7 @@ struct JobSpec {
   std::string bind = "auto";  // as in plan_binding()
   std::string gpus_per_rank;  // empty: all are seen by every rank
 
-  // Of what is kept on the hosts, when the job ends. None: nothing is removed.
+  // Limits of the cache on the hosts, at the end of the job. None: nothing is removed.
   CacheLimits cache_limits = kDefaultCacheLimits;
   bool manages_cache = false;  // horarun cache: the agents must know
 };

@@ -126,7 +126,7 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// The number behind the mark: "mpirun (Open MPI) 5.0.11" has 5.
+// The number after the mark: "mpirun (Open MPI) 5.0.11" has 5.
 int major_after(std::string_view text, std::string_view mark) {
   const std::size_t at = text.find_first_of("0123456789", text.find(mark) + mark.size());
   int number = 0;

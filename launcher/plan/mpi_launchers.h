@@ -31,13 +31,14 @@ struct MpiLauncher {
   std::string_view timeout = {};  // empty: by timeout(1)
   std::string_view unbound = {};
   std::string_view unbound_variable = {};  // the one to set to "off", where there is no option
-  // What is written to DIR/rank.N: the words around DIR.
+  // The names of the files in DIR/rank.N: the words around DIR.
   std::string_view output = {};
   std::string_view output_suffix = {};
   std::string_view errors = {};
   std::string_view errors_suffix = {};
   std::string_view no_output = {};  // why there is none
-  // How hosts are reached: by ssh, its program, its arguments; directly from here, so many at once.
+  // How hosts are reached: by ssh, its program, its arguments; directly from here, this many at
+  // once.
   std::string_view ssh = {};
   std::string_view ssh_agent = {};
   std::string_view ssh_arguments = {};
@@ -49,7 +50,7 @@ struct MpiLauncher {
   bool chooses_network = false;  // by -tcp, instead of parameters
 };
 
-// By what `mpirun --version` prints. kUsage: it is none of them.
+// From the output of `mpirun --version`. kUsage: it is none of them.
 Result<const MpiLauncher*> find_mpi_launcher(std::string_view version_text);
 
 }  // namespace hora::launcher

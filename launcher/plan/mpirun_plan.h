@@ -13,7 +13,7 @@
 
 namespace hora::launcher {
 
-// What the hosts reported, if they were asked.
+// The hosts' answers, if they were asked.
 struct HostFindings {
   std::vector<std::string> bundles;     // where the runtime lies; more than one where homes differ
   std::vector<std::string> interfaces;  // for traffic between the hosts

@@ -75,8 +75,8 @@ std::string slots_by_host(const std::vector<Host>& hosts) {
   return few_names(out);
 }
 
-// The same hosts with room for all ranks, alike where they can be: "a:4,b:4". The slots of many
-// hosts would be more than anybody types: the first few stand for all.
+// The same hosts with slots for all ranks, the same number on each where possible: "a:4,b:4". The
+// slots of many hosts would be too long to type: the first few stand for all.
 std::string enough_slots(const std::vector<Host>& hosts, int num_proc) {
   constexpr std::size_t kShown = 4;
   // Rounded up: the slots that are too many do no harm.
@@ -195,7 +195,7 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by
 
 Result<Plan> plan_job(const JobSpec& spec, const std::vector<Host>& hosts) {
   if (spec.seats.empty()) return plan_job(hosts, spec.num_proc, spec.map_by);
-  // Ranks come in order, and so do the hosts that they make known: no host is there without a rank.
+  // Ranks come in order, and so do the hosts that they introduce: no host is listed without a rank.
   Plan plan;
   std::map<std::size_t, std::size_t> places;  // of hosts[i] in the plan
   for (const RankSeat& seat : spec.seats) {
@@ -294,7 +294,7 @@ class LineReader {
       return wrong("expected slot=CORES, or the end of the line");
     }
     out.cores = word();
-    // The cores stay text: what they mean depends on the host. Mistakes in them are told here,
+    // The cores stay text: their meaning depends on the host. Mistakes in them are reported here,
     // though, where the file's line is known.
     if (auto cores = parse_core_list(out.cores, line_, word_at_); !cores) {
       return std::move(cores).error();

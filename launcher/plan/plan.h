@@ -23,10 +23,10 @@ namespace hora::launcher {
 // The ranks of a job for which no number was given: one for each slot. 64 bits wide, since many
 // hosts with many slots exceed an int.
 std::int64_t count_slots(const std::vector<Host>& hosts);
-// Errors (kUsage): a job with a rank for each of so many slots is too large.
+// Errors (kUsage): a job with a rank for each of these slots is too large.
 Status check_rank_count(std::int64_t slots);
-// Errors (kUsage): no host can be told to run so many ranks. Slots that a host list gives are no
-// more; -np alone, which is for this machine, can be.
+// Errors (kUsage): no host can run that many ranks. Slots that a host list gives are within the
+// limit; -np alone, which is for this machine, may exceed it.
 Status check_ranks_of_host(const std::string& host, std::int64_t ranks);
 
 // Jobs of several programs: which rank runs which.
@@ -76,8 +76,8 @@ inline constexpr int kMaxRanks = 1'000'000;
 // Errors: fewer slots than num_proc; no slot at all; slots that are not settled.
 Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by = MapBy::kSlot);
 
-// By the seats of the job, if it has any, else as above. The host of rank 0 comes first, and of the
-// others the one whose first rank is lowest.
+// By the seats of the job, if it has any, else as above. The host of rank 0 comes first, then the
+// others by their lowest rank.
 Result<Plan> plan_job(const JobSpec& spec, const std::vector<Host>& hosts);
 
 // Errors (kUsage): --show-ranks asks for a rank that the plan lacks. The ranks of an elastic job

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/selection.h"
+
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
+
+#include "launcher/plan/plan.h"
 #include "launcher/text/text.h"
 #include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
-#include <cstddef>
-#include <string>
-#include "launcher/plan/plan.h"
 
 namespace hora::launcher {
 
@@ -172,7 +174,7 @@ std::variant<std::vector<std::string>, RangeProblem> expand_host_range(std::stri
 
 namespace {
 
-// Behind the last ':' of a term, unless that is part of an IPv6 address; npos: none.
+// After the last ':' of a term, unless that is part of an IPv6 address; npos: none.
 std::size_t colon_of(std::string_view term) {
   const std::size_t colon = term.rfind(':');
   const std::size_t bracket = term.rfind(']');
@@ -201,7 +203,7 @@ std::optional<std::vector<int>> read_gpus(std::string_view text) {
   return gpus;
 }
 
-// What one option does to one host at a time.
+// The effect of one option on one host at a time.
 class Filter {
  public:
   Filter(std::string_view origin, const std::vector<Host>& hosts, std::optional<int> otherwise)
@@ -235,7 +237,7 @@ class Filter {
   }
 
  private:
-  // A host without a number of slots may have any: its driver will tell.
+  // A host without a number of slots may have any: its driver reports them.
   Status check_gpus(const Host& host, const std::vector<int>& gpus) const {
     const auto slots = slots_of(host);
     if (gpus.empty() || !slots) return Ok{};

@@ -4,15 +4,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
-#include <optional>
+
 #include "launcher/plan/host_list.h"
 #include "rendezvous/base/result.h"
-#include <cstdint>
-#include <utility>
 
 namespace hora::launcher {
 
@@ -42,9 +43,9 @@ struct HostTerm {
 // Errors (kUsage) say the column. `origin` is the option.
 Result<std::vector<HostTerm>> parse_host_terms(std::string_view text, std::string_view origin);
 
-// Only these, in the order of `hosts`. A host of which GPUs are named has as many slots, and
-// Host::gpus says which. `otherwise` are the slots of a host without a number, if that is known.
-// Errors (kUsage): a host that is not among them, a GPU beyond its slots, nothing left.
+// Only these, in the order of `hosts`. A host with named GPUs has one slot for each, and Host::gpus
+// lists them. `otherwise` are the slots of a host without a number, if that is known. Errors
+// (kUsage): a host that is not among them, a GPU beyond its slots, nothing left.
 Result<std::vector<Host>> include_hosts(const std::vector<Host>& hosts,
                                         const std::vector<HostTerm>& terms,
                                         std::optional<int> otherwise);

@@ -135,13 +135,13 @@ EnvironmentList forwarded_environment(const EnvironmentList& launcher_environmen
   for (const EnvironmentVariable& given : variables) {
     settings.emplace_back(given.name, given.value);
   }
-  // Behind them, so that an option that tunes the runtime wins over a variable.
+  // After them, so that an option that tunes the runtime wins over a variable.
   for (const EnvironmentVariable& knob : spec.knobs) settings.emplace_back(knob.name, knob.value);
   for (auto& variable : restart_variables(spec)) settings.push_back(std::move(variable));
   return with_variables(std::move(list), settings);
 }
 
-// Those of torchrun: programs for it look there for what they are to do again.
+// Variables of torchrun: its programs read in them which attempt this is.
 EnvironmentList restart_variables(const JobSpec& spec) {
   if (!spec.restart) return {};
   const std::string attempt = std::to_string(spec.restart->attempt);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which variables the ranks get: the launcher's own, filtered, and what a rank knows of itself.
+// Which variables the ranks get: the launcher's own, filtered, and those that describe the rank.
 // [pure]
 //
 // docs/reference/environment.md has the rules as a table. In short:
 //   dropped everywhere   variables by which a rank knows its job (a stray HOROVOD_RANK in the shell
-//                        cannot win), what MPI launchers tell their own ranks, our secrets
-//   stays here           what speaks of this machine or this login, such as HOME, TMPDIR, DISPLAY,
+//                        cannot win), those of MPI launchers for their own ranks, our secrets
+//   stays here           variables of this machine or this login, such as HOME, TMPDIR, DISPLAY,
 //                        SSH_AUTH_SOCK, CUDA_VISIBLE_DEVICES: ranks on this machine have it, those
 //                        on others have what is set there
 //   everything else      travels unchanged, byte for byte
@@ -38,8 +38,8 @@ Travel travel_of(std::string_view name);
 // name that comes twice the first one counts, as for getenv().
 EnvironmentList split_environment(const char* const* entries);
 
-// What a folder for the launcher's own memory is called: <cache>/hora-launcher, by XDG_CACHE_HOME
-// and HOME; empty: there is none.
+// The folder for the launcher's own memory: <cache>/hora-launcher, from XDG_CACHE_HOME and HOME;
+// empty: there is none.
 std::string launcher_memory_folder(const EnvironmentList& environment);
 
 // The launcher's environment as the ranks of one host get it, with the variables that options set
@@ -63,8 +63,8 @@ std::vector<std::string> own_variables_of_remote();
 // but for what differs from rank to rank. Order: base first, in its order.
 EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& additions);
 
-// What the launcher tells every rank of a host. Which interface NCCL and PyTorch use is the user's
-// to choose: what `forwarded` says about it stands.
+// The variables that the launcher sends to every rank of a host. The user may choose the interface
+// of NCCL and PyTorch: the values in `forwarded` stay.
 EnvironmentList host_variables(const rendezvous::RendezvousAddress& place,
                                const EnvironmentList& forwarded);
 

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/pods/kubectl.h"
+
 #include <poll.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <utility>
+#include <variant>
+
 #include "launcher/process/piped_child.h"
 #include "launcher/text/units.h"
 #include "launcher/text/user_input.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/os/time_until.h"
-#include <utility>
-#include <variant>
 #include "launcher/transports/remote_end.h"
 #include "launcher/transports/rsh_argv.h"
-#include "rendezvous/os/random.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/files.h"
+#include "rendezvous/os/random.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
 namespace {
 
-// Ten thousand pods; more is no answer of kubectl.
+// Ten thousand pods; kubectl does not print more.
 constexpr std::size_t kLongestAnswer = std::size_t{256} << 20;
 constexpr std::size_t kLongestComplaint = 4096;
 // kubectl says itself that the server did not answer in time.
@@ -29,7 +32,7 @@ constexpr Milliseconds kEndsAfterRequest{2'000};
 // Linux < 5.3 cannot report the end of a process through a descriptor, so look for it.
 constexpr int kLookAgainMs = 20;
 
-// What is too much is read and dropped: a program that waits for room in its pipe would not end.
+// Excess output is read and dropped: a program that waits for room in its pipe would not end.
 void drain(os::Fd& pipe, std::string& text, std::size_t most) {
   char chunk[16 * 1024];
   for (int turn = 0; turn < 64 && pipe.valid(); ++turn) {
@@ -133,10 +136,10 @@ namespace {
 
 constexpr std::size_t kMostWords = 4096;
 
-// Parameters: a nonce, what the pod is called, the helper's processor and size. The first line of
-// the input is what the helper gets, the rest is the helper. It lies where programs may run for as
-// long as it needs to be started; no word of the line is on a command line, for printf is the
-// shell's own. The shell stays: it has the stream on which the helper tells why it cannot dial.
+// Parameters: a nonce, the name of the pod, the helper's processor and size. The first line of the
+// input is for the helper, the rest is the helper. It lies where programs may run until it is
+// started; no secret of the line is on a command line, for printf is the shell's own. The shell
+// stays: it has the stream on which the helper reports why it cannot connect.
 constexpr std::string_view kScript =
     "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
     "_w() { echo \"HORA-$1 failed $2 $5\"; exit 1; }; "
@@ -201,7 +204,7 @@ Status PodStarter::start(const std::string& pod) {
   return exec.child->feed(input_);
 }
 
-// The stream has served. What the helper runs is none of its business.
+// The stream has served. The helper's program does not need it.
 void PodStarter::on_joined(const std::string& pod) { finish(pod); }
 
 // Before the helper has dialled, or it would have been finished by now.
@@ -215,7 +218,7 @@ void PodStarter::finish(const std::string& pod) {
   if (execs_.erase(pod) != 0) start_some();
 }
 
-// The helper's own words tell more than those of kubectl.
+// The helper's own message says more than that of kubectl.
 std::string PodStarter::why(const std::string& pod, int status) const {
   const Exec& exec = execs_.at(pod);
   for (const std::string_view line : split(exec.output, '\n')) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/pods/pod_manifest.h"
+
 #include <algorithm>
 #include <string_view>
 
@@ -54,7 +55,7 @@ bool is_block(const Json& value) {
   return value.is_string() && value.get_ref<const std::string&>().ends_with('\n');
 }
 
-// Behind "key:" or "-".
+// After "key:" or "-".
 void write_value(std::string& out, const Json& value, std::size_t indent, bool in_list) {
   if (is_block(value)) {
     out += " ";
@@ -68,7 +69,7 @@ void write_value(std::string& out, const Json& value, std::size_t indent, bool i
     out += "\n";
     return write(out, value, indent);
   }
-  // The first line of the value stands behind the dash.
+  // The first line of the value follows the dash.
   std::string nested;
   write(nested, value, indent);
   out += " " + nested.substr(indent);
@@ -95,10 +96,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The pod's own process. It lives as long as somebody works beside it: agents and ranks are started
-// by `kubectl exec`, so they are not its children, but they are in its process namespace. Nobody
-// has to tell it anything, and it needs no program but sleep. SIGTERM (the pod is evicted or
-// deleted) goes on to all of them.
+// The pod's own process. It lives as long as there are others: agents and ranks are started by
+// `kubectl exec`, so they are not its children, but they are in its process namespace. It needs no
+// messages, and no program but sleep. SIGTERM (the pod is evicted or deleted) goes on to all of
+// them.
 constexpr std::string_view kKeeper =
     R"(# horarun reaches this pod by kubectl exec. The pod ends when nothing runs beside this script: never
 # for $1 seconds after the start, or no longer for $2.
@@ -150,8 +151,8 @@ Json pod(const PodsSpec& pods, std::chrono::seconds patience, std::chrono::secon
 
 }  // namespace
 
-// Until all pods run, the Job has a time limit, so that pods which nobody waits for any more are
-// not made for ever; horarun lifts it then. A pod that is lost is not replaced: the ranks in it are
+// Until all pods run, the Job has a time limit, so that pods which are not awaited any more are not
+// made for ever; horarun lifts it then. A pod that is lost is not replaced: the ranks in it are
 // lost, too. The default /dev/shm of a container has 64 MB, too little for NCCL and for ours.
 std::string pod_manifest(const JobSpec& spec) {
   const PodsSpec& pods = *spec.pods;

@@ -2,10 +2,12 @@
 // The Job of Kubernetes whose pods are the hosts of a job, and JSON values as YAML.  [pure]
 #pragma once
 
-#include <string>
-#include <nlohmann/json.hpp>
 #include <chrono>
+#include <string>
 #include <string_view>
+
+#include <nlohmann/json.hpp>
+
 #include "launcher/plan/job_spec.h"
 
 namespace hora::launcher {
@@ -21,12 +23,12 @@ std::string yaml_text(const nlohmann::ordered_json& value);
 // The container that agents start in; where a manifest has none of this name, its first one.
 inline constexpr std::string_view kWorkerContainer = "worker";
 
-// What ends by itself when horarun is no more: pods in which nobody has worked for this long, and,
-// so much later, their Job.
+// What ends by itself without horarun: pods that were idle for this long, and, that much later,
+// their Job.
 inline constexpr std::chrono::seconds kIdleLimit{60};
 inline constexpr std::chrono::seconds kFinishedJobStays{60};
 
-// What a pod that ended for that says.
+// The message of a pod that ended for that reason.
 inline constexpr std::string_view kNobodyWorks = "no horarun works in this pod any more";
 
 // For `kubectl create -f`, as YAML. With a name that the API server completes.

@@ -71,7 +71,7 @@ std::string words_of(const Json& state) {
   return reason_and_message(text_at(state, {"reason"}), text_at(state, {"message"}));
 }
 
-// A container that was told to wait says so by reason; the first steps of every start are no news.
+// A container that has to wait gives the reason; the first steps of every start are not reported.
 bool is_start(const std::string& reason) {
   return reason == "ContainerCreating" || reason == "PodInitializing";
 }
@@ -104,7 +104,7 @@ const Json* condition(const Json& pod, std::string_view type, std::string_view s
   return nullptr;
 }
 
-// A manifest of the user's may have other containers beside ours, or have given ours another name.
+// A user's manifest may have other containers in addition to ours, or another name for ours.
 const Json* worker_of(const Json& containers) {
   const Json* first = nullptr;
   for (const Json& each : containers) {
@@ -159,7 +159,7 @@ PodState read_pod(const Json& json) {
   // The pod's own reason (Evicted, NodeLost, Preempting) comes before what it has led to.
   pod.words = words_of(at(json, {"status"}));
   if (pod.words.empty() && disrupted != nullptr) pod.words = words_of(*disrupted);
-  // How the containers of a deleted pod end tells nothing of why it was.
+  // The exit of a deleted pod's containers does not explain the deletion.
   if (pod.words.empty() && !pod.leaving) pod.words = of_containers;
   if (pod.words.empty() && pod.phase == PodState::Phase::kPending && unscheduled != nullptr) {
     pod.words = words_of(*unscheduled);
@@ -184,8 +184,8 @@ int gpus_of(const Json& pod) {
 
 }  // namespace
 
-// What the API server has made of the manifest, not the manifest itself: it fills in defaults, and
-// an admission controller may have changed it.
+// The API server's version of the manifest, not the manifest itself: it fills in defaults, and an
+// admission controller may have changed it.
 Result<PodJob> read_pod_job(std::string_view text) {
   auto json = parse(text);
   if (!json) return std::move(json).error();

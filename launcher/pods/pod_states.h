@@ -17,8 +17,8 @@ struct PodState {
   std::string node;       // empty: it has none yet
   std::string container;  // that agents start in
   Phase phase = Phase::kPending;
-  bool leaving = false;   // somebody deletes it, or its node is given up
-  std::string leaves_at;  // RFC 3339: when its grace ends; empty: nobody deletes it
+  bool leaving = false;   // it is being deleted, or its node is given up
+  std::string leaves_at;  // RFC 3339: when its grace ends; empty: it is not being deleted
   std::string words;      // why it does not run, or will not for long; empty: nothing is wrong
   bool words_are_ours = false;  // Kubernetes has given no reason
   bool hopeless = false;        // Kubernetes tries again, but that seldom helps: no such image
@@ -42,14 +42,14 @@ Result<std::string> read_last_event(std::string_view json);
 
 enum class PodsVerdict {
   kStarting,
-  kHopeless,  // the same, but nobody expects that they will
+  kHopeless,  // the same, but it is not expected that they will
   kReady,     // all run
   kEnded,     // one of them runs no more
 };
 PodsVerdict judge_pods(const std::vector<PodState>& pods, int workers);
 
-// Which of those in `names` run no more, the one that ended the job first: the others may be
-// deleted because of it. None that ended because nobody worked in it.
+// Among the pods in `names` that have stopped, the one that ended the job first: the others may be
+// deleted because of it. None that ended because it was idle.
 std::vector<PodState> lost_pods(const std::vector<PodState>& pods,
                                 const std::vector<std::string>& names);
 

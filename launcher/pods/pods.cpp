@@ -10,12 +10,12 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "launcher/dial/step_transport.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/pods/pod_manifest.h"
 #include "launcher/pods/kubectl.h"
+#include "launcher/pods/pod_manifest.h"
 #include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/dial/step_transport.h"
 #include "launcher/text/units.h"
 #include "rendezvous/base/text.h"
 
@@ -28,7 +28,7 @@ constexpr Milliseconds kRequest{30'000};  // for one call of kubectl
 constexpr Milliseconds kPause{500};
 constexpr Milliseconds kLaterPause{3'000};
 constexpr Milliseconds kSoon{15'000};
-// When the pods that are missing or wait are asked about: the first moments are no news.
+// When to ask about pods that are missing or wait: the first moments are not reported.
 constexpr Milliseconds kAskAfter{3'000};
 // How long an image that cannot be pulled, or a container that cannot be made, is waited for.
 constexpr Milliseconds kHopelessFor{30'000};
@@ -36,7 +36,7 @@ constexpr Milliseconds kHopelessFor{30'000};
 constexpr Milliseconds kLastWords{5'000};
 
 // They stay pending while kubectl runs, so none gets lost between two looks, and the descriptor
-// wakes whoever waits.
+// wakes the waiting thread.
 Result<os::Fd> hold_signals() {
   const sigset_t held = ending_signals();
   ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
@@ -57,7 +57,7 @@ std::vector<Host> hosts_of(const std::vector<PodState>& pods, int ranks) {
   return hosts;
 }
 
-// In the words of an engine's allocation, in whose place it stands.
+// In the same words as an engine's allocation, which it replaces.
 std::string summary(const std::string& job, const std::vector<Host>& pods, int ranks, bool dial) {
   return "Kubernetes job " + job + ": " + counted(ranks, "slot") + " in " +
          counted(pods.size(), "pod") + "; agents start by kubectl exec" +
@@ -67,7 +67,7 @@ std::string summary(const std::string& job, const std::vector<Host>& pods, int r
 // For people who grep for classes, as all messages that end a job have one.
 Error with_class(Error error) {
   if (error.code != ErrorCode::kUsage) {
-    // Behind kubectl's words, before the advice.
+    // After kubectl's message, before the advice.
     const std::size_t advice = std::min(error.message.find("\n  "), error.message.size());
     error.message.insert(advice, " [" + std::string(failure::kKubernetes) + "]");
   }
@@ -99,8 +99,8 @@ Result<std::unique_ptr<Pods>> Pods::make(const JobSpec& spec) {
   return pods;
 }
 
-// Whatever has become of the job. The pods' own process ends at SIGTERM as soon as nobody works
-// beside it, so there is nothing to wait for.
+// However the job ended. The pods' own process ends at SIGTERM as soon as the pod is idle, so there
+// is nothing to wait for.
 Pods::~Pods() {
   if (job_.name.empty()) return;
   const auto gone =
@@ -118,7 +118,7 @@ std::string Pods::last_event_of(const std::string& kind, const std::string& name
   const auto events = kubectl_.run({"get", "events", "-o", "json", "--field-selector",
                                     "involvedObject.kind=" + kind + ",involvedObject.name=" + name},
                                    kRequest, signals_.get());
-  // Whoever may not read events gets a shorter explanation.
+  // Without the right to read events, the explanation is shorter.
   if (!events) return {};
   const auto words = read_last_event(*events);
   return words ? *words : std::string();
@@ -166,7 +166,7 @@ std::optional<int> Pods::give_up(const std::string& why, std::string_view failur
   return exit_code;
 }
 
-// What was to end pods that nobody waits for would end those that work.
+// The time limit for pods that are not awaited would end pods that work.
 Status Pods::lift_time_limit() const {
   const auto patched = kubectl_.run({"patch", "job", job_.name, "--type=merge", "-p",
                                      R"({"spec":{"activeDeadlineSeconds":null}})"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `horarun k8s`: makes a Job of Kubernetes, waits until its pods run, and deletes it at the end.
-// What a horarun that is killed leaves behind ends by itself (pod_manifest.h).
+// `horarun k8s`: creates a Job of Kubernetes, waits until its pods run, and deletes it at the end.
+// Pods of a killed horarun end by themselves (pod_manifest.h).
 #pragma once
 
 #include <memory>

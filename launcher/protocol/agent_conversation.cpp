@@ -72,8 +72,8 @@ std::string_view name_of(FrameType type) {
 
 Error violation(std::string what) { return make_error(ErrorCode::kFailed, std::move(what)); }
 
-// An agent may be anybody's program: its texts reach the user's terminal and files.
-// A message within its limits, with texts that can be shown.
+// An agent may be any program: its texts reach the user's terminal and files. A message within its
+// limits, with texts that can be shown.
 template <typename Message>
 Result<Message> sound(Result<Message> message, FrameType type) {
   if (!message) return std::move(message).error();
@@ -149,7 +149,7 @@ void AgentConversation::sent(FrameType type, std::string_view payload) {
     case FrameType::kRelay:
       relay_asked_ = true;
       return;
-    // What was acknowledged may be sent anew: the window bounds what the launcher must hold.
+    // Acknowledged bytes allow new ones: the window bounds what the launcher must hold.
     case FrameType::kOutputAck:
       if (const auto bytes = read_u32(payload)) output_credit_ += *bytes;
       return;
@@ -474,7 +474,7 @@ Result<AgentMessage> AgentConversation::read_stacks(std::string_view payload) {
   return AgentMessage(std::move(*report));
 }
 
-// A host that reports what it was not told of would make others ask it for that.
+// A host that reports parts that were not asked for would make others fetch them from it.
 Result<AgentMessage> AgentConversation::read_delivery_report(std::string_view payload) {
   auto report = sound(decode_delivery_report(payload), FrameType::kDelivered);
   if (!report) return std::move(report).error();
@@ -497,7 +497,7 @@ Result<AgentMessage> AgentConversation::read_image_port(std::string_view payload
   return AgentMessage(ImageServed{static_cast<int>(*port)});
 }
 
-// Its parts, each once: what is not of the folder, nobody has packed.
+// Its parts, each once: parts outside of the folder were not packed.
 Result<AgentMessage> AgentConversation::read_tree_state(std::string_view payload) {
   auto state = decode_tree_state(payload);
   if (!state) return std::move(state).error();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's side of what it and one agent say to each other: the agent's bytes in, messages
-// out that are whole, in turn and within their limits.  [pure]
-//
-// Nothing of a host is believed that does not come through here. What an agent may say depends on
-// what it was sent and on what it has said: a frame that has no turn, or that is too long, is
-// refused by its header, before its payload is kept. The first violation ends the conversation.
+// The launcher's side of the conversation with one agent: the agent's bytes in, messages out that
+// are complete, in turn and within their limits. [pure] Nothing from a host is trusted that does
+// not come through here. An agent's allowed messages depend on the previous ones in both
+// directions: a frame that is out of turn, or too long, is refused by its header, before its
+// payload is kept. The first violation ends the conversation.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +26,7 @@ struct AgentReady {
 struct ImageServed {
   int port = 0;  // 0: it cannot
 };
-// Of a job that was ended: nothing of it runs there any more, but its output has no room here.
+// Of a job that was ended: nothing of it runs there any more, but its output is not all sent.
 struct RanksGone {};
 struct AgentSuspended {};  // its ranks have been stopped
 struct RankOutput {
@@ -53,7 +52,7 @@ struct RankProgress {
   std::uint32_t worked = 0;   // have come through a collective
 };
 
-// Of a connection to the rendezvous that the agent carries (kRelayPort and what follows).
+// Of a connection to the rendezvous that the agent carries (kRelayPort and the frames after it).
 struct RelayFrame {
   FrameType type = FrameType::kRelayPort;
   std::uint32_t number = 0;  // of the connection; the port
@@ -63,7 +62,7 @@ struct RelayFrame {
   static constexpr std::size_t kHead = 4;
 };
 
-// Heartbeats are no message: that bytes came says as much.
+// Heartbeats are not messages: received bytes say as much.
 using AgentMessage =
     std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
                  InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, TreeState,
@@ -71,13 +70,13 @@ using AgentMessage =
 
 class AgentConversation {
  public:
-  // Bytes behind the agent's magic.
+  // Bytes after the agent's magic.
   void feed(std::string_view bytes);
-  // The next message; nothing when more bytes are needed, or when the agent has said goodbye. The
-  // Error says what is wrong; nothing may be asked for behind it.
+  // The next message; nothing when more bytes are needed, or when the agent has sent its goodbye.
+  // The Error says what is wrong; do not call it again after that.
   Result<std::optional<AgentMessage>> next();
 
-  // What is sent to it, for those frames that have an answer or give a credit.
+  // Notes the frames sent to it that have an answer or give a credit.
   void sent(FrameType type, std::string_view payload);
   void sent(const Probe& probe);
   void sent(const OfferTree& tree);

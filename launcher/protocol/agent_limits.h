@@ -14,7 +14,7 @@
 
 namespace hora::launcher {
 
-// What a host keeps in memory for others, of all deliveries together.
+// The memory that a host uses for others, for all deliveries together.
 inline constexpr std::size_t kMostKeptBytes = 512u << 20;
 
 inline constexpr std::size_t kMostInterfaces = 1024;
@@ -37,7 +37,7 @@ inline constexpr std::size_t kMostText = 4096;         // of a sentence for peop
 inline constexpr std::size_t kMostFailureText = 8192;  // of one that lists what was tried
 inline constexpr std::size_t kMostLastWords = 4096;    // of a rank, on standard error
 
-// Far beyond all that there is, and so far below 2^63 that sums of them are no overflow.
+// Far beyond real values, and so far below 2^63 that sums of them do not overflow.
 inline constexpr std::int64_t kLatestClockNs = 4'000'000'000'000'000'000;  // in the year 2096
 inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 inline constexpr std::int64_t kLongestUs = 1'000'000'000'000'000;  // 31 years of one CPU
@@ -81,8 +81,8 @@ Status check(const DeliveryReport& message);
 Status check(const Failure& message);
 Status check(const LogLine& message);
 
-// fit(), and nothing in its texts steers a terminal. What a rank has written on standard error
-// keeps its bytes: who shows it does that.
+// fit(), and no control characters in its texts. The lines of a rank on standard error keep their
+// bytes: their printer escapes them.
 Hello clean(Hello message);
 ProbeResult clean(ProbeResult message);
 Started clean(Started message);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/protocol/cbor.h"
+
 #include <array>
 #include <cstdint>
 
@@ -75,7 +76,7 @@ void append_cbor_string(std::string& out, CborKind kind, std::string_view string
 
 namespace {
 
-// false, true, null; behind the others stand floating-point numbers, or nothing that we know.
+// false, true, null; the others stand for floating-point numbers, or nothing that we know.
 bool is_simple_of_ours(unsigned char initial) { return initial >= 0xf4 && initial <= 0xf6; }
 
 Error fault(const char* what) { return make_error(ErrorCode::kFailed, what); }

@@ -3,10 +3,11 @@
 // lengths.  [pure]
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <cstddef>
+
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -38,7 +39,7 @@ bool take_cbor_head(std::string_view& bytes, CborItem& item);
 CborItem take_cbor_item(std::string_view& bytes);
 void skip_cbor_value(std::string_view& bytes);  // with all that it holds
 
-// With the shortest number. What an array or a map holds comes behind it.
+// With the shortest number. The items of an array or a map follow it.
 void append_cbor_head(std::string& out, CborKind kind, std::uint64_t number);
 void append_cbor_string(std::string& out, CborKind kind, std::string_view string);
 
@@ -50,7 +51,7 @@ inline constexpr std::size_t kMaxCborItems = 1u << 20;
 
 // One whole value of the kinds that messages are made of (integers, byte and text strings, arrays,
 // maps, true, false, null; all of definite length), no deeper and of no more items than the limits,
-// and nothing behind it.
+// and nothing after it.
 Status check_cbor_shape(std::string_view bytes, std::size_t most_items = kMaxCborItems);
 
 }  // namespace hora::launcher

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/protocol/delivery.h"
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
+
 #include <sha256.h>  // libmd
+
 #include "launcher/protocol/messages.h"
-#include "rendezvous/base/text.h"
 #include "rendezvous/base/hmac.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -15,8 +18,8 @@ namespace hora::launcher {
 
 namespace {
 
-// Behind a hash, each after a colon. Only the host can tell whether they hold, and only the
-// launcher what they mean: the agent compares names, and knows nothing of MPI.
+// After a hash, each after a colon. Only the host knows whether they hold, and only the launcher
+// what they mean: the agent compares names, and knows nothing about MPI.
 constexpr std::string_view kGpu = "gpu";
 constexpr std::string_view kWith = "with=";
 constexpr std::string_view kLacks = "lacks=";
@@ -94,7 +97,7 @@ bool is_new_enough(std::string_view c_library, const std::string& least_glibc) {
   return version && release_of(*version) >= release_of(least_glibc);
 }
 
-// A library that is there and cannot be loaded is worse than none: a program would find it first.
+// A library that exists and cannot be loaded is worse than none: a program would find it first.
 bool has(const Hello& host, const std::string& soname) {
   return std::any_of(host.libraries.begin(), host.libraries.end(), [&](const HostLibrary& each) {
     return each.soname == soname && each.fault.empty();
@@ -145,8 +148,8 @@ std::vector<std::string> libraries_in(const std::vector<NeededPart>& parts) {
   return names;
 }
 
-// The agent decides by this what to ask for, and the launcher by the same what ranks there use; so
-// neither tells the other.
+// The agent uses this to decide what to ask for, and the launcher the same to know what ranks there
+// use; so neither sends it to the other.
 bool is_needed(const NeededPart& part, const Hello& host) {
   const auto is_there = [&host](const std::string& soname) { return has(host, soname); };
   if (part.with_gpu && host.gpus == 0) return false;
@@ -166,7 +169,7 @@ std::string bundle_name(std::vector<std::string> part_hashes) {
   return digest.data();
 }
 
-// The role keeps a proof from being reflected to who made it; the id, from being used for another
+// The role keeps a proof from being reflected to its maker; the id, from being used for another
 // delivery.
 std::string delivery_proof(std::string_view key, DeliveryRole role, const DeliveryTalk& talk) {
   return hmac_of_fields(key, {role == DeliveryRole::kFetching ? "fetching" : "serving", talk.id,

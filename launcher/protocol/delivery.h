@@ -3,11 +3,12 @@
 // before one sends the other a delivery.  [pure]
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "rendezvous/base/result.h"
-#include <cstddef>
 
 namespace hora::launcher {
 
@@ -32,13 +33,13 @@ Result<std::vector<NeededPart>> parse_part_list(std::string_view text);
 
 // The libraries that the conditions name, each once.
 std::vector<std::string> libraries_in(const std::vector<NeededPart>& parts);
-// By what the host's agent says of GPUs, libraries and glibc.
+// From the agent's facts about GPUs, libraries and glibc.
 bool is_needed(const NeededPart& part, const Hello& host);
 
 // Whether the text may be a part's or a bundle's name: hexadecimal digits, 16 to 128 of them.
 bool is_hash(std::string_view text);
 
-// What hosts call a bundle of these parts, in whichever order: the SHA-256 of their sorted hashes.
+// The name of a bundle of these parts on hosts, in any order: the SHA-256 of their sorted hashes.
 std::string bundle_name(std::vector<std::string> part_hashes);
 
 // How two agents of a job prove to each other that they have its key before one sends the other a
@@ -60,9 +61,9 @@ inline constexpr std::size_t kDeliveryId = 64;
 inline constexpr std::size_t kDeliveryProof = 32;
 inline constexpr std::size_t kDeliveryHello = kDeliveryMagic.size() + kDeliveryNonce + kDeliveryId;
 
-// What a host asks for at a time. More would share its link, and be unpacked no earlier.
+// The number that a host asks for at a time. More would share its link, and be unpacked no earlier.
 inline constexpr std::size_t kMostFetches = 4;
-// What a host serves at a time.
+// The number that a host serves at a time.
 inline constexpr std::size_t kMostServed = 16;
 inline constexpr char kDeliveryGo = 'g';
 inline constexpr char kDeliveryLater = 'l';

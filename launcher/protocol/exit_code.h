@@ -18,7 +18,7 @@ enum ExitCode : int {
   kExitUsage = 2,       // the command line or a file that it names is wrong
   kExitTimeout = 124,   // one of horarun's time limits
   kExitLauncher = 125,  // horarun's or the agent's own failure; its class is in the message
-  kExitCannotExecute = 126,  // the program is there and cannot be executed
+  kExitCannotExecute = 126,  // the program exists and cannot be executed
   kExitNotFound = 127,       // the program is not there
   kExitSignalBase = 128,
   // Not horarun's: ssh and similar clients end with it when they fail themselves. It also stands
@@ -35,7 +35,7 @@ constexpr int exit_code_of_signal(int signal) { return kExitSignalBase + signal;
 // The numbers travel in RankExit.
 enum class SpawnStage : std::uint8_t {
   kNone = 0,  // it was started
-  // What the child does before it executes.
+  // The child's steps before it executes.
   kClone,
   kSession,
   kParentDeath,

@@ -32,7 +32,7 @@ enum class FrameType : std::uint8_t {
   kOutputEnd = 6,    // rank:u32le stream:u8              (end of file on that stream)
   kExit = 7,         // RankExit
   kGoodbye = 8,      // Goodbye; the last frame of an agent
-  kFailure = 9,      // Failure; written by an agent or, in its place, by a transport
+  kFailure = 9,      // Failure; written by an agent or, instead of it, by a transport
   kLog = 10,         // LogLine
   kInputAck = 11,    // rank:u32le bytes:u32le            (stdin bytes delivered: flow control)
   kStacks = 12,      // StackReport: the answer to kDump
@@ -59,15 +59,15 @@ enum class FrameType : std::uint8_t {
   kTerminate = 43,   // grace_ms:u32le                    (TERM, grace, KILL)
   kSuspend = 44,     // empty: the launcher stops (Ctrl-Z); stop ranks, the lease is 24 hours
   kResume = 45,      // empty
-  kDump = 46,        // patience_ms:u32le                 (where do the ranks stand?)
+  kDump = 46,        // patience_ms:u32le (what are the ranks doing?)
   kEndRank = 47,     // rank:u32le grace_ms:u32le         (that rank alone: TERM, grace, KILL)
   kSignalRank = 48,  // rank:u32le signo:u32le           (that rank alone; its end stays its own)
-  kKeep = 49,        // KeepDelivery: the delivery behind it is for other hosts, too
+  kKeep = 49,        // KeepDelivery: the delivery that follows is for other hosts, too
   kFetch = 50,       // FetchDelivery: other hosts have it
   kForget = 51,      // id: every host has this delivery, do not keep it any more; empty: nor any
   kTree = 52,        // OfferTree: a folder of the user's, in parts; which of them are missing?
   kRelay = 53,       // address: take connections to the rendezvous there, for all hosts
-  kServeImage = 54,  // token: serve the agent's program to hosts that lack it; empty: to nobody
+  kServeImage = 54,  // token: serve the agent's program to hosts that lack it; empty: stop serving
   kLeave = 55,       // empty: the goodbye has come; the launcher's last frame
   // both
   kHeartbeat = 64,   // empty
@@ -86,7 +86,7 @@ struct FrameHeader {
   std::size_t length = 0;  // of the payload
 };
 
-// The numbers of a payload, one behind the other.
+// The numbers of a payload, one after the other.
 using hora::append_u32;
 using hora::read_u32;
 // A payload of one number.
@@ -101,8 +101,8 @@ void append_frame(std::string& out, FrameType type, std::string_view payload);
 class FrameReader {
  public:
   void feed(std::string_view bytes);
-  // Of the frame that comes next, whole or not: who knows what may come refuses it here, before
-  // the rest of it is kept.
+  // Of the next frame, complete or not: a caller that knows the allowed frames refuses it here,
+  // before the rest of it is kept.
   std::optional<FrameHeader> header() const;
   // A frame; nothing when more bytes are needed; an error when the stream is not ours.
   Result<std::optional<Frame>> next();
@@ -113,12 +113,12 @@ class FrameReader {
   std::size_t position_ = 0;
 };
 
-// Finds the agent's magic behind whatever the remote shell prints first, and keeps that noise for
-// the error text. A caller gives up when it has overflowed().
+// Finds the agent's magic after the output of the remote shell, and keeps that noise for the error
+// text. A caller gives up when it has overflowed().
 class MagicFinder {
  public:
   static constexpr std::size_t kMaxNoise = 64 * 1024;
-  // True once the magic was seen; `rest` then holds the bytes behind it.
+  // True once the magic was seen; `rest` then holds the bytes after it.
   bool feed(std::string_view bytes, std::string& rest);
   const std::string& noise() const { return noise_; }
   bool overflowed() const { return noise_.size() > kMaxNoise; }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launcher says to an agent, as values: the other half of AgentConversation.  [pure]
-//
-// An agent believes its launcher, which started it, so nothing here depends on what was said
-// before; only what no launcher sends is an error.
+// A launcher's messages to an agent, as values: the other half of AgentConversation. [pure] An
+// agent trusts its launcher, which started it, so nothing here depends on earlier messages; only
+// messages that no launcher sends are an error.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +11,8 @@
 
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
-#include "rendezvous/base/time.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
@@ -27,7 +26,7 @@ struct ForgetDeliveries {
 };
 // Hosts that show the token get the agent's program.
 struct ServeImage {
-  std::string token;  // empty: nobody any more
+  std::string token;  // empty: none any more
 };
 struct StartRanks {};
 // TERM, then KILL after `grace`.
@@ -55,7 +54,7 @@ struct OutputTaken {
 };
 struct RankInput {
   int rank = 0;
-  std::string payload;  // behind the rank's number
+  std::string payload;  // after the rank's number
   std::string_view bytes() const { return std::string_view(payload).substr(kHead); }
 
   static constexpr std::size_t kHead = 4;
@@ -70,7 +69,7 @@ struct OpenRelay {
 };
 struct RelayedBytes {
   std::uint32_t number = 0;  // of the connection
-  std::string payload;       // behind the number; without bytes: it has ended
+  std::string payload;       // after the number; without bytes: it has ended
   std::string_view bytes() const { return std::string_view(payload).substr(kHead); }
 
   static constexpr std::size_t kHead = 4;

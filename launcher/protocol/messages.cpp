@@ -138,7 +138,7 @@ class Reader {
   static bool take(std::string_view& bytes, SpawnStage& value) {
     return take(bytes, value, kLastSpawnStage);
   }
-  // An enumerator up to `last`: a number beyond it is no value of the type.
+  // An enumerator up to `last`: a larger number is not a value of the type.
   template <typename T>
   static bool take(std::string_view& bytes, T& value, T last) {
     std::uint8_t number = 0;

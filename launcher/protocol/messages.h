@@ -100,7 +100,7 @@ struct BundlePart {
   std::vector<BundleFile> files;
   friend bool operator==(const BundlePart&, const BundlePart&) = default;
 };
-// What a bundle on a host is made of.
+// The contents of a bundle on a host.
 struct BundleManifest {
   std::vector<BundlePart> parts;
   friend bool operator==(const BundleManifest&, const BundleManifest&) = default;
@@ -128,10 +128,9 @@ struct TreeState {
   friend bool operator==(const TreeState&, const TreeState&) = default;
 };
 
-// A delivery is what carries one part or file to a host: its header, data and end, as frames. Where
-// hosts pass deliveries on, its id is the SHA-256 of these frames, in lower-case hex.
-//
-// The delivery whose frames follow is to be kept, and served to who proves to have the key.
+// A delivery carries one part or file to a host: its header, data and end, as frames. Where hosts
+// pass deliveries on, its id is the SHA-256 of these frames, in lower-case hex. The delivery whose
+// frames follow must be kept, and served to peers that prove to have the key.
 struct KeepDelivery {
   std::string id;
   std::string key;  // the job's; a secret
@@ -154,7 +153,7 @@ struct FetchDelivery {
   int patience_ms = 10'000;  // for each source
   friend bool operator==(const FetchDelivery&, const FetchDelivery&) = default;
 };
-// What came of it.
+// Its result.
 struct DeliveryReport {
   std::string id;
   bool here = false;                  // whole and unpacked; else the launcher has to send it
@@ -173,7 +172,7 @@ struct RankOrder {
   friend bool operator==(const RankOrder&, const RankOrder&) = default;
 };
 
-// A host of the job and its ranks, for whoever serves PMI.
+// A host of the job and its ranks, for the PMI server.
 struct PmiHost {
   std::string name;
   std::vector<int> ranks;
@@ -192,7 +191,7 @@ struct HostOrder {
   std::string working_directory;  // must exist, unless ship_directory is set
   bool ship_directory = false;    // run in the job's own folder, which holds the shipped files
   std::vector<std::string> argv;
-  std::vector<ProgramOrder> more_programs;  // behind `argv`, by rank; empty: all ranks run `argv`
+  std::vector<ProgramOrder> more_programs;  // after `argv`, by rank; empty: all ranks run `argv`
   std::vector<std::pair<std::string, std::string>> environment;  // for every rank
   // Names that the agent adds from its own environment (HOME, TMPDIR, ...), where it has them and
   // `environment` does not; a trailing '*' stands for any rest, a leading '!' takes names out
@@ -208,7 +207,7 @@ struct HostOrder {
   std::string bind = "none";   // --bind, as in plan_binding()
   std::string gpus_per_rank;   // --gpus-per-rank: empty, auto, or a number
   bool limit_threads = false;  // OMP_NUM_THREADS by cores and ranks, unless it is set
-  std::string pmi;  // "pmix", "pmi1": the ranks are served by hora-pmix, ...; empty: nobody
+  std::string pmi;  // "pmix", "pmi1": the ranks are served by hora-pmix, ...; empty: none
   std::vector<PmiHost> pmi_hosts;  // all of the job's, when pmi is not empty
   int pmi_host = 0;                // this one's place among them
   friend bool operator==(const HostOrder&, const HostOrder&) = default;
@@ -246,7 +245,7 @@ struct RankExit {
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
 
-// In which collective a rank is, by its flight recorder.
+// The collective that a rank is in, by its flight recorder.
 struct CollectiveOperation {
   std::string text;      // "allreduce 'grad/7'"
   bool running = false;  // agreed by all; else the rank waits for others to ask for it, too
@@ -291,7 +290,7 @@ struct Goodbye {
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
 
-// What the driver of a host's GPU has told the kernel's log while the job ran.
+// A fault that the driver of a host's GPU has written to the kernel's log while the job ran.
 struct GpuFault {
   std::string device;  // "0000:3b:00"
   int xid = 0;
@@ -302,8 +301,8 @@ struct GpuFault {
   friend bool operator==(const GpuFault&, const GpuFault&) = default;
 };
 
-// Why a host cannot go on. The launcher knows the host by the link that it came through; what
-// another host may claim to be is no fact.
+// Why a host cannot go on. The launcher knows the host by the link that it came through; a host's
+// claim about another host does not count.
 struct Failure {
   std::string code;          // "E_SSH_AUTH", "E_CWD", ...: launcher/failures/failure_code.h
   std::string message;       // one sentence: what is wrong, without the host
@@ -318,8 +317,8 @@ struct LogLine {
   friend bool operator==(const LogLine&, const LogLine&) = default;
 };
 
-// What an agent tells the PMI server that it starts beside its ranks, and the answer. Each stands
-// in a pipe behind its length, 4 bytes, little-endian.
+// The message from an agent to the PMI server that it starts next to its ranks, and the answer. In
+// a pipe, each follows its length, 4 bytes, little-endian.
 struct PmiJob {
   std::string job_id;
   std::vector<PmiHost> hosts;
@@ -333,7 +332,7 @@ int program_number(const PmiJob& job, int rank);
 
 struct PmiReply {
   std::string error;  // why there is no server; empty: there is one
-  // What each rank of this host needs to find it.
+  // Each rank of this host needs this to find it.
   std::vector<std::pair<int, std::vector<std::pair<std::string, std::string>>>> environment;
   // Where each rank is connected to, by a descriptor that it inherits (PMI_FD): a name in the
   // abstract space of Unix sockets. Empty: ranks connect by themselves.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a PMI server writes after its reply (messages.h PmiReply): pairs of 4-byte numbers, rank
+// The output of a PMI server after its reply (messages.h PmiReply): pairs of 4-byte numbers, rank
 // and exit code of a rank that waits to be ended; kPmiUsed and 0 when the first rank has begun to
-// use it; or kPmiNote and the length of a sentence for people, which follows.
+// use it; or kPmiNote and the length of a sentence for the user, which follows.
 #pragma once
 
 #include <cstddef>

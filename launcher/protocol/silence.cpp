@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two lengths of time are kept: since the other end was heard, and for how long its process has
-// been seen in one state. Both leave out the time in which this process did not run, for the same
-// reason: what pauses one process of a machine (a hypervisor, a freezer, a scheduler) pauses the
-// others as well, and it is unknown which of them goes on first.
+// Two lengths of time are kept: since the other end last sent anything, and for how long its
+// process has been seen in one state. Both leave out the time in which this process did not run,
+// for the same reason: what pauses one process of a machine (a hypervisor, a freezer, a scheduler)
+// pauses the others as well, and it is unknown which of them goes on first.
 #include "launcher/protocol/silence.h"
 
 #include <algorithm>

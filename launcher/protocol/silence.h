@@ -12,23 +12,24 @@
 
 namespace hora::launcher {
 
-// kAtWork: it lives, and nobody has stopped it (SIGSTOP, a debugger). If it says nothing it gets no
+// kAtWork: it lives, and is not stopped (SIGSTOP, a debugger). If it is silent it gets no processor
 // time, or waits for a disk or for memory.
 enum class Standing { kAtWork, kStopped, kGone };
 
-// What a process on this machine is doing.
+// The state of a process on this machine.
 struct Pulse {
   Standing standing = Standing::kAtWork;
-  // Since its start it has been ready to run without a processor for so long, where that is known.
+  // Since its start it has been ready to run without a processor for this long, where that is
+  // known.
   std::optional<std::chrono::nanoseconds> waited{};
 };
 
-// What is known about an end that is silent.
+// The facts about an end that is silent.
 struct SilenceEvidence {
   using Duration = Clock::duration;
 
   Duration silence{};                  // less the time in which this end did not run itself
-  Duration late{};                     // for so long this end did not run when it should have
+  Duration late{};                     // this end did not run for this long when it should have
   std::optional<Standing> standing{};  // of its process, if that is on this machine
   Duration standing_for{};             // as seen at each look during this time
   std::optional<Duration> waited{};    // for a processor, while it was silent
@@ -60,11 +61,11 @@ class Silence {
   // may have been, too, and what it has sent may still be on its way.
   // `pulse`: of the process at the other end, if that is on this machine.
   void look(TimePoint due, TimePoint now, Duration pause, const std::optional<Pulse>& pulse = {});
-  // Without the time in which nobody listened.
+  // Without the time in which this end did not listen.
   Duration length(TimePoint now) const { return now - heard_ - excused_; }
   TimePoint last_heard() const { return heard_; }
   SilenceEvidence evidence(TimePoint now) const;
-  // Whether it is so for the first time since the other end was heard, for who warns about it once.
+  // Whether it is so for the first time since the other end last sent anything: for one warning.
   bool is_first_mention() { return !std::exchange(mentioned_, true); }
 
  private:
@@ -78,7 +79,7 @@ class Silence {
   bool mentioned_ = false;
   std::optional<Pulse> pulse_;
   Duration standing_for_{};
-  std::optional<std::chrono::nanoseconds> waited_before_;  // when it was last heard
+  std::optional<std::chrono::nanoseconds> waited_before_;  // when it last sent anything
 };
 
 }  // namespace hora::launcher

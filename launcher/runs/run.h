@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "launcher/fleet/fleet.h"
-#include "launcher/shipping/user_files.h"
 #include "launcher/job/job_rendezvous.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/orders.h"
@@ -20,6 +19,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/report/narrator.h"
+#include "launcher/shipping/user_files.h"
 #include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"
 

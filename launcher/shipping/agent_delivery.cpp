@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host is a source when its agent has greeted: the script that fetched the agent serves nobody,
-// and an agent that greets has been found whole.
+// A host becomes a source with its agent's hello: the script that fetched the agent serves no other
+// host, and an agent that says hello has been found whole.
 #include "launcher/shipping/agent_delivery.h"
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
+
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 
@@ -17,8 +19,8 @@ constexpr std::string_view kComponent = "horarun";
 constexpr std::chrono::milliseconds kReachPatience{2'000};
 // From there to the whole agent, 2 MB: 400 KB/s.
 constexpr std::chrono::milliseconds kFetchPatience{5'000};
-// Of the time for its start, a host may spend a third on others: the launcher's own sending, and
-// all that follows, has the rest.
+// A host may spend a third of its start time on others: the rest is for the launcher's own sending,
+// and all that follows.
 constexpr int kPartForOthers = 3;
 constexpr std::chrono::seconds kLook{1};
 // Without any host getting anything. A start has 30 s, unless the user says otherwise.
@@ -82,8 +84,8 @@ SharePlan& AgentDelivery::plan_of(const std::string& machine) {
   return plans_.try_emplace(machine, given_up_ ? Sharing::kNever : sharing_).first->second;
 }
 
-// Who asks again could not use what it got: its disk may be full, or its copy was damaged. It has
-// lost time already.
+// A host that asks again could not use what it got: its disk may be full, or its copy was damaged.
+// It has lost time already.
 void AgentDelivery::on_want(int host, const std::string& machine, Answer answer) {
   const auto found = guests_.find(host);
   if (found != guests_.end()) {
@@ -166,10 +168,10 @@ void AgentDelivery::has_source(Guest& guest) {
   guest.answer = nullptr;
 }
 
-// Nobody, if the host has another offer by now: it says so of each, and each may be overtaken.
+// None, if the host has another offer by now: it reports each, and each may be overtaken.
 AgentDelivery::Guest* AgentDelivery::guest_of(int host, int number) {
   const auto found = guests_.find(host);
-  // What was said of an offer that is over crossed with the next one.
+  // A message about a previous offer crossed with the next one.
   return found != guests_.end() && found->second.number == number ? &found->second : nullptr;
 }
 
@@ -196,7 +198,7 @@ void AgentDelivery::on_late(int host) {
   carry_out(plan_of(found->second.machine).unable(host));
 }
 
-// Told once: the rest is more of the same.
+// Reported once: further ones look the same.
 void AgentDelivery::on_missed(int host, int number, const std::string& reason) {
   Guest* guest = guest_of(host, number);
   if (number == 0) {
@@ -246,7 +248,7 @@ void AgentDelivery::serves(int host, int port) {
   carry_out(plan_of(found->second.machine).ready(host, port > 0));
 }
 
-// Those that fetch from it find out by themselves, and say so.
+// Hosts that fetch from it notice it themselves, and report it.
 void AgentDelivery::lost(int host) {
   const auto found = guests_.find(host);
   if (found != guests_.end()) {
@@ -258,7 +260,7 @@ void AgentDelivery::lost(int host) {
   settle();
 }
 
-// When all hosts have greeted, nobody lacks it.
+// When all hosts have said hello, none lacks it.
 void AgentDelivery::settle() {
   if (guests_.empty() || handlers_.more_may_come()) return;
   loop_.cancel(std::exchange(timer_, 0));

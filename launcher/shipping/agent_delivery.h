@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <vector>
+
 #include "launcher/shipping/share_plan.h"
 #include "launcher/transports/agent_sharing.h"
 #include "rendezvous/base/time.h"
@@ -23,7 +24,7 @@ namespace hora::launcher {
 class AgentDelivery : public AgentSharing {
  public:
   struct Handlers {
-    // The agent of a host is to serve its program to who shows the token; to nobody, if empty.
+    // The agent of a host is to serve its program to clients with the token; to none, if empty.
     std::function<void(int host, const std::string& token)> serve;
     // Where others can reach this host, the most promising address first.
     std::function<std::vector<std::string>(int source)> addresses;
@@ -40,9 +41,9 @@ class AgentDelivery : public AgentSharing {
   AgentDelivery(const AgentDelivery&) = delete;
   AgentDelivery& operator=(const AgentDelivery&) = delete;
 
-  // Whether hosts are to ask here at all, in a job of so many.
+  // Whether hosts are to ask here at all, in a job of this size.
   bool shares(int hosts) const;
-  // Nobody is answered any more: for the end of the transports that ask.
+  // No request is answered any more: for the end of the transports that ask.
   void close();
 
   // --- AgentSharing ---

@@ -2,9 +2,11 @@
 // The launcher's own sending is complete when it is queued, because the order follows in the same
 // stream. A fetch is complete when the agent reports it, because it comes by another way.
 #include "launcher/shipping/part_delivery.h"
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
+
 #include "launcher/parts/hashes.h"
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/frame.h"
@@ -107,7 +109,7 @@ void PartDelivery::hold(Part& part, int host) {
   holders_.insert(host);
 }
 
-// Here or not, the host is heard: its refusals count against the sources before new steps are
+// In any case its message counts: its refusals weigh against the sources before new steps are
 // planned.
 void PartDelivery::on_report(int host, const DeliveryReport& report) {
   const auto found = std::find_if(parts_.begin(), parts_.end(), [&report](const auto& each) {
@@ -138,7 +140,7 @@ void PartDelivery::on_report(int host, const DeliveryReport& report) {
   settle();
 }
 
-// Told once: the rest is more of the same.
+// Reported once: further ones look the same.
 void PartDelivery::note_refusals(Part& part, int host, const DeliveryReport& report) {
   const auto fetch = part.fetches.find(host);
   if (fetch == part.fetches.end()) return;
@@ -167,7 +169,7 @@ void PartDelivery::has_come(const Part& part, int host) {
   handlers_.on_complete(host, supply);
 }
 
-// Those that fetch from it find out by themselves, and report it.
+// Hosts that fetch from it notice it themselves, and report it.
 void PartDelivery::lost(int host) {
   pending_.erase(host);
   holders_.erase(host);
@@ -208,8 +210,9 @@ void PartDelivery::settle() {
   if (unsettled_bytes_ < before) handlers_.on_settled();
 }
 
-// The launcher's own copy goes at once: a host that comes late brings the frames again. What hosts
-// keep waits for the end, unless it is so much that later parts could not be shared.
+// The launcher's own copy is released at once: a host that comes late brings the frames again. The
+// copies on hosts stay until the end, unless they are so large that later parts could not be
+// shared.
 void PartDelivery::release(Part& part) {
   if (!part.frames) return;
   unsettled_bytes_ -= part.bytes;

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <vector>
+
 #include "launcher/protocol/messages.h"
 #include "launcher/shipping/share_plan.h"
 #include "rendezvous/base/time.h"
@@ -34,8 +35,8 @@ class PartDelivery {
     std::function<void(int host, const std::string& id)> forget;
     // How `host` can reach `source`, without the port.
     std::function<DeliverySource(int source, int host)> find_source;
-    // Everything that the host lacks is there, or will be when it has read what was sent. May come
-    // from within any call.
+    // All missing parts are on the host, or will be when it has read what was sent. May come from
+    // within any call.
     std::function<void(int host, const Supply&)> on_complete;
     // Hosts that have not said yet what they lack.
     std::function<bool()> more_may_come;

@@ -2,6 +2,7 @@
 // Every event changes the state of one host and ends in next(), which gives work to those that
 // wait. So it makes no difference in which order events come.
 #include "launcher/shipping/share_plan.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -9,10 +10,10 @@ namespace hora::launcher {
 
 namespace {
 
-// Two peers at a time: more would share its link, and serve nobody earlier.
+// Two peers at a time: more would share its link, and be served no earlier.
 constexpr int kPeersAtATime = 2;
-constexpr std::size_t kSources = 2;  // that a host is told of
-// A source that fails is usually gone, or behind a firewall; once may be bad luck.
+constexpr std::size_t kSources = 2;  // that a host learns of
+// A source that fails is usually gone, or has a firewall; once may be bad luck.
 constexpr int kMostRefusals = 2;
 constexpr int kMostFailures = 3;
 
@@ -100,7 +101,7 @@ SharePlan::Steps SharePlan::lost(int host) {
   const auto found = members_.find(host);
   if (found == members_.end()) return {};
   stop(host, found->second);
-  // Who fetches from it will say that it is gone.
+  // Hosts that fetch from it will report that it is gone.
   members_.erase(found);
   return next();
 }
@@ -116,7 +117,7 @@ void SharePlan::forget() {
   serving_.clear();
 }
 
-// It waits for nothing any more, and serves nobody.
+// It does not wait any more, and serves no host.
 void SharePlan::stop(int host, Member& member) {
   switch (member.state) {
     case State::kWaiting:
@@ -149,8 +150,8 @@ SharePlan::Step SharePlan::send(int host) {
   return {host, {}};
 }
 
-// The set is sorted by load, so a source leaves it and comes back with the new one. Who is not in
-// it serves nobody, and only its count changes.
+// The set is sorted by load, so a source leaves it and comes back with the new one. A host outside
+// of it serves no other, and only its count changes.
 void SharePlan::set_load(int source, int peers, int refusals) {
   const auto found = members_.find(source);
   if (found == members_.end()) return;
@@ -184,9 +185,9 @@ void SharePlan::begin_fetch(int host, std::vector<int> sources) {
   ++fetching_;
 }
 
-// In the order in which hosts have asked. A free source comes before the launcher, whose few sends
-// are for the time when there is none. If neither is to be had, the host waits for those that are
-// getting the delivery now: their number is never 0 then, and each of them ends in an event.
+// In the order of the hosts' requests. A free source comes before the launcher, whose few sends are
+// for the time when there is none. Without either, the host waits for those that are getting the
+// delivery now: their number is never 0 then, and each of them ends in an event.
 SharePlan::Steps SharePlan::next(Steps steps) {
   const bool alone = !shares();
   while (!waiting_.empty()) {
@@ -196,7 +197,7 @@ SharePlan::Steps SharePlan::next(Steps steps) {
       begin_fetch(host, found);
       steps.push_back({host, std::move(found)});
     } else if (alone || sends_ < sends_for(hosts_) || !more_will_serve()) {
-      // Where nobody has it, and nobody will, it is for the launcher whatever that costs.
+      // If no host has it, and none will, the launcher sends it at any cost.
       steps.push_back(send(host));
     } else {
       break;

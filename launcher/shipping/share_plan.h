@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sends a part of the bundle, or a file, to which host: the launcher to a few, and these to the
-// others.  [pure]
+// Which host gets a part of the bundle, or a file, from which source: a few from the launcher, the
+// others from those.  [pure]
 //
 //   unknown --want()--> waiting --> sent by the launcher ---------> holds it, serves others
 //                          ^  \--> fetches from hosts --ready()--/
 //                          |            | failed(): from others, then the launcher sends it
 //   unable(): the launcher sends it at once
 //
-// Hosts come and go at any time, so there is no tree that is drawn in advance: a host that waits
+// Hosts come and go at any time, so there is no fixed tree: a host that waits
 // takes a source that is free, and becomes one. The number of sources at least doubles with each
 // round.
 //
-// With sharing, the launcher sends a delivery to at most log2(hosts) hosts, and to those that could
-// fetch it from nobody. When several fail in a row, the hosts cannot reach each other: it sends to
+// With sharing, the launcher sends a delivery to at most log2(hosts) hosts, and to those that
+// have no other source. When several fail in a row, the hosts cannot reach each other: it sends to
 // all.
 #pragma once
 
@@ -43,28 +43,28 @@ class SharePlan {
 
   // It lacks the delivery; `hosts` is how many the job has now. Once for each host.
   Steps want(int host, int hosts);
-  // It has the delivery, whoever it is from.
+  // It has the delivery, from any source.
   Steps ready(int host, bool serves);
   // It could not fetch it from its sources: the first step is that it tries others, or, the second
   // time, that the launcher sends it.
   Steps failed(int host);
-  // It can fetch it from nobody: the launcher sends it.
+  // No source is left for it: the launcher sends it.
   Steps unable(int host);
-  // This source was of no use to somebody.
+  // This source did not work for one host.
   void refuse(int source);
   // It is gone.
   Steps lost(int host);
-  // Those that wait have waited for too long.
+  // The waiting ones have waited for too long.
   Steps give_up();
 
-  // Nobody serves any more.
+  // No host serves any more.
   void forget();
 
   // Whether hosts are to keep and serve what they get. Otherwise the launcher sends to all.
   bool shares() const { return shares_ && !given_up_; }
   bool has_given_up() const { return given_up_; }
   bool anybody_waits() const { return !waiting_.empty(); }
-  // Whether all have it who want it.
+  // Whether all that want it have it.
   bool is_settled() const { return waiting_.empty() && fetching_ == 0 && sending_ == 0; }
   int sends() const { return sends_; }
 
@@ -79,7 +79,7 @@ class SharePlan {
     int load() const { return peers + refusals; }
   };
 
-  Steps next(Steps steps = {});  // behind these
+  Steps next(Steps steps = {});  // after these
   Step send(int host);
   std::vector<int> sources(const std::vector<int>& but = {}) const;
   void begin_fetch(int host, std::vector<int> sources);

@@ -56,7 +56,7 @@ void tell_outside(const PythonEnvironment& environment) {
                               "add that to PYTHONPATH");
 }
 
-// Hosts could not keep it beside what other jobs leave there.
+// Hosts could not keep it next to the parts of other jobs.
 void tell_size(std::uint64_t bytes, const CacheLimits& limits) {
   if (!limits.max_bytes || bytes <= *limits.max_bytes) return;
   os::log_warn("horarun", "--ship-env: hosts keep its " + format_size(bytes) +
@@ -142,9 +142,8 @@ Status ShipFiles::pack(const JobSpec& spec, const std::string& memory_folder) {
   return Ok{};
 }
 
-// What a thread has posted to the loop may run when the packer is gone, so threads and posts share
-// what they need with it and hold it themselves. The parts belong to the job's files, which outlive
-// the fleet.
+// A thread's post may run when the packer is gone, so threads and posts share what they need with
+// it and hold it themselves. The parts belong to the job's files, which outlive the fleet.
 
 namespace {
 
@@ -198,7 +197,7 @@ void PartPacker::work(os::EventLoop& loop, const std::shared_ptr<Shared>& shared
 namespace {
 
 constexpr std::size_t kPackedAtOnce = 4;
-// With the parts that are being packed, this is about what the launcher needs of memory.
+// Together with the parts that are being packed, this is about the memory that the launcher needs.
 constexpr std::size_t kMostUnderWay = 128u << 20;
 
 }  // namespace
@@ -229,7 +228,7 @@ void TreeDelivery::on_state(int host, const TreeState& state) {
   }
   waiting_[host] = {/*answered=*/true, state.missing.size()};
   for (const std::string& hash : state.missing) {
-    // Whoever asks while it is packed gets the same frames.
+    // Hosts that ask while it is packed get the same frames.
     const auto packing = packing_.find(hash);
     (packing == packing_.end() ? to_pack_[hash] : packing->second).push_back(host);
   }

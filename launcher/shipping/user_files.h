@@ -3,24 +3,25 @@
 // part by part where they lack it.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-#include "launcher/parts/python_environment.h"
-#include "launcher/parts/user_tree.h"
-#include "launcher/plan/job_spec.h"
-#include "rendezvous/base/result.h"
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
-#include <thread>
-#include "rendezvous/os/event_loop.h"
-#include <cstddef>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "launcher/parts/python_environment.h"
+#include "launcher/parts/user_tree.h"
+#include "launcher/plan/job_spec.h"
 #include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
 
@@ -31,8 +32,8 @@ namespace hora::launcher {
 class ShipFiles {
  public:
   ShipFiles() = default;
-  // Reads and packs them. For large files this takes longer than agents bear silence, so it happens
-  // before any host is connected. `memory_folder` is the launcher's own: TreeMemory.
+  // Reads and packs them. For large files this takes longer than agents tolerate silence, so it
+  // happens before any host is connected. `memory_folder` is the launcher's own: TreeMemory.
   ShipFiles(const JobSpec& spec, const std::string& memory_folder);
 
   // Why something could not be packed.
@@ -62,9 +63,9 @@ class ShipFiles {
   Status status_ = Ok{};
 };
 
-// Packs parts of the user's folders by a few threads, since a part may have gigabytes, and the loop
-// has hosts to serve meanwhile. What is packed is bounded: one part for each thread, until the
-// loop has taken it. On the loop's thread.
+// Packs parts of the user's folders in a few threads, since a part may have gigabytes, and the loop
+// has hosts to serve meanwhile. Packed data is bounded: one part for each thread, until the loop
+// has taken it. On the loop's thread.
 
 class PartPacker {
  public:
@@ -83,7 +84,7 @@ class PartPacker {
   std::uint64_t read_bytes() const { return shared_->state.read_bytes; }  // so far
 
  private:
-  // What the threads and the loop share; a task of the loop may outlive this object.
+  // Shared by the threads and the loop; a task of the loop may outlive this object.
   struct Shared {
     std::mutex mutex;
     std::condition_variable more;
@@ -109,7 +110,7 @@ class TreeDelivery {
     std::function<void(int host, const std::string& hash, PartPacker::Frames frames)> deliver;
     // A file cannot be read any more, or has changed: not the fault of this host, which waits.
     std::function<void(int host, Error error)> on_unreadable;
-    // What was delivered and has not reached the hosts.
+    // Deliveries that have not reached the hosts.
     std::function<std::size_t()> bytes_under_way;
   };
 

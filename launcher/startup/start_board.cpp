@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/startup/start_board.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <optional>
-#include "rendezvous/base/time.h"
-#include "rendezvous/base/text.h"
+
 #include "launcher/failures/host_failure.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
@@ -77,7 +79,7 @@ std::size_t longest(const std::vector<std::string>& names, std::size_t least) {
   return least;
 }
 
-// Of a host that has reached none: it waits for its turn.
+// A host that has reached none waits for its turn.
 std::string_view name_of(std::optional<Stage> stage) {
   return stage ? stage_name(*stage) : "waiting";
 }
@@ -96,7 +98,7 @@ void StartBoard::reach(int host, Stage stage, std::string_view detail, TimePoint
   if (stopped_ && stage <= Stage::kRanks) return;
   if (stopped_) end_ = std::max(end_, now);
   auto& steps = steps_[static_cast<std::size_t>(host)];
-  // A stage may be reported again with news (the next address that is tried, say): it keeps its
+  // A stage may be reported again with changes (the next address that is tried, say): it keeps its
   // beginning, so that "for 3.2 s" counts from the first report.
   if (steps.empty() || steps.back().stage != stage) {
     steps.push_back({stage, now, std::string(detail)});

@@ -3,11 +3,12 @@
 // and the table when time runs out.  [pure]
 #pragma once
 
-#include <cstddef>
-#include <string_view>
 #include <chrono>
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
+
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {
@@ -55,8 +56,8 @@ class StartBoard {
   void name_hosts(std::vector<std::string> names);
   // A stage that the host is in already only gets the new detail.
   void reach(int host, Stage stage, std::string_view detail, TimePoint now);
-  // The ranks run, or the job ends: of what comes later only the stages behind kRanks count, by
-  // which ranks that use the runtime meet.
+  // The ranks run, or the job ends: of later reports only the stages after kRanks count, in which
+  // ranks that use the runtime meet.
   void stop(TimePoint now);
   bool stopped() const { return stopped_; }
   // Some ranks meet, and not all have come through their first collective.
@@ -70,8 +71,8 @@ class StartBoard {
   // "4 of 8 hosts ready, 1.2 s; node3: authenticate, node5: connect", at most `width` characters;
   // while ranks meet "ranks run on 8 hosts, 4.2 s; node3: ranks, node1: rendezvous".
   std::string line(TimePoint now, std::size_t width) const;
-  // One row per host: host, stage, how long in it, the last that was heard. Hosts in the same stage
-  // with nothing to say are one row when there are many.
+  // One row per host: host, stage, how long in it, the last message. Hosts in the same stage
+  // without a message are one row when there are many.
   std::string table(TimePoint now) const;
   // Milliseconds per stage, and a bar on one scale for all hosts.
   std::string waterfall() const;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/startup/start_display.h"
+
 #include <sys/ioctl.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {
@@ -72,7 +75,8 @@ void StartDisplay::reach(int host, Stage stage, std::string_view detail) {
   board_.reach(host, stage, detail, Clock::now());
 }
 
-// Unlike stop(), the line may come back: while the ranks find each other, it says who is missing.
+// Unlike stop(), the line may come back: while the ranks find each other, it names the missing
+// ones.
 void StartDisplay::ranks_run() {
   board_.stop(Clock::now());
   line_.clear();

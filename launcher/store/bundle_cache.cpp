@@ -2,15 +2,18 @@
 // An entry is a directory named after its parts. It comes into being under a temporary name, gets
 // its manifest last and is then renamed, so a reader sees a whole entry or none.
 #include "launcher/store/bundle_cache.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
-#include "launcher/store/file_unpacker.h"
-#include "launcher/store/directories.h"
+
 #include "launcher/protocol/delivery.h"
+#include "launcher/store/directories.h"
+#include "launcher/store/file_unpacker.h"
 #include "rendezvous/os/files.h"
 
 namespace hora::launcher {
@@ -58,7 +61,7 @@ struct Entry {
   BundleManifest manifest;
 };
 
-// What the entry itself says; its name is not looked at.
+// The entry's own list; its name does not count.
 std::optional<Entry> open_entry_at(int parent, const std::string& path) {
   Entry entry;
   entry.directory =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory on a host where bundles stay from job to job, each under a name that follows from
-// its parts. An entry appears whole, by one rename, or not at all; who loses a race uses the
-// winner's. A part that another entry has is linked and not sent again; the entries do not depend
+// The directory on a host where bundles stay from job to job, each under a name derived from its
+// parts. An entry appears whole, by one rename, or not at all; the loser of a race uses the
+// winner's entry. A part that another entry has is linked and not sent again; entries do not depend
 // on each other. Every call takes as long as the file system does. One thread at a time.
 #pragma once
 
@@ -12,23 +12,24 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "launcher/protocol/messages.h"
 #include "launcher/store/directories.h"
 #include "launcher/store/file_unpacker.h"
-#include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
-// The parts of the entry that has this name; none: it is no bundle, or a damaged one.
+// The parts of the entry with this name; none: it is not a bundle, or is damaged.
 std::vector<BundlePart> parts_of_entry(const CacheDirectory& directory, const std::string& name);
 
-// Copies all files of an entry, by its path, into a directory that is there.
+// Copies all files of an entry, by its path, into an existing directory.
 Status copy_bundle(const std::string& entry, const std::string& directory);
 
 class BundleCache {
  public:
-  // One that is there. It must be ours alone; a file system that does not execute is an error, too.
+  // An existing one. It must be ours alone; a file system that does not execute is an error, too.
   static Result<BundleCache> open(const std::string& path);
   // Makes it when it is missing.
   static Result<BundleCache> create(const std::string& path);
@@ -38,7 +39,7 @@ class BundleCache {
   // Path of the entry; nothing when it is not there, or has lost a file since.
   std::optional<std::string> find(const std::string& name) const;
 
-  // A part of an entry that is there, whole.
+  // A complete part of an existing entry.
   struct Source {
     std::string entry;  // the path
     BundlePart part;
@@ -46,8 +47,8 @@ class BundleCache {
   std::map<std::string, Source> parts() const;  // by hash, of all entries
 
   class Arrival;
-  // Starts to make an entry. `announce` is told the path of what is unfinished before that
-  // exists, and an empty one once it is gone: whoever outlives us can remove it.
+  // Starts an entry. `announce` gets the path of the unfinished entry before that exists, and an
+  // empty one once it is gone, so that the shim can remove it if we are killed.
   Result<std::unique_ptr<Arrival>> begin(std::function<Status(const std::string&)> announce) const;
 
  private:
@@ -56,8 +57,8 @@ class BundleCache {
   CacheDirectory directory_;
 };
 
-// A bundle on its way into the cache, which must outlive it. Destroyed before finish(), it leaves
-// nothing behind. kUsage is the code of errors that say that what was sent is wrong.
+// A bundle on its way into the cache, which must outlive it. Destroyed before finish(), it removes
+// what it wrote. kUsage is the code of errors in the received data.
 class BundleCache::Arrival {
  public:
   ~Arrival();

@@ -2,6 +2,7 @@
 // One pass over the entries, oldest first: those that are too old come before those that only take
 // too much room, so both limits can be looked at together.
 #include "launcher/store/cache_choice.h"
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -51,7 +52,7 @@ CacheChoice choose_removals(const std::vector<CacheItem>& items, const CacheLimi
     const bool too_old = limits.max_age && item.unused >= *limits.max_age;
     const bool too_much = limits.max_bytes && room.bytes() > *limits.max_bytes;
     if (!everything && !too_old && !too_much) continue;
-    // Its room stays taken, so something younger may have to go in its place.
+    // Its memory stays allocated, so a younger entry may have to be removed instead.
     if (item.in_use) {
       choice.kept.push_back(item.name);
     } else {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
 #include "launcher/plan/cache_limits.h"
 
 namespace hora::launcher {
@@ -29,8 +30,8 @@ struct CacheChoice {
   std::vector<std::string> kept;  // would have to go, and is in use
 };
 
-// What has not been used for max_age, then the least recently used until the rest fits into
-// max_bytes. Nothing that is in use, although it counts. Without limits: everything else.
+// Entries that were not used for max_age, then the least recently used until the rest fits into
+// max_bytes. None that are in use, although they count. Without limits: everything else.
 CacheChoice choose_removals(const std::vector<CacheItem>& items, const CacheLimits& limits);
 
 // The room that all of them take together.

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/store/cache_clean.h"
-#include <sys/stat.h>
-#include <unistd.h>
-#include <algorithm>
-#include <cerrno>
-#include <utility>
-#include "launcher/machine/host_facts.h"
-#include "launcher/protocol/delivery.h"
+
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <iterator>
+#include <utility>
+
+#include "launcher/machine/host_facts.h"
+#include "launcher/protocol/delivery.h"
 #include "launcher/store/bundle_cache.h"
 #include "launcher/store/cache_choice.h"
 #include "launcher/store/directories.h"
@@ -20,8 +23,8 @@
 
 namespace hora::launcher {
 
-// Marks tell who uses which cache entry, so that `clean` on one host does not remove what another
-// host runs. A mark is an empty, locked directory whose name says everything.
+// Marks say which process uses which cache entry, so that `clean` on one host does not remove what
+// another host runs. A mark is an empty, locked directory; its name has all the information.
 
 namespace {
 
@@ -99,9 +102,8 @@ UseMark::~UseMark() {
 // Another host judges the mark by its age alone.
 void UseMark::renew() const { (void)::futimens(lock_.get(), nullptr); }
 
-// An entry is renamed before it is removed, so that whoever looks for it finds it whole or not at
-// all, also if we are killed meanwhile; what is left then is debris that the next bundle or
-// cleaning removes.
+// An entry is renamed before it is removed, so that a reader finds it whole or not at all, also if
+// we are killed meanwhile. The next bundle or cleaning removes such debris.
 
 namespace {
 
@@ -119,7 +121,7 @@ bool is_entry(std::string_view name) {
 // The entry is gone: a cleaner on another host was faster.
 bool is_gone(int errnum) { return errnum == ENOENT || errnum == ESTALE; }
 
-// What the choice needs to know of an entry, and what people want to be told.
+// What the choice needs to know about an entry, and what users want to see.
 struct Entry {
   CacheItem item;
   std::optional<Use> use;
@@ -132,7 +134,7 @@ std::uint64_t bytes_of(const BundlePart& part) {
   return bytes;
 }
 
-// A damaged bundle has no manifest to ask: it takes no room by this account, and goes by its age.
+// A damaged bundle has no manifest: it counts with size 0, and its age decides.
 std::vector<CachePiece> pieces_of(const CacheDirectory& directory, const std::string& name) {
   std::vector<CachePiece> pieces;
   if (!is_agent(name)) {
@@ -156,12 +158,12 @@ std::optional<time_t> last_use(const CacheDirectory& directory, const std::strin
   return noted ? std::max(*used, *noted) : used;
 }
 
-// What goes away while we look is left out. Without users: see find_users().
+// Skips entries that disappear meanwhile. Without users: see find_users().
 Result<std::vector<Entry>> look_at(const CacheDirectory& directory) {
   const auto names = directory.names();
   if (!names) return names.error();
-  // One clock for all entries, and one write to the directory. A directory that nobody can write to
-  // has the right time elsewhere at best.
+  // One clock for all entries, and one write to the directory. A directory without write permission
+  // needs no exact time.
   const time_t now = directory.now().value_or(::time(nullptr));
   std::vector<Entry> entries;
   for (const std::string& name : *names) {
@@ -185,7 +187,7 @@ Status find_users(const CacheDirectory& directory, std::vector<Entry>& entries) 
   return Ok{};
 }
 
-// For the choice, which knows nothing of who the users are.
+// For the choice, which does not look at the users.
 std::vector<CacheItem> items_of(const std::vector<Entry>& entries) {
   std::vector<CacheItem> items;
   for (const Entry& entry : entries) items.push_back(entry.item);
@@ -197,7 +199,7 @@ const Entry& named(const std::vector<Entry>& entries, const std::string& name) {
                        [&name](const Entry& entry) { return entry.item.name == name; });
 }
 
-// Coarse: nobody decides anything by the minutes of a day ago. Clocks of other hosts may be ahead.
+// Coarse: minutes do not matter for an entry of a day ago. Clocks of other hosts may be ahead.
 std::string age_text(std::chrono::seconds age) {
   const auto minutes = std::max<std::int64_t>(age.count(), 0) / 60;
   if (minutes < 120) return std::to_string(minutes) + " min ago";
@@ -249,8 +251,8 @@ Found remove_unused(const CacheDirectory& directory, const std::string& name) {
   return use;
 }
 
-// A note is only a shortcut for verifying an agent. One whose agent is here also tells its last
-// use.
+// A note is only a shortcut for verifying an agent. If that agent is here, the note also has its
+// last use.
 Status remove_notes(const CacheDirectory& directory) {
   const auto names = directory.names();
   if (!names) return names.error();
@@ -263,8 +265,8 @@ Status remove_notes(const CacheDirectory& directory) {
   return Ok{};
 }
 
-// What is gone by `removed`, and the room that it took alone: what entries share stays with the
-// last.
+// The entries that `removed` has, and the bytes that each used alone: shared bytes count for the
+// last one.
 std::string tell_removed(const std::string& path, const std::vector<CacheItem>& items,
                          const std::vector<std::string>& removed) {
   std::vector<CacheItem> left;
@@ -275,7 +277,7 @@ std::string tell_removed(const std::string& path, const std::vector<CacheItem>& 
          format_size(total_bytes(items) - total_bytes(left));
 }
 
-// The agent that lists is no user.
+// The agent that lists is not a user.
 bool is_used(const Entry& entry) { return entry.use && entry.use->bundle != kCleaner; }
 
 // Oldest use first. None where there is no directory.
@@ -332,7 +334,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
       continue;
     }
     if (request.deadline && Clock::now() >= *request.deadline) return told;
-    // Somebody may have begun to use it since; then it stays, and they are told of as the others.
+    // It may have come into use since; then it stays, and is reported like the others.
     auto use = remove_unused(*directory, name);
     if (!use) return std::move(use).error();
     tell(name, *use);

@@ -6,16 +6,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include "launcher/store/directories.h"
 #include <vector>
+
 #include "launcher/plan/cache_limits.h"
-#include "rendezvous/base/time.h"
+#include "launcher/store/directories.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
-// Who uses what of a cache: each agent marks the program that it is and the bundle that its ranks
-// run from, as long as its job lives. Several hosts may see the marks, by a home that they share.
+// Which process uses what of a cache: each agent marks its own program and the bundle that its
+// ranks run from, as long as its job lives. Several hosts may see the marks through a shared home.
 // Calls take as long as the file system does. One thread at a time.
 
 // In place of a bundle's hash: the agent's rank cleans the cache.
@@ -24,8 +25,9 @@ inline constexpr std::string_view kCleaner = "cleaner---------";
 // The mark of one agent in one directory; the destructor removes it.
 class UseMark {
  public:
-  // `agent` and `bundle` are hashes (kCleaner aside); empty: none. `announce` is told the path of
-  // the mark before it exists, and an empty one once it is gone: whoever outlives us can remove it.
+  // `agent` and `bundle` are hashes (kCleaner aside); empty: none. `announce` gets the path of the
+  // mark before it exists, and an empty one once it is gone, so that the shim can remove it if we
+  // are killed.
   static Result<UseMark> make(const CacheDirectory& directory, std::string_view agent,
                               std::string_view bundle,
                               std::function<Status(const std::string&)> announce);
@@ -50,28 +52,29 @@ struct Use {
   std::optional<long> age_s;  // since it was renewed; nothing: a lock proves it
 };
 
-// Who uses an entry; nothing: nobody. One that a message has to name comes before a cleaner.
+// The user of an entry; nothing: unused. A user that a message has to name takes precedence over a
+// cleaner.
 Result<std::optional<Use>> use_of(const CacheDirectory& directory, const std::string& entry);
 
-// Takes out of a cache what nobody needs any more: all that is not in use, or what is beyond
+// Removes from a cache what no job needs any more: all entries that are not in use, or those beyond
 // limits. Any number of hosts that share the directory may do so at once, while jobs start. Calls
 // take as long as the file system does. One thread at a time.
 
 struct CleanRequest {
   CacheLimits limits;    // without any, all goes that is not in use
-  bool dry_run = false;  // tells what would go, and changes nothing
+  bool dry_run = false;  // reports what it would remove, and changes nothing
   // At the end of a job, which a thousand hosts of one home may reach at once: looks at no mark
   // unless an entry has to go, leaves debris to the next bundle, and an empty directory to the job
   // that may have just made it.
   bool in_passing = false;
-  // Begins no removal after it; the rest is for whoever cleans next.
+  // Begins no removal after it; the next cleaning does the rest.
   std::optional<Clock::time_point> deadline;
 };
 
-// Answers what had to stay although it is beyond the limits, a line each; but for agents that clean
-// as well, on hosts that share the directory: who takes a program away from another host may end it
-// there, and that is not worth a word. Then how much is gone; of a dry run, what would go. Removes
-// the directory when it is empty. One that is not there is clean.
+// Returns one line for each entry that had to stay although it is beyond the limits, except for
+// agents that clean as well on hosts that share the directory: removing their program could end
+// them, and they are not worth a message. Then how much was freed, or in a dry run what would be
+// removed. Removes the directory when it is empty. A missing directory is clean.
 Result<std::vector<std::string>> clean_cache(const std::string& path, const CleanRequest& request);
 
 // The entries, oldest use first, a line each with size, last use and path; and what they take
@@ -83,7 +86,7 @@ Result<std::vector<std::string>> list_cache(const std::string& path);
 Result<std::vector<std::string>> list_cache_as_json(const std::string& path,
                                                     const std::string& head);
 
-// Tells the next who cleans that this job has just used them. Empty names: nothing.
+// Records for the next cleaner that this job has just used them. Empty names: nothing.
 void note_use(const CacheDirectory& directory, const std::string& agent_sha256,
               const std::string& bundle);
 

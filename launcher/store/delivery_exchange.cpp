@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/store/delivery_exchange.h"
+
 #include <sys/epoll.h>
 #include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <utility>
+
+#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/delivery.h"
 #include "launcher/store/file_unpacker.h"
 #include "rendezvous/base/encoding.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/os/threads.h"
-#include "rendezvous/os/fd.h"
-#include "launcher/protocol/agent_limits.h"
-#include "launcher/protocol/delivery.h"
 
 namespace hora::launcher {
 
@@ -27,7 +30,7 @@ namespace {
 // A host that cannot be reached is found out soon, since the launcher can send as well.
 constexpr std::chrono::milliseconds kReachPatience{2'000};
 constexpr std::chrono::milliseconds kSilencePatience{3'000};
-// With a source that serves others. It takes turns, and the launcher's sending would take longer.
+// The source serves others in turns, and the launcher's sending would take longer.
 constexpr std::chrono::seconds kBusyPatience{10};
 constexpr std::chrono::milliseconds kShortestPause{20};
 constexpr std::chrono::milliseconds kLongestPause{500};
@@ -72,7 +75,7 @@ void DeliveryFetch::try_source() {
   heard_at_ = Clock::now();
   deadline_ = heard_at_ + std::chrono::milliseconds(order_.patience_ms);
   for (const std::string& address : source.addresses) begin(address, source.port);
-  // Refused at once, or nothing to try: told by the timer, so that nobody is called from start().
+  // Refused at once, or no source: the timer reports it, so that start() calls no handler.
   watch_time();
 }
 
@@ -106,7 +109,7 @@ void DeliveryFetch::on_event(Attempt& attempt) {
   }
 }
 
-// The connection is there, or has failed: connect() was not waited for.
+// The connection is open, or has failed: connect() did not wait.
 bool DeliveryFetch::greet(Attempt& attempt) {
   int errnum = 0;
   socklen_t size = sizeof errnum;
@@ -128,8 +131,8 @@ bool DeliveryFetch::greet(Attempt& attempt) {
   return true;
 }
 
-// Behind an address that many machines have (docker0) some other agent may answer, even one of
-// another job. Only the right one can prove to have the key; it is answered with our own proof.
+// At an address that many machines have (docker0), another agent may answer, even one of another
+// job. Only the right one can prove to have the key; it gets our own proof in turn.
 bool DeliveryFetch::hear_challenge(Attempt& attempt) {
   std::array<char, kDeliveryNonce + kDeliveryProof> chunk;
   const ssize_t got =
@@ -283,7 +286,7 @@ Status DeliveryExchange::fetch(FetchDelivery order) {
   return Ok{};
 }
 
-// A folder of the user's has thousands of parts, and hosts are told of many at a time.
+// A folder of the user has thousands of parts, and hosts get the addresses of many at a time.
 void DeliveryExchange::start_fetches() {
   while (!to_fetch_.empty() && fetches_.size() < kMostFetches) {
     FetchDelivery order = std::move(to_fetch_.front());
@@ -346,7 +349,7 @@ void DeliveryExchange::unpack_fetched() {
   }
 }
 
-// Without a socket it serves nobody; the launcher finds others.
+// Without a socket this host serves no other; the launcher finds other sources.
 void DeliveryExchange::serve(const std::string& key, const std::string& id,
                              std::shared_ptr<const std::string> frames, DeliveryReport report) {
   if (!server_) {

@@ -23,8 +23,8 @@
 namespace hora::launcher {
 
 // Fetches one delivery from another host of the job (protocol/delivery_proof.h): tries the sources
-// in turn, all addresses of one at a time. What comes has the size and the hash that the launcher
-// has told, or counts for nothing. On the loop's thread; destroyed, it leaves nothing behind.
+// in turn, all addresses of one at a time. The data must have the size and the hash that the
+// launcher announced, or it is discarded. On the loop's thread; the destructor releases everything.
 
 class DeliveryFetch {
  public:
@@ -40,8 +40,8 @@ class DeliveryFetch {
   void start();  // `on_done` is called once, from here or later; it may destroy this object
 
  private:
-  // To one address of the source. Which of them lead to it shows only when it has proved to be of
-  // the job.
+  // A connection to one address of the source. Whether it leads to the source is known only when it
+  // has proved to be of the job.
   struct Attempt {
     os::Fd fd;
     bool connected = false;

@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/store/directories.h"
+
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cerrno>
-#include <string_view>
-#include "rendezvous/os/fd.h"
 #include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
-#include "rendezvous/os/random.h"
-#include <sys/file.h>
-#include <time.h>
-#include <array>
-#include <memory>
+
 #include <sha256.h>  // libmd
+
 #include "launcher/machine/host_facts.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/files.h"
+#include "rendezvous/os/random.h"
 
 namespace hora::launcher {
 
@@ -73,8 +77,8 @@ Status remove_tree(const std::string& path) {
   return Ok{};
 }
 
-// A private directory for the job's files. It is announced to the shim before it exists, so that a
-// kill at any moment leaves nothing behind.
+// A private directory for the job's files. It is announced to the shim before it exists, so that it
+// is removed even after a kill at any moment.
 
 namespace {
 
@@ -157,7 +161,7 @@ std::vector<std::string> cache_places_from(const std::string& first) {
 }
 
 // Ownership of temporary entries in a cache that several hosts may share over a network file
-// system. On the same host a lock proves that the owner lives; across hosts only the age can tell.
+// system. On the same host a lock proves that the owner lives; across hosts only the age decides.
 
 namespace {
 

@@ -3,13 +3,15 @@
 // a job, and how a tree is removed.
 #pragma once
 
-#include <string>
-#include "rendezvous/base/result.h"
-#include <functional>
-#include <vector>
 #include <time.h>
+
+#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -25,8 +27,8 @@ Status remove_tree(const std::string& path);
 
 class JobDirectory {
  public:
-  // In $TMPDIR, /tmp, /var/tmp or /dev/shm, the first that works. `announce` is told the path
-  // before it exists, and an empty one once it is gone.
+  // In $TMPDIR, /tmp, /var/tmp or /dev/shm, the first that works. `announce` gets the path before
+  // it exists, and an empty one once it is gone.
   static Result<JobDirectory> create(std::function<Status(const std::string&)> announce);
   JobDirectory(JobDirectory&& other) noexcept;
   JobDirectory& operator=(JobDirectory&&) = delete;
@@ -43,20 +45,20 @@ class JobDirectory {
 
 // The directories of this account that may hold a cache. Reads the environment; makes nothing.
 
-// In the order in which the start script tries them (transports/bootstrap.cpp), by the variables
-// that it has read as well: $XDG_CACHE_HOME or ~/.cache, $TMPDIR or /tmp, /dev/shm.
+// In the order in which the start script tries them (transports/bootstrap.cpp), from the same
+// variables: $XDG_CACHE_HOME or ~/.cache, $TMPDIR or /tmp, /dev/shm.
 std::vector<std::string> cache_places();
 
 // `first` and those that follow it; `first` alone when it is none of them.
 std::vector<std::string> cache_places_from(const std::string& first);
 
-// One directory of the cache, and what is temporary in it: bundles on their way in, marks of use,
-// files that are being shipped.
-// Several hosts may see the same directory, by a home that they share, and a lock often reaches no
-// further than the kernel or the mount that took it. So the name of what is temporary tells where
-// it was made. Seen from there, a free lock proves that its owner is gone; seen from elsewhere,
-// only its age does, by the clock of the file system, since those of the hosts may differ.
-// Calls take as long as the file system does; none waits for a lock. One thread at a time.
+// One directory of the cache, and its temporary entries: bundles on their way in, marks of use,
+// files that are being shipped. Several hosts may see the same directory through a shared home, and
+// a lock often reaches no further than the kernel or the mount that took it. So the name of a
+// temporary entry says where it was made. Seen from there, a free lock proves that its owner is
+// gone; seen from elsewhere, only its age does, by the clock of the file system, since those of the
+// hosts may differ. Calls take as long as the file system does; none waits for a lock. One thread
+// at a time.
 
 // Names. An agent is called by the SHA-256 of the program, a bundle by its hash alone (is_hash()).
 inline constexpr std::string_view kAgentPrefix = "agent-";
@@ -66,7 +68,7 @@ inline constexpr std::string_view kIncomingPrefix = ".incoming-";  // directorie
 inline constexpr std::string_view kUsePrefix = ".used-";           // directories: cache_use.h
 inline constexpr std::size_t kTagSize = 16;  // of the place in a name, and of its random word
 
-// What nobody has touched for so long has no owner: transfers take minutes, and marks of use are
+// An entry untouched for this long has no owner: transfers take minutes, and marks of use are
 // renewed each hour.
 inline constexpr long kAbandonedAfterS = 24 * 3600;
 
@@ -88,7 +90,7 @@ class CacheDirectory {
     std::string name;
     os::Fd lock;  // the directory itself; its lock is ours for as long
   };
-  // Makes a directory of a temporary name that ends in `suffix`. `announce` is told its path before
+  // Makes a directory of a temporary name that ends in `suffix`. `announce` gets its path before
   // that exists.
   Result<Held> make_held(std::string_view prefix, std::string_view suffix,
                          const std::function<Status(const std::string&)>& announce) const;
@@ -105,13 +107,13 @@ class CacheDirectory {
   // The file system's own clock, a server's for a network mount: those of two hosts may differ by
   // more than the age that matters. Nothing where the directory cannot be touched.
   std::optional<time_t> now() const;
-  // The modification time of an entry is that of its last use. It is no loss when the file system
-  // refuses.
+  // The modification time of an entry is that of its last use. A file system that refuses it does
+  // no harm.
   void touch(const std::string& name) const;
   std::optional<time_t> touched_at(const std::string& name) const;
 
-  // What killed agents, shims and shells have left, here or on other hosts. What cannot be
-  // removed is left to the next who tries.
+  // What killed agents, shims and shells have left, here or on other hosts. What cannot be removed
+  // is left to the next cleaner.
   void remove_debris() const;
 
  private:

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/store/file_unpacker.h"
+
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zstd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+
+#include <sha256.h>  // libmd
+
 #include "launcher/store/safe_path.h"
 #include "rendezvous/os/fd.h"
-#include <zstd.h>
-#include <sha256.h>  // libmd
 
 namespace hora::launcher {
 
@@ -74,8 +78,8 @@ bool allows_no_link(int errnum) {
 
 enum class Means { kLinkOrCopy, kCopy };
 
-// A link costs one system call and no room, so it is tried first. A symbolic link is made anew, as
-// hard links to them are not allowed everywhere.
+// A link costs one system call and no space, so it is tried first. A symbolic link is created
+// again, as hard links to them are not allowed everywhere.
 Status adopt_file(int from, int to, const std::string& shown_path, const BundleFile& file,
                   Means means) {
   if (is_folder(file)) return make_folder(to, shown_path, file);

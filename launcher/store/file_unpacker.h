@@ -4,13 +4,15 @@
 #pragma once
 
 #include <sys/types.h>
-#include <string>
-#include <vector>
-#include "launcher/protocol/messages.h"
-#include "rendezvous/base/result.h"
+
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -29,7 +31,7 @@ Status make_parents(int directory, const std::string& shown_path, const std::str
 mode_t permissions_of(const BundleFile& file);
 
 bool is_folder(const BundleFile& file);
-// One that is there already is as good.
+// An existing one is as good.
 Status make_folder(int directory, const std::string& shown_path, const BundleFile& file);
 
 // Presence, type and size, not contents: those were checked on arrival, and reading them at each
@@ -41,15 +43,15 @@ bool are_whole(int directory, const std::vector<BundleFile>& files);
 Status adopt_files(int from, int to, const std::string& shown_path,
                    const std::vector<BundleFile>& files);
 
-// The same by copies, for a directory that somebody else will write to. Shares the blocks where the
-// file system can.
+// The same by copies, for a directory that the ranks may write to. Shares the blocks where the file
+// system can.
 Status copy_files(int from, int to, const std::string& shown_path,
                   const std::vector<BundleFile>& files);
 
 // Writes the files that a launcher sends as one zstd frame: sizes and the frame's SHA-256 must be
-// those that were announced; kUsage is the code of errors that blame what was sent. Works below a
-// private directory of ours; the caller removes that directory when anything here fails.
-// Calls take as long as the disk does. One thread at a time.
+// those that were announced; kUsage is the code of errors in the received data. Works below a
+// private directory of ours; the caller removes that directory when anything here fails. Calls take
+// as long as the disk does. One thread at a time.
 
 class FileUnpacker {
  public:

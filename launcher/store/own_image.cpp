@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/store/own_image.h"
+
 #include <fcntl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <string_view>
+#include <utility>
+
+#include "launcher/protocol/delivery.h"
 #include "launcher/store/directories.h"
 #include "launcher/store/file_unpacker.h"
-#include "launcher/protocol/delivery.h"
+#include "rendezvous/base/encoding.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/random.h"
-#include <sys/sendfile.h>
-#include <chrono>
-#include <utility>
-#include "rendezvous/base/encoding.h"
 
 namespace hora::launcher {
 
@@ -155,8 +158,9 @@ class ImageServer::Talk : public PeerTalk {
 
   std::size_t awaited() const override { return server_.request_.size(); }
 
-  // A wrong line is known by its length alone, and answered by the end. So is a right one that
-  // finds no room: who fetches has other sources, and the launcher behind them.
+  // A wrong line is recognised by its length alone, and the connection is closed. The same happens
+  // to a right line beyond the limit of peers: the fetching host has other sources, and finally the
+  // launcher.
   Verdict hear(int, std::string_view line) override {
     if (!equals_in_constant_time(line, server_.request_)) return Verdict::kGoes;
     return server_.peers_->has_room() ? Verdict::kIsServed : Verdict::kGoes;

@@ -3,10 +3,11 @@
 // to hosts that lack it.
 #pragma once
 
-#include <string>
-#include "rendezvous/base/result.h"
 #include <memory>
+#include <string>
+
 #include "launcher/store/peer_server.h"
+#include "rendezvous/base/result.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
@@ -15,23 +16,23 @@ namespace hora::launcher {
 // Is this agent the program that its name in the cache says? Takes as long as reading the program
 // does, a few megabytes the first time.
 
-// Looks at the running program. One that is called agent-SHA256 has to belong to us, be writable by
-// nobody else, and have that hash. A file that was found right is noted beside it, by inode, size
-// and the times of its last changes, and is not read again as long as those stay. The answer is the
-// hash; empty for a program of another name, which is no cached copy. On an error the file is
-// removed, so that the launcher sends a good one.
+// Checks the running program. One that is called agent-SHA256 has to belong to us, be writable by
+// no other user, and have that hash. A file that passed is noted next to it, by inode, size and the
+// times of its last changes, and is not read again as long as those stay. Returns the hash; empty
+// for a program of another name, which is not a cached copy. On an error the file is removed, so
+// that the launcher sends a good one.
 Result<std::string> verify_own_image();
 
 // The same for the file at `path`, open as `program` (/proc/self/exe); for tests.
 Result<std::string> verify_image(const std::string& path, const std::string& program);
 
 // Serves this agent's own program to hosts that lack it, which have nothing of ours but a shell
-// (transports/fetch_script.h). Who sends a line with the launcher's token gets the bytes of the
-// program, anybody else nothing:
+// (transports/fetch_script.h). A client that sends a line with the launcher's token gets the bytes
+// of the program, any other client nothing:
 //   "HORA-IMAGE-1 <token>\n"  -->  the program, end of stream
-// The program is no secret; the token keeps strangers from using the host's link. Who fetches
-// trusts the launcher's SHA-256, not this. On the loop's thread; listens from create() until it is
-// destroyed.
+// The program is not a secret; the token keeps other programs from using the host's link. The
+// client trusts the launcher's SHA-256, not this server. On the loop's thread; listens from
+// create() until it is destroyed.
 
 class ImageServer {
  public:

@@ -38,7 +38,7 @@ void initialize() {
   if (::sodium_init() < 0) std::abort();
 }
 
-// The tag of the last piece tells a stream that ended from one that was cut.
+// The tag of the last piece distinguishes a complete stream from a cut one.
 unsigned char tag_of(bool last) {
   return last ? crypto_secretstream_xchacha20poly1305_TAG_FINAL
               : crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
@@ -81,7 +81,7 @@ std::string DeliverySealer::next(std::string_view contents, std::size_t most) {
 
 struct DeliveryOpener::State {
   crypto_secretstream_xchacha20poly1305_state stream;
-  std::string key;  // until the header is here
+  std::string key;  // until the header has arrived
   std::string pending;
   std::size_t left;     // of the contents, in pieces that have not been opened
   std::size_t missing;  // on the wire
@@ -109,7 +109,7 @@ DeliveryOpener::DeliveryOpener(DeliveryOpener&&) noexcept = default;
 
 std::size_t DeliveryOpener::missing() const { return state_->missing; }
 
-// A piece is opened when all of it is here: what has no valid tag must not be looked at.
+// A piece is opened when it is complete: bytes without a valid tag must not be used.
 Status DeliveryOpener::feed(std::string_view bytes, std::string& contents) {
   State& state = *state_;
   state.missing -= bytes.size();
@@ -156,7 +156,7 @@ Status DeliveryOpener::State::open(std::string_view piece, std::string& contents
 }
 
 // All sockets are background work of the loop: a flood of connections must not keep the launcher's
-// stream waiting, and a few peers that are served are no burden there either.
+// stream waiting, and a few peers that are served are a small load.
 
 namespace {
 
@@ -189,7 +189,7 @@ PeerServer::~PeerServer() {
   for (const auto& [number, peer] : peers_) loop_.unwatch(peer.fd.get());
 }
 
-// A newcomer may be of the job, so a stranger gives way to it.
+// A new connection may be of the job, so an unauthenticated one gives way to it.
 void PeerServer::admit(os::Fd fd) {
   if (peers_.size() - served_ >= limits_.strangers) drop_oldest_stranger();
   const Number number = next_++;
@@ -203,14 +203,14 @@ void PeerServer::admit(os::Fd fd) {
   if (!watched) peers_.erase(number);
 }
 
-// Those of the job say at once what they are: the oldest is the least likely to be one.
+// Those of the job authenticate at once: the oldest is the least likely to be one.
 void PeerServer::drop_oldest_stranger() {
   const auto stranger = std::find_if(peers_.begin(), peers_.end(),
                                      [](const auto& each) { return !each.second.served; });
   if (stranger != peers_.end()) drop(stranger->first);
 }
 
-// A peer may be gone already: another one's turn may have made room for a newcomer.
+// A peer may be gone already: another one's turn may have closed it in favour of a new connection.
 void PeerServer::on_event(Number number) {
   const auto found = peers_.find(number);
   if (found == peers_.end()) return;
@@ -219,8 +219,8 @@ void PeerServer::on_event(Number number) {
   if (!stays) drop(number);
 }
 
-// Never reads more than the message has: whatever a stranger sends beyond it stays in the kernel,
-// and goes with the socket.
+// Never reads more than the message has: bytes that an unauthenticated peer sends after it stay in
+// the kernel, and go with the socket.
 bool PeerServer::listen_to(Peer& peer) {
   std::array<char, 256> chunk;
   const std::size_t awaited = peer.talk->awaited();
@@ -251,9 +251,8 @@ bool PeerServer::begin_serving(Peer& peer) {
   return loop_.change(peer.fd.get(), EPOLLOUT).has_value();
 }
 
-// A piece for each turn of the loop, so that several peers share the link evenly. A deadline for
-// the whole would cut off a slow link that does its best; one for each piece ends who takes
-// nothing.
+// One piece in each turn of the loop, so that several peers share the link evenly. A deadline for
+// the whole would cut off a slow link; one for each piece ends peers that take nothing.
 bool PeerServer::send_some(Peer& peer) {
   const ssize_t sent = peer.talk->send_some(peer.fd.get());
   if (sent < 0) return os::would_block(errno) || errno == EINTR;
@@ -315,8 +314,8 @@ class DeliveryServer::Talk : public PeerTalk {
  private:
   bool challenged() const { return frames_ != nullptr; }
 
-  // The serving side proves first. A stranger learns a digest of random numbers by that, and
-  // nothing about the key or the delivery.
+  // The serving side proves first. An unauthenticated peer gets a digest of random numbers from
+  // that, and learns nothing about the key or the delivery.
   Verdict challenge(int fd, std::string_view hello) {
     if (hello.substr(0, kDeliveryMagic.size()) != kDeliveryMagic) return Verdict::kGoes;
     talk_.fetching_nonce = hello.substr(kDeliveryMagic.size(), kDeliveryNonce);
@@ -329,8 +328,7 @@ class DeliveryServer::Talk : public PeerTalk {
     return say(fd, talk_.serving_nonce + proof) ? Verdict::kMayGoOn : Verdict::kGoes;
   }
 
-  // From here on the peer is of the job. It is not told when its proof is wrong: the end of the
-  // connection says so.
+  // From here on the peer belongs to the job. A wrong proof ends its connection without a message.
   Verdict check_proof(int fd, std::string_view proof) {
     const std::string wanted = delivery_proof(server_.key_, DeliveryRole::kFetching, talk_);
     if (!equals_in_constant_time(proof, wanted)) return Verdict::kGoes;

@@ -22,16 +22,16 @@
 
 namespace hora::launcher {
 
-// Encrypts and authenticates what goes from host to host (protocol/delivery_proof.h): libsodium's
+// Encrypts and authenticates the data between hosts (protocol/delivery_proof.h): libsodium's
 // secretstream, XChaCha20-Poly1305. Pieces that were changed, reordered, repeated or left out do
 // not open, nor does a stream that ends early. Both sides know how long the contents are, so no
-// lengths travel:
+// lengths are sent:
 //   header (24 bytes), then the contents in pieces of kSealedPiece bytes, the last one shorter;
 //   each piece is kSealOverhead bytes longer when it is sealed
 // One object for one stream; any thread, one at a time.
 
-// A receiver cannot use a piece before all of it has come, so pieces are small beside what a socket
-// holds; each costs 17 bytes and a tag.
+// A receiver cannot use a piece before all of it has come, so pieces are small compared with a
+// socket's buffer; each costs 17 bytes and a tag.
 inline constexpr std::size_t kSealedPiece = std::size_t{64} * 1024;
 inline constexpr std::size_t kSealHeader = 24;
 inline constexpr std::size_t kSealOverhead = 17;
@@ -76,18 +76,18 @@ class DeliveryOpener {
 
 // A port at which this host serves other hosts of the job, and the deliveries that it serves there.
 
-// A port at which this host serves other hosts of the job. Strangers can connect to it, so all that
-// they cost is bounded: their number, what is read from them, and their time. What a peer has to
-// say, and what it gets for that, is the affair of its PeerTalk.
-// On the loop's thread; listens from create() until it is destroyed.
+// A port at which this host serves other hosts of the job. Other programs can connect to it, so
+// their cost is bounded: their number, the bytes read from them, and their time. The messages and
+// their answers are the task of PeerTalk. On the loop's thread; listens from create() until it is
+// destroyed.
 
-// One peer's connection: stranger --messages--> served --> gone.
+// One peer's connection: unauthenticated --messages--> served --> gone.
 class PeerTalk {
  public:
   enum class Verdict : std::uint8_t { kGoes, kMayGoOn, kIsServed };
 
   virtual ~PeerTalk() = default;
-  // The size of the stranger's next message, at least 1.
+  // The size of the unauthenticated peer's next message, at least 1.
   virtual std::size_t awaited() const = 0;
   // The whole message. It may answer with what fits into an empty socket's buffer.
   virtual Verdict hear(int fd, std::string_view message) = 0;
@@ -96,9 +96,9 @@ class PeerTalk {
 };
 
 struct PeerLimits {
-  std::size_t strangers;                // at a time: who are not served yet
+  std::size_t strangers;                // at a time, of those not served yet
   std::size_t served;                   // at a time, see has_room()
-  std::chrono::seconds talk_patience;   // until a stranger is served
+  std::chrono::seconds talk_patience;   // until a peer is served
   std::chrono::seconds serve_patience;  // of a served peer that takes no bytes
 };
 
@@ -146,9 +146,9 @@ class PeerServer {
   net::Acceptor acceptor_;
 };
 
-// Serves deliveries that this host has to other hosts of the job (protocol/delivery_proof.h). Who
-// does not prove to have the key gets a random number and is disconnected. On the loop's thread;
-// listens from create() until it is destroyed.
+// Serves deliveries that this host has to other hosts of the job (protocol/delivery_proof.h). A
+// peer that does not prove to have the key gets a random number and is disconnected. On the loop's
+// thread; listens from create() until it is destroyed.
 
 class DeliveryServer {
  public:
@@ -156,7 +156,9 @@ class DeliveryServer {
 
   int port() const { return peers_->port(); }
   void offer(const std::string& id, std::shared_ptr<const std::string> frames);
-  void withdraw(const std::string& id) { offers_.erase(id); }  // who is being served gets the rest
+  void withdraw(const std::string& id) {
+    offers_.erase(id);
+  }  // the peer that is being served gets the rest
 
  private:
   class Talk;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/text/text.h"
-#include "rendezvous/base/text.h"
+
 #include <algorithm>
-#include <cstddef>
-#include <utility>
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <iterator>
+#include <utility>
+
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -55,7 +57,7 @@ std::string column(std::string_view text, std::size_t width) {
 
 std::string constant_name(std::string_view text) {
   std::string out(text);
-  // Not toupper(), which goes by the locale: these names are the same everywhere.
+  // Not toupper(), which depends on the locale: these names are the same everywhere.
   for (char& c : out) {
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
     if (c == '-') c = '_';
@@ -103,7 +105,7 @@ std::vector<std::string> did_you_mean(std::string_view word,
   std::vector<std::pair<std::size_t, std::string>> found;
   for (const std::string& candidate : known) {
     const std::size_t distance = edit_distance(bare, without_dashes(candidate));
-    // Replacing every letter is no similarity.
+    // Replacing every letter does not count as similar.
     if (distance > limit || distance >= bare.size()) continue;
     // Sorted with the dashes, so that "-np" wins over "--np" for "-mp".
     found.emplace_back(edit_distance(word, candidate), candidate);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/text/user_input.h"
+
 #include <algorithm>
+
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -51,7 +53,7 @@ Error spec_error(const SpecLine& line, std::size_t offset, std::string_view mess
   const std::string before = first > 0 ? "  ..." : "  ";
   const std::string after = last < line.text.size() ? "..." : "";
   out += "\n" + before + visible_line(line.text.substr(first, last - first)) + after + "\n";
-  // Under what is shown: a byte that is no character has a column there, too.
+  // Under the shown text: a byte that is not a character has a column there, too.
   const std::string shown = visible_line(line.text.substr(first, offset - first));
   out.append(before.size() + count_characters(shown), ' ');
   out += '^';
@@ -79,7 +81,7 @@ std::string quote_word(const std::string& word) {
   for (const char c : word) {
     if (c == '\'') {
       // Nothing can be quoted within single quotes: they end, a quote is added, and they begin
-      // anew.
+      // again.
       out += "'\\''";
     } else {
       out += c;

@@ -2,12 +2,13 @@
 // What users type: its words and lines, and errors that point at the place.  [pure]
 #pragma once
 
-#include <string>
-#include <utility>
-#include "rendezvous/base/result.h"
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -37,8 +38,8 @@ std::string describe_byte(char byte);
 
 // Splits a command line into words as a POSIX shell would, without expanding anything.
 
-// Blanks separate; '...', "..." and \x quote. What a shell would expand or run ($, `, |, ;, &, <,
-// >, *, ~ at the start of a word) is taken literally. Errors (kUsage): an open quote.
+// Blanks separate; '...', "..." and \x quote. Characters that a shell would expand or run ($, `, |,
+// ;, &, <, >, *, ~ at the start of a word) are taken literally. Errors (kUsage): an open quote.
 Result<std::vector<std::string>> split_shell_words(std::string_view text);
 
 // The words as one line that a shell reads back as the same words; for showing a command.

@@ -21,7 +21,7 @@ struct TimelineSource {
 
 // A line of a timeline without what separates it from the next; empty: it holds no event.
 std::string_view timeline_event(std::string_view line);
-// The source, when this event is the one that tells it and its numbers are those of a rank.
+// The source, when this event is the one that names it and its numbers are those of a rank.
 std::optional<TimelineSource> read_timeline_source(std::string_view event);
 // The event as the merged file has it, with times counted from `zero_ns`; nothing for one that has
 // no place there. An error when it is no JSON object.

@@ -9,7 +9,7 @@
 
 namespace hora::launcher {
 
-// Answers a line for the user. "-", like /dev/stdout, is standard output, which then is no place
+// Returns a line for the user. "-", like /dev/stdout, is standard output, which then is not used
 // for that line. Errors name the file, and the line where there is one. A file of a rank that was
 // killed is taken as far as it goes.
 Result<std::string> merge_timelines(const std::vector<std::string>& paths,

@@ -25,7 +25,7 @@ inline void append_little_endian(std::string& out, std::uint64_t value, std::siz
   for (std::size_t i = 0; i < count; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-// For those who know that there are four bytes.
+// For callers that know that there are four bytes.
 inline std::uint32_t load_u32(const char* bytes) {
   return static_cast<std::uint32_t>(load_little_endian({bytes, 4}));
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors as values.
-//
-// Result<T> is what a function that can fail returns; Error says what the caller may do about it
-// (the code), what happened (the message) and, added layer by layer on the way up, where (the
-// context). Where a system call failed, its errno goes along, so that nobody has to search the
-// message for it. The member names follow std::expected, which g++ 12 does not have under C++20.
+// Errors as values. A function that can fail returns a Result<T>; its Error says what the caller
+// may do about it (the code), what happened (the message) and, added layer by layer on the way up,
+// where (the context). If a system call failed, the Error has its errno, so the message need not be
+// searched for it. The member names follow std::expected, which g++ 12 does not have under C++20.
 #pragma once
 
 #include <string>
@@ -16,7 +14,7 @@ namespace hora {
 
 // Named after what the caller may do, not after the origin of the failure.
 enum class ErrorCode {
-  kUsage,        // the request itself is wrong: tell the user, do not retry
+  kUsage,        // the request itself is wrong: report it to the user, do not retry
   kUnavailable,  // not now: a retry may succeed
   kTimedOut,     // a deadline passed; the message says what was waited for
   kDenied,       // permission, authentication, host key

@@ -2,11 +2,11 @@
 // Text: splitting, joining, numbers.  [pure]
 #pragma once
 
-#include <string>
-#include <string_view>
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -14,8 +14,7 @@ namespace hora {
 
 // A change in all places.
 
-// Puts `by` in the place of each `what`, which is not empty. What has come in is not looked at
-// again.
+// Replaces each `what`, which is not empty, with `by`. The replacement is not searched again.
 inline void replace_all(std::string& text, std::string_view what, std::string_view by) {
   for (std::size_t at = text.find(what); at != std::string::npos;
        at = text.find(what, at + by.size())) {
@@ -35,12 +34,12 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
 // "1 rank", "2 ranks", "3 processes"; noun_for() is the word alone. `noun` is a singular whose
-// plural is regular: -s, -es behind an s, -ies for a y.
+// plural is regular: -s, -es after an s, -ies for a y.
 std::string noun_for(std::uint64_t count, std::string_view noun);
 std::string counted(std::uint64_t count, std::string_view noun);
 
-// The whole of `text` as a decimal number that fits T: no sign but a leading '-' for a signed T,
-// no blanks, nothing behind it. Everything else is no number.
+// The whole of `text` as a decimal number that fits T: no sign but a leading '-' for a signed T, no
+// blanks, nothing after it. Anything else is not a number.
 template <typename T>
 std::optional<T> parse_int(std::string_view text) {
   static_assert(std::is_integral_v<T>);

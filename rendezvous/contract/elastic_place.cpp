@@ -66,7 +66,7 @@ std::string encode_elastic_place(const ElasticPlace& place) {
 }
 
 Result<std::optional<ElasticPlace>> decode_elastic_place(std::string_view text) {
-  // Compared as a whole: six times -1 is no place with a negative rank.
+  // Compared as a whole: six times -1 is not a place with a negative rank.
   if (text == no_slot_text()) return std::optional<ElasticPlace>();
   const auto parts = split(text, ',');
   std::array<int, 7> numbers{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an elastic worker with Hora's runtime and the launcher tell each other through the store.
+// The requests of an elastic worker with Hora's runtime to the launcher, through the store.
 // [pure]
 //
 //   GET hora_elastic/WORKER.EPOCH.STATE
@@ -8,7 +8,7 @@
 //   GET hora_elastic/void.EPOCH
 //       asks whether that epoch is already over
 //   GET hora_elastic/host_update.EPOCH.NUMBER
-//       waits for the NUMBER-th news of that epoch: "1" hosts have gone, "2" have come, "3" both
+//       waits for the NUMBER-th change in that epoch: "1" hosts have gone, "2" have come, "3" both
 //   PUT hora_elastic/unreached.EPOCH.RANK
 //       says, before that rank asks for its next place, what it could not connect to: "rank 3", or
 //       the first rank of "host 2"
@@ -53,7 +53,7 @@ std::optional<Unreached> parse_unreached(std::string_view key, std::string_view 
 // This key exists once the epoch has lost a rank or a rank has left it: a worker that has not met
 // the others by then never will.
 std::string void_key(std::string_view epoch);
-// What the launcher writes in place of rank 0's address then.
+// The launcher writes this instead of rank 0's address then.
 inline constexpr std::string_view kVoidEpoch = "void";
 
 // "rank,size,local_rank,local_size,cross_rank,cross_size", which is all that Horovod's workers

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank was doing, in memory that outlives it: libhora writes, the agent reads once the rank
-// is dead. One page per rank of a host, in one file that the agent owns.  [pure]
+// The activity of a rank, in memory that outlives it: libhora writes, the agent reads once the rank
+// is dead. One page per rank of a host, in one file that the agent owns. [pure]
 #pragma once
 
 #include <cstddef>
@@ -82,7 +82,7 @@ std::optional<FlightStanding> read_flight(std::string_view page, std::int64_t no
 // How long ago the rank of this page left the others by itself (kLeft); nothing when it did not.
 std::optional<std::int64_t> left_for_ns(std::string_view page, std::int64_t now_ns);
 
-// What was to be left by the rank of this page and is not whole, and why; empty: nothing.
+// Files that the rank of this page did not write completely, and why; empty: none.
 std::string lost_record(std::string_view page);
 
 // The rank that wrote the page; nothing when none did.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which CUDA an NCCL was built for: no call of it tells, but its banner does, "NCCL version
-// 2.28.9+cuda13.0", which is among its constants. The launcher reads it in a file, a rank in
-// memory. [pure]
+// The CUDA that an NCCL was built for: no call of it reports that, but its banner does, "NCCL
+// version 2.28.9+cuda13.0", which is among its constants. The launcher reads it in a file, a rank
+// in memory. [pure]
 #pragma once
 
 #include <cstddef>

@@ -33,7 +33,8 @@ inline constexpr std::string_view kGlobal = "global";
 inline constexpr std::string_view kLocalPrefix = "local_";         // + host name
 inline constexpr std::string_view kCrossPrefix = "cross_";         // + local rank
 inline constexpr std::string_view kRankAndSize = "rank_and_size";  // elastic: slot of a worker
-inline constexpr std::string_view kWorkerAddresses = "worker_addresses";  // elastic: who to notify
+inline constexpr std::string_view kWorkerAddresses =
+    "worker_addresses";                                            // elastic: the worker to notify
 inline constexpr std::string_view kControl = "hora_control";       // where rank 0 of our runtime is
 inline constexpr std::string_view kElasticPlace = "hora_elastic";  // our own elastic workers
 }  // namespace scope

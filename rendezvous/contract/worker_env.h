@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment variables that tell a process of a job who it is and where the others are.
-// [pure]
-// docs/reference/environment.md describes each of them.
+// The environment variables that give a process of a job its rank and the addresses of the others.
+// [pure] docs/reference/environment.md describes each of them.
 #pragma once
 
 #include <span>
@@ -42,7 +41,7 @@ inline constexpr std::string_view kTorchLocalWorldSize = "LOCAL_WORLD_SIZE";
 inline constexpr std::string_view kTorchGroupRank = "GROUP_RANK";
 inline constexpr std::string_view kMasterAddress = "MASTER_ADDR";
 inline constexpr std::string_view kMasterPort = "MASTER_PORT";
-// Its presence tells Lightning and others that the processes of the job are all there already.
+// With it, Lightning and others know that the processes of the job exist already.
 inline constexpr std::string_view kTorchRunId = "TORCHELASTIC_RUN_ID";
 
 // Hora's own.
@@ -53,7 +52,7 @@ inline constexpr std::string_view kRendezvousTls =
 // Each rank is alone on what the launcher calls a host, and several of them share a machine.
 inline constexpr std::string_view kPlacesByMachine = "HORA_PLACES_BY_MACHINE";
 inline constexpr std::string_view kFlightRecorder = "HORA_FLIGHT_RECORDER";
-// Of an elastic job: this process's number, which is never used again; its current epoch; whether
+// In an elastic job: this process's number, which is never used again; its current epoch; whether
 // it knows the state of the training (the process sets that itself).
 inline constexpr std::string_view kWorker = "HORA_WORKER";
 inline constexpr std::string_view kRound = "HORA_ROUND";
@@ -75,8 +74,8 @@ struct RankPlace {
   std::string hostname;  // exactly as in the host list
 };
 
-// What every rank of one host learns about the job. The addresses may differ between hosts, as
-// their routes do.
+// The job's data for every rank of one host. The addresses may differ between hosts, as their
+// routes do.
 struct RendezvousAddress {
   std::string job_id;
   std::string rendezvous_address;  // numeric, or a name; empty: no rendezvous

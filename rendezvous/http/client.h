@@ -41,7 +41,7 @@ class Client {
 
   // Sends one request and returns its response. Any status is a response; an Error means that none
   // came: kUnavailable (refused, reset, closed), kTimedOut, kNotFound (host name). If the server
-  // has closed an idle connection, this makes a new one, once, without telling the caller; every
+  // has closed an idle connection, this makes a new one, once, without notice to the caller; every
   // method here can be repeated without harm.
   Result<Response> send(const Request& request, Deadline deadline);
 

@@ -13,7 +13,7 @@ namespace hora::http {
 enum class Method : std::uint8_t { kGet, kHead, kPut, kDelete, kOther };
 std::string_view method_name(Method method);
 
-// What a server needs to know about a request before it reads the body.
+// A server's facts about a request before it reads the body.
 struct RequestHead {
   Method method = Method::kOther;
   std::string target;      // as received: "/scope/key?wait=1", nothing decoded

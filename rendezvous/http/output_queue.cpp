@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replies waiting to be sent: heads and small values in one flat buffer, large values as shared
-// pieces that are never copied. What has been sent is given back even while more is pending, or a
-// slow reader could make this queue keep everything it has ever taken.
+// pieces that are never copied. Sent bytes are released even while more is pending, or a slow
+// reader could make this queue keep everything it has ever taken.
 #include "rendezvous/http/output_queue.h"
 
 #include <sys/uio.h>

@@ -324,7 +324,7 @@ std::string_view RequestReader::error_text() const { return impl_->parser->error
 
 void RequestReader::reset() {
   Impl& self = *impl_;
-  // Beast's parsers cannot be reset, only made anew; the strings keep their memory.
+  // Beast's parsers cannot be reset, only recreated; the strings keep their memory.
   self.parser.emplace(self.limits, self.head);
   self.body.clear();
   self.body_limit = 0;

@@ -4,8 +4,7 @@
 // uses it.  [pure]
 //
 //   while (!bytes.empty()) {
-//     switch (reader.read(bytes)) {             // removes what it has used from the front of
-//     `bytes`
+//     switch (reader.read(bytes)) {  // removes the bytes that it has used from the front
 //       case kHead: decide by reader.head(), set a body limit, or refuse
 //       case kComplete: use reader.head() and reader.take_body(); reader.reset()
 //       case kNeedMore: keep `bytes`, append what arrives next, read again
@@ -53,8 +52,8 @@ class RequestReader {
   std::size_t body_size() const;  // received so far
   std::string take_body();        // after kComplete
 
-  // Whether any byte of the current message has arrived: tells an idle connection from a stalled
-  // one.
+  // Whether any byte of the current message has arrived: distinguishes an idle connection from a
+  // stalled one.
   bool started() const;
   bool head_done() const;
 

@@ -37,8 +37,8 @@ void Acceptor::accept_some() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = accept_tcp(listener_.get());
     if (!accepted) {
-      // No descriptor is free. Who waits stays in the queue, and would be reported again at once
-      // and for ever.
+      // No descriptor is free. The connection stays in the queue, and would be reported again at
+      // once and for ever.
       (void)loop_.change(listener_.get(), 0);
       rest_ = loop_.call_after(kRest, [this] { (void)loop_.change(listener_.get(), EPOLLIN); });
       return;

@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/net/addresses.h"
+
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+
+#include "rendezvous/base/text.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/fd.h"
-#include <netdb.h>
-#include "rendezvous/base/text.h"
 
 namespace hora::net {
 
-// getifaddrs() lists the addresses; ioctls tell driver, speed and MTU. Every detail may be missing
+// getifaddrs() lists the addresses; ioctls give driver, speed and MTU. Every detail may be missing
 // (in a container, without a driver), and is 0 or empty then.
 
 namespace {
@@ -192,7 +195,7 @@ Result<std::vector<Endpoint>> resolve_host(const std::string& host, std::uint16_
   std::vector<Endpoint> endpoints;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     sockaddr_storage address{};
-    // An entry is shorter than sockaddr_storage: copy what is there.
+    // An entry is shorter than sockaddr_storage: copy only its bytes.
     std::memcpy(&address, entry->ai_addr, std::min<std::size_t>(entry->ai_addrlen, sizeof address));
     auto endpoint = from_sockaddr(address);
     if (!endpoint) continue;

@@ -149,7 +149,7 @@ Result<std::optional<Accepted>> accept_tcp(int listener) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<Accepted>();
     if (died_while_waiting(errno)) continue;
     const int why = errno;
-    // Without a descriptor to spare the kernel does not even look whether somebody waits.
+    // Without a free descriptor the kernel does not even check for a waiting connection.
     const Status waits = wait_readable(listener, Deadline::min(), "the next connection");
     if (!waits && waits.error().code == ErrorCode::kTimedOut) return std::optional<Accepted>();
     return errno_error(why, "accepting a connection");
@@ -176,7 +176,7 @@ Result<os::Fd> begin_connect_tcp(const Endpoint& where, Deadline deadline) {
 }
 
 Status end_connect_tcp(int fd, const Endpoint& where) {
-  // A socket becomes writable when connecting has failed, too; only SO_ERROR tells which it is.
+  // A socket becomes writable when connecting has failed, too; only SO_ERROR shows which it is.
   int error = 0;
   socklen_t size = sizeof error;
   if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;

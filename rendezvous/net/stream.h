@@ -19,7 +19,7 @@ namespace hora::net {
 
 class Stream {
  public:
-  // A reader must offer at least this much room, in bytes: then no received bytes stay behind where
+  // A reader must offer at least this much space, in bytes: then no received bytes stay where
   // poll() does not see them.
   static constexpr std::size_t kLeastRoom = 32 * 1024;
 

@@ -2,8 +2,8 @@
 // What the kernel knows of a TCP connection: lost packets and the round-trip time.
 #pragma once
 
-#include <cstdint>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 
 namespace hora::net {
@@ -13,8 +13,8 @@ namespace hora::net {
 // Packets that a kernel has sent: one in a hundred or more has been sent again. Fewer get lost
 // everywhere.
 bool is_lossy(std::uint32_t sent, std::uint32_t sent_again);
-// So many of this connection's have, and have arrived since. False for other sockets, and while the
-// other end is silent: it may be gone.
+// This connection had that many, and they have arrived since. False for other sockets, and while
+// the other end is silent: it may be gone.
 bool has_outlived_losses(int fd);
 
 // How far away the other end of a TCP connection is, without asking it.

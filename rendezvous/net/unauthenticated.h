@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections whose other end has not authenticated itself yet. Anybody may connect to a listening
-// socket, so their number has a limit, which bounds the memory and the descriptors that outsiders
-// can take. Beyond it an old connection is closed for a new one: preferably one that has sent
-// nothing, as a rank says who it is as soon as it is connected.
-//
-// The owner waits by epoll, edge-triggered: an event's data.u64 is the number of a connection here.
-// One thread at a time.
+// Connections whose other end has not authenticated itself yet. Any process may connect to a
+// listening socket, so their number has a limit, which bounds the memory and the descriptors that
+// outsiders can take. Beyond it an old connection is closed for a new one: preferably one that has
+// sent nothing, as a rank authenticates as soon as it is connected. The owner waits by epoll,
+// edge-triggered: an event's data.u64 is the number of a connection here. One thread at a time.
 #pragma once
 
 #include <sys/epoll.h>
@@ -28,7 +26,7 @@ namespace hora::net {
 template <typename Connection>
 class Unauthenticated {
  public:
-  // Never used again, so a late event reaches nobody else.
+  // Never used again, so a late event reaches no other connection.
   using Number = std::uint64_t;
   // Reads all there is. It takes the socket away from a connection that has authenticated itself,
   // and closes it when the connection is over: both leave here then.
@@ -38,9 +36,9 @@ class Unauthenticated {
   Unauthenticated(int epoll, Number first, Read read)
       : epoll_(epoll), next_(first), read_(std::move(read)) {}
 
-  // Accepts who waits at the listener, a bounded number: connections may arrive faster than they
-  // can be accepted. `awaited` of them may be wanted and all have spoken; beside as many, `others`
-  // have a place. Fails when no descriptor or memory is left, even without those that are here.
+  // Accepts waiting connections, a bounded number: they may arrive faster than they can be
+  // accepted. `awaited` of them may be ranks that have all sent something; as many `others` are
+  // allowed besides. Fails when no descriptor or memory is left, even without those that are here.
   Status accept_from(int listener, std::size_t awaited, std::size_t others) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       auto accepted = accept_tcp(listener);

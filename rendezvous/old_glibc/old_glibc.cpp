@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the compiler's own archives (libstdc++, libgcc_eh) and those of the distribution call, and
-// glibc 2.28 lacks. Linked into everything that is shipped, hidden, so that the linker binds these
-// calls here and the file asks the host for nothing newer than the floor. Each function names the
-// release of glibc that brought it. Thread-safe as the originals are.
+// Functions that the compiler's own archives (libstdc++, libgcc_eh) and those of the distribution
+// call, and glibc 2.28 lacks. Linked into everything that is shipped, hidden, so that the linker
+// binds these calls here and the file asks the host for nothing newer than the floor. Each function
+// names the release of glibc that brought it. Thread-safe as the originals are.
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -31,7 +31,7 @@ uint32_t arc4random(void) {
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const struct timespec* deadline) {
   using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
-  // The host's own, where it has one: it alone is right when somebody sets the wall clock.
+  // The host's own, where it has one: it alone is right after a change of the wall clock.
   static const Wait native = reinterpret_cast<Wait>(dlsym(RTLD_NEXT, "pthread_cond_clockwait"));
   if (native != nullptr) return native(condition, mutex, clock, deadline);
   if (clock == CLOCK_REALTIME) return pthread_cond_timedwait(condition, mutex, deadline);

@@ -18,16 +18,16 @@ namespace hora::os {
 
 namespace {
 
-// What the kernel gives back for the loop's own descriptors. A watch has a larger number: its
-// generation is above these 32 bits.
+// The kernel's data for the loop's own descriptors. A watch has a larger number: its generation is
+// above these 32 bits.
 constexpr std::uint64_t kWakeUp = 0;
 constexpr std::uint64_t kNormal = 1;  // in the background's epoll: something in the other is ready
 
 // How many background handlers run before everything else is looked at again.
 constexpr std::size_t kBackgroundBatch = 64;
 
-// The kernel gives back both the fd and the generation of its watch, so that an event for an fd
-// that was closed and reused within one batch is told apart.
+// The kernel gives back both the fd and the generation of its watch, to recognise an event for an
+// fd that was closed and reused within one batch.
 std::uint64_t pack(int fd, std::uint64_t generation) {
   return (generation << 32) | static_cast<std::uint32_t>(fd);
 }
@@ -211,7 +211,7 @@ Result<bool> EventLoop::poll(Ready& normal, Ready& background) {
   if (background_.valid()) {
     auto waited = background.wait(background_.get(), kBackgroundBatch, timeout);
     if (!waited || !*waited) return waited;
-    // A full batch may hide a normal event behind it.
+    // A full batch may hide a normal event after it.
     look = background.count == kBackgroundBatch;
     for (const epoll_event& event : background.events()) look |= event.data.u64 == kNormal;
     // The first wait was the wait.

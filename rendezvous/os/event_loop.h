@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One epoll loop: file descriptors, timers, and a wake-up that other threads may call.
-// Everything but wake()/post() belongs to the thread that runs the loop.
-//
-// It runs in turns: all that is ready, then the timers that are due, then some of what was watched
-// as background, then what was deferred to the end of the turn. Sockets that strangers may write to
-// are background: however many there are and whatever they send, the owner's own descriptors and
-// timers wait for a few handlers at most.
+// One epoll loop: file descriptors, timers, and a wake-up that other threads may call. Everything
+// but wake()/post() belongs to the thread that runs the loop. It runs in turns: everything that is
+// ready, then the timers that are due, then some of what was watched as background, then what was
+// deferred to the end of the turn. Sockets that unauthenticated clients may write to are
+// background: however many there are and whatever they send, the owner's own descriptors and timers
+// wait for a few handlers at most.
 #pragma once
 
 #include <chrono>

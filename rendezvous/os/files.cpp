@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/os/files.h"
+
 #include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <memory>
-#include "rendezvous/os/fd.h"
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <utility>
+
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/random.h"
-#include <sys/mman.h>
 
 namespace hora::os {
 
@@ -30,7 +33,7 @@ std::string real_path(const std::string& path) {
 }
 
 // The C library asks faccessat2(), which some sandboxes answer with EPERM, as if it was about the
-// file. The older call knows the real user only, who is the same as a rule.
+// file. The older call knows the real user only, usually the same one.
 int check_executable(int directory_fd, const char* path) {
   if (::faccessat(directory_fd, path, X_OK, AT_EACCESS) == 0) return 0;
   if (errno != EPERM) return errno;
@@ -118,9 +121,8 @@ Status check_secret_file(int fd, const std::string& name) {
   return Ok{};
 }
 
-// Readers see the old file or the whole new one: the content goes to a file beside it, which takes
-// the name in one rename. Devices and pipes (/dev/stdout, a FIFO) have no name to take and are
-// written directly.
+// Readers see the old file or the whole new one: the content goes to a file next to it, which is
+// renamed. Devices and pipes (/dev/stdout, a FIFO) cannot be replaced and are written directly.
 
 namespace {
 
@@ -197,7 +199,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
       file_(std::move(other.file_)) {}
 
 AtomicFile::~AtomicFile() {
-  // Not finished: nobody must find a file that is cut off.
+  // Not finished: a partial file must not remain.
   if (!beside_.empty()) ::unlink(beside_.c_str());
 }
 

@@ -2,23 +2,25 @@
 // Reading and writing files.
 #pragma once
 
-#include <string>
-#include <string_view>
-#include "rendezvous/base/result.h"
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cstddef>
 #include <limits>
-#include <sys/types.h>
-#include <chrono>
 #include <optional>
-#include "rendezvous/os/fd.h"
-#include <unistd.h>
+#include <string>
+#include <string_view>
 #include <utility>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::os {
 
 // Small questions about paths.
 
-// What stands before the last '/'; the path itself where there is none.
+// The part before the last '/'; the path itself where there is none.
 std::string folder_of(std::string_view path);
 
 // Without links, "." and ".."; the path itself if it leads to nothing.
@@ -46,24 +48,24 @@ Result<std::string> read_file(const std::string& path);
 Result<std::string> read_line(int fd, const std::string& name, std::size_t limit);
 
 // Errors (kUsage): a secret in a file that others can read or write, or that belongs to neither
-// this user nor root. What is not a file, such as a pipe, passes.
+// this user nor root. Other than regular files, such as a pipe, pass.
 Status check_secret_file(int fd, const std::string& name);
 
-// A file that is there as a whole or not at all: it is written beside and then gets its name. Its
-// folder may be everybody's, as /tmp is: what others have put there is neither followed nor written
-// to. A link stays one. A device or a pipe is written to as it stands: giving its name to a file
-// would take it away from everybody.
+// A file that exists completely or not at all: it is written under another name and then renamed.
+// Its folder may be world-writable, as /tmp is: files of other users there are neither followed nor
+// written to. A link stays a link. A device or a pipe is written to as it is: replacing it by a
+// file would remove it for all users.
 
 // Whether a file of that name could be written: asked before the work begins.
 Status check_writable(const std::string& path);
 
-// Whether it is what this process has as its standard output: "-", /dev/stdout, or the file or the
-// device behind it by any other name.
+// Whether it is this process's standard output: "-", /dev/stdout, or the same file or device by any
+// other name.
 bool is_standard_output(const std::string& path);
 
 class AtomicFile {
  public:
-  // `patience`: with a pipe that nobody reads from; for ever without.
+  // `patience`: with a pipe without a reader; for ever without.
   static Result<AtomicFile> make(const std::string& path, mode_t mode,
                                  std::optional<std::chrono::milliseconds> patience = {});
   // As it stands, without a name to take.
@@ -80,7 +82,7 @@ class AtomicFile {
   Status wait_for_reader() const;
 
   std::string name_;    // the user's
-  std::string path_;    // behind links
+  std::string path_;    // through links
   std::string beside_;  // empty: it has its name, or is a device
   std::optional<std::chrono::milliseconds> patience_;
   Fd file_;
@@ -88,11 +90,11 @@ class AtomicFile {
 
 // Folders and files that belong to this user alone: what is remembered from launch to launch.
 
-// The folder, if it belongs to us alone: not a link, and nobody else may write or read there.
+// The folder, if it belongs to us alone: not a link, and no other user may write or read there.
 // `make`: with its parent, where it is missing. Invalid where it is not ours.
 Fd open_own_folder(const std::string& folder, bool make);
 
-// A regular file of such a folder that nobody else may write; at most `limit` bytes.
+// A regular file of such a folder that no other user may write; at most `limit` bytes.
 Result<std::string> read_own_file(const std::string& folder, const std::string& name,
                                   std::size_t limit);
 

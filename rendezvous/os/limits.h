@@ -13,9 +13,9 @@ namespace hora::os {
 // force; never lowers it. Children inherit it.
 std::size_t raise_file_limit(std::size_t least = std::numeric_limits<std::size_t>::max());
 
-// What a program does when it gets no memory for an object, or no thread: it prints one line and
-// exits with its own code. It cannot clean up without resources; whoever depends on the process
-// sees it end and does that.
+// The reaction of a program that gets no memory for an object, or no thread: it prints one line and
+// exits with its own code. It cannot clean up without resources; processes that depend on it see
+// its end and do that.
 
 // `name` begins the line on standard error; it must live as long as the process. Call this before
 // other threads start.

@@ -25,7 +25,7 @@ void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 
 // Whether lines on stderr begin with the local time, in microseconds. Off until set: the launcher
-// tells its user what happens now, the runtime writes into a file of many ranks.
+// writes to its user at once, the runtime into a file of many ranks.
 void set_log_time(bool shown);
 
 // Writes one line if the level is enabled; lines of different threads never mix.
@@ -44,8 +44,8 @@ inline void log_error(std::string_view component, std::string_view message) {
   log(LogLevel::kError, component, message);
 }
 
-// Sends the lines to `sink` instead of stderr (the launcher must not block on whoever reads that);
-// an empty sink restores stderr. It runs under a lock, so it must not log.
+// Sends the lines to `sink` instead of stderr (the launcher must not block on its reader); an empty
+// sink restores stderr. It runs under a lock, so it must not log.
 using LogSink = std::function<void(std::string line)>;
 void set_log_sink(LogSink sink);
 

@@ -4,14 +4,16 @@
 
 #include <sys/syscall.h>
 #include <sys/types.h>
+
 #include <functional>
 #include <memory>
+
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
 // Numbers of system calls for C libraries that are older than the kernels that have them; the same
-// on every architecture. Callers bear ENOSYS.
+// on every architecture. Callers handle ENOSYS.
 
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424  // Linux 5.1
@@ -25,7 +27,7 @@
 
 namespace hora::os {
 
-// The end of a process that is no child of ours.
+// The end of a process that is not a child of ours.
 
 class ProcessEnd {
  public:

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/os/threads.h"
+
 #include <pthread.h>
-#include <sys/mman.h>
-#include <cerrno>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
+
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
+
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
@@ -43,8 +46,9 @@ bool has_room_for_stack() {
   return true;
 }
 
-// Threads of a library inside somebody's program: they must not take the program's signals, and a
-// machine that has no room for a thread at this moment (EAGAIN) is no reason to fail at once.
+// Threads of a library inside a user's program: they must not take the program's signals, and a
+// machine that has no resources for a thread at this moment (EAGAIN) must not cause a failure at
+// once.
 
 namespace {
 

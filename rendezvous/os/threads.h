@@ -3,12 +3,14 @@
 #pragma once
 
 #include <signal.h>
+
+#include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
-#include <chrono>
-#include <functional>
 #include <thread>
+
 #include "rendezvous/base/result.h"
 
 namespace hora::os {
@@ -22,7 +24,7 @@ inline int stack_signal() { return SIGRTMAX - 4; }
 // there. A thread_local array would be cleared whenever a thread starts, and in the first thread
 // when the program does, whether anything reads there or not.
 
-// `Place` tells apart buffers that may be in use at the same time.
+// `Place` distinguishes buffers that may be in use at the same time.
 template <typename Place, std::size_t kSize>
 std::span<char, kSize> thread_buffer() {
   static thread_local const auto memory = std::make_unique_for_overwrite<char[]>(kSize);
@@ -43,8 +45,8 @@ bool has_room_for_stack();
 inline constexpr const char* kNoRoomForStack =
     "no memory for the stack of a thread is left (ulimit -v)";
 
-// A thread of the library inside somebody else's program: it takes none of the program's signals,
-// but says where it stands when it is asked (stack_signal.h).
+// A thread of the library inside a user's program: it takes none of the program's signals, but
+// prints its stack on request (stack_signal.h).
 
 // The kernel refuses a thread (EAGAIN) while as many processes and threads run as it allows at one
 // time: on a busy machine that passes.

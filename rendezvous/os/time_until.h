@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a system call waits for at most, from a deadline of any value.
+// The longest wait of a system call, from a deadline of any value.
 #pragma once
 
 #include <algorithm>

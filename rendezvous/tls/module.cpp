@@ -122,7 +122,8 @@ struct hora_tls_session {
       default:
         // check_pin() may have left a more exact text.
         if (error[0] == '\0') std::snprintf(error, sizeof error, "TLS: %s", last_reason());
-        // The error queue belongs to the thread: what stays there would confuse the next session.
+        // The error queue belongs to the thread: an entry left there would confuse the next
+        // session.
         ERR_clear_error();
         return kFailed;
     }

@@ -49,7 +49,7 @@ struct hora_tls_module {
   long (*read)(hora_tls_session*, char* out, size_t size);
   // Returns the number of bytes taken; kLater before the handshake is done.
   long (*write)(hora_tls_session*, const char* bytes, size_t size);
-  void (*close)(hora_tls_session*);  // tells the peer that nothing more follows
+  void (*close)(hora_tls_session*);  // announces the end to the peer
   // Returns the number of bytes; 0 when there is nothing to send.
   size_t (*take)(hora_tls_session*, char* out, size_t size);
   // 1 when the handshake is not done, or only a part of a message has arrived.

@@ -32,12 +32,11 @@ constexpr std::string_view kModule = "libhora_tls.so";
 constexpr std::size_t kRecordHeader = 5;
 constexpr std::size_t kLargestRecord = kRecordHeader + 16'384 + 256;
 static_assert(net::Stream::kLeastRoom > kLargestRecord);
-// Who we are told it is speaks first, and says no more than so much before it is answered.
+// A client speaks first, and sends no more than this before it is answered.
 constexpr std::size_t kLargestHello = 4 * 1024;
 constexpr char kHandshakeRecord = 0x16;
 constexpr char kTlsMajor = 0x03;
-// So much is encrypted at one time: what waits in vain for the peer to read costs no more than
-// this.
+// This much is encrypted at one time: data for a peer that does not read costs no more than this.
 constexpr std::size_t kWritten = 64 * 1024;
 
 // --- the module ----------------------------------------------------------------------------------
@@ -56,7 +55,7 @@ std::string own_folder() {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-// Beside libhora, in ../lib of the bundle's programs, and in the bundle of horarun's installation.
+// Next to libhora, in ../lib of the bundle's programs, and in the bundle of horarun's installation.
 std::string find_module() {
   const std::string folder = own_folder();
   const std::string installed = "/../share/hora/" + std::string(own_machine()) + "/bundle/lib/";
@@ -150,8 +149,8 @@ class Identity {
 
 // --- the stream ----------------------------------------------------------------------------------
 
-// Both ends. A server's session begins when a whole first message is there: who only opens a
-// connection, or drips, costs no more than without TLS.
+// Both ends. A server's session begins when a whole first message has arrived: a client that only
+// opens a connection, or sends slowly, costs no more than without TLS.
 class TlsStream final : public net::Stream {
  public:
   TlsStream(os::Fd fd, std::shared_ptr<const Identity> identity)
@@ -159,7 +158,8 @@ class TlsStream final : public net::Stream {
         identity_(std::move(identity)),
         session_(identity_->module(), nullptr) {}
   TlsStream(os::Fd fd, Session session) : Stream(std::move(fd)), session_(std::move(session)) {}
-  // A peer that sees the connection end without a goodbye cannot tell an end from a cut.
+  // A peer that sees the connection end without a close message cannot distinguish an end from a
+  // cut.
   ~TlsStream() override { say_goodbye(); }
 
   ssize_t receive(char* buffer, std::size_t size) override;
@@ -185,7 +185,7 @@ class TlsStream final : public net::Stream {
 
   std::shared_ptr<const Identity> identity_;  // of a server
   Session session_;
-  std::string hello_;     // what came before there was a session
+  std::string hello_;     // bytes from before the session
   std::string outgoing_;  // encrypted
   std::size_t sent_ = 0;  // of that
   std::string trouble_;
@@ -194,7 +194,7 @@ class TlsStream final : public net::Stream {
 
 ssize_t TlsStream::fail(std::string_view why) {
   if (trouble_.empty()) trouble_ = why;
-  // An alert tells the peer what was wrong with it; it may be lost.
+  // An alert reports the error to the peer; it may be lost.
   collect();
   static_cast<void>(push());
   over_ = true;
@@ -202,7 +202,7 @@ ssize_t TlsStream::fail(std::string_view why) {
   return -1;
 }
 
-// What the session has to say goes behind what is on its way already.
+// The session's output follows the bytes that are on their way already.
 void TlsStream::collect() {
   if (!session_) return;
   std::array<char, 16 * 1024> piece;
@@ -255,7 +255,7 @@ bool TlsStream::take_hello(std::string_view bytes) {
 }
 
 ssize_t TlsStream::receive(char* buffer, std::size_t size) {
-  // Of what is fed now and what was left over from before, all has room in the buffer.
+  // The bytes that are fed now and those left over from before all fit into the buffer.
   if (over_ || size <= kLargestRecord) {
     errno = over_ ? EPROTO : EINVAL;
     return -1;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned kPatience = 60;  // seconds; a hang
 
-// What exit() was told in a child that does this. One that hangs is ended by a signal.
+// The code that a child which does this passes to exit(). One that hangs is ended by a signal.
 int exit_code_of(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {

@@ -361,7 +361,7 @@ TEST_CASE("fast path: the same bits as by rank 0") {
   options.size = static_cast<int>(options.hosts.size());
   // On one host the middle one takes two turns; four hosts reduce the larger ones in shares.
   const std::int64_t count = GENERATE(97, 3333, 8192, 16'384, 32'768);
-  if (options.hosts.back() == "c" && count > 16'384) return;  // one of three hosts lends
+  if (options.hosts.back() == "c" && count > 16'384) return;  // one of three hosts gives its share
   INFO(options.size << " ranks, the last on " << options.hosts.back() << ", " << count);
   std::vector<std::vector<float>> found[2];
   for (const int way : {0, 1}) {

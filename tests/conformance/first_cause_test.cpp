@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What begins in one rank ends the job on all of them, soon, and all are told the same: that rank,
-// and what it says itself.
-//
-// What fails, and when, is put in the place of allocations and of the system's calls.
+// A failure of one rank ends the job on all of them, soon, with the same reason: that rank, and its
+// own message. What fails, and when, replaces allocations and system calls.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -33,12 +31,13 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Of this process: allocations of so many bytes fail. But first, if there is something: it is told
-// there, which becomes 1, and waits until it is more.
+// Of this process: allocations of this many bytes fail. But first, if there is something: it is
+// notified there, which becomes 1, and waits until it is more.
 std::atomic<std::size_t> refused_from{SIZE_MAX};
 std::atomic<std::atomic<int>*> refusing{nullptr};
 
-// Of this process: the thread that asks for so many bytes is refused one allocation, so many later.
+// Of this process: the thread that asks for this many bytes is refused one allocation, that many
+// later.
 constexpr std::size_t kRingBuffers = 250'000;  // for two of three parts of the ring's 400,000 bytes
 std::atomic<int> refused_later{0};
 thread_local int until_refused = 0;
@@ -50,7 +49,7 @@ bool refuses(std::size_t size) {
   if (std::atomic<int>* const stage = refusing.exchange(nullptr)) {
     *stage = 1;
     while (*stage == 1) std::this_thread::sleep_for(milliseconds(1));
-    std::this_thread::sleep_for(milliseconds(300));  // for what comes of it
+    std::this_thread::sleep_for(milliseconds(300));  // for its consequences
   }
   return true;
 }
@@ -218,7 +217,7 @@ TEST_CASE("first cause: a backend that cannot be set up on one rank is left out,
       Call(communicator, request).finish();
       ++done.value();
     }
-    // Whoever leaves ends the world for all.
+    // A rank that leaves ends the world for all.
     while (done.value() < 2) std::this_thread::sleep_for(milliseconds(1));
   });
 }
@@ -325,7 +324,7 @@ TEST_CASE("first cause: a rank that is stopped while all add a process set", "[.
   lose_a_rank_while_all_add_a_set(kVictim, SIGSTOP, std::chrono::seconds(5));
 }
 
-// Nobody misses it but those who wait for it, for as long as they may.
+// Only those that wait for it miss it, for as long as they may.
 TEST_CASE("first cause: a rank that is stopped while all add a process set, without a limit") {
   lose_a_rank_while_all_add_a_set(kVictim, SIGSTOP, std::chrono::seconds(0));
 }
@@ -409,7 +408,7 @@ TEST_CASE("first cause: one connection between two ranks breaks", "[.long]") {
     }
     if (striker.joinable()) striker.join();
     check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
-    // Gloo tells of who is waited for, TCP links of the connection, whoever is waited for.
+    // Gloo reports the awaited rank, TCP links the connection, whichever rank is awaited.
     const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
     const auto tells = [&](const std::string& teller, const std::string& other) {
       return has(teller + " (") &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of more than 2^31 bytes. Needs some 9 GB, so it runs on request only: scripts/ci large
+// Tensors of more than 2^31 bytes. Needs about 9 GB, so it runs on request only: scripts/ci large
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

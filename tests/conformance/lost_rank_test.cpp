@@ -43,7 +43,7 @@ hora_request request_of(hora_operation operation, Tensor& tensor) {
   }
 }
 
-// What the processes of a test tell each other.
+// Messages between the processes of a test.
 struct Board {
   std::atomic<pid_t> victim{0};
   std::atomic<pid_t> other{0};
@@ -191,8 +191,8 @@ namespace {
 
 constexpr int kWorld = 3;
 
-// Long enough for ranks that share their cores with others to come in time; where they do not, the
-// test is made again with more patience.
+// Long enough for ranks that share their cores with others to come in time; otherwise the test is
+// repeated with more time.
 WorldOptions with_limit(WorldOptions options, int limit = 3) {
   options.size = std::max(options.size, kWorld);
   options.adjust = [limit](collectives::Settings& settings) {
@@ -249,7 +249,7 @@ struct Strike {
   std::int64_t count;
 };
 
-// All others hear of it, and which rank it was, wherever it is struck.
+// All others learn of it, and which rank it was, wherever it is struck.
 double expect_updates_of(const WorldOptions& options, const Strike& strike, int limit = 3) {
   if (!can_use(options.backends)) return 0;
   INFO(options.backends << " " << collectives::operation_name(strike.operation) << " of "
@@ -295,14 +295,14 @@ TEST_CASE("a killed rank: in the middle of each operation") {
   }
 }
 
-// By then everybody has been heard of, and can be missed.
+// By then all have given a sign, and can be missed.
 constexpr int kAcquaintance = 500;
 
 TEST_CASE("a stopped rank: it is found while the others are in a collective with it") {
   expect_updates_of(all_places()[0], {SIGSTOP, 2, kAcquaintance, HORA_ALLREDUCE, 3'000'000});
 }
 
-// Without any limit: it is told of, and once it goes on, so does the job.
+// Without any limit: it is reported, and once it goes on, so does the job.
 TEST_CASE("a stopped rank: a warning names it and what it was in, and nothing else happens") {
   const int victim = GENERATE(0, 2);
   WorldOptions options = all_places()[0];
@@ -405,7 +405,7 @@ TEST_CASE("a stopped rank: in a set without rank 0, which alone is named", "[.lo
   expect_to_survive(with_limit(options), body, SIGSTOP, victim);
 }
 
-// It has posted, and told rank 0 so, and all others do: by that nobody is missing.
+// It has posted, and reported that to rank 0, and so have all others: no rank is missing by that.
 TEST_CASE("a stopped rank: one that leads its host, while it waits in the fast path", "[.long]") {
   if (test_device() != HORA_CPU_DEVICE) return;
   WorldOptions options = with_limit({});
@@ -422,7 +422,7 @@ TEST_CASE("a stopped rank: one that leads its host, while it waits in the fast p
     if (rank_of(communicator) == 0) wait_until_stopped(board.other);
     Call call(communicator, request);
     if (rank_of(communicator) == 0) {
-      std::this_thread::sleep_for(milliseconds(400));  // the time in which the victim tells
+      std::this_thread::sleep_for(milliseconds(400));  // the time in which the victim reports
       board.struck = now();
       kill(board.victim, SIGSTOP);
       wait_until_stopped(board.victim);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranges that NVIDIA's tools are told of. The tool is tests/support/gpu_double/nvtx_double.cpp,
+// The ranges that NVIDIA's tools receive. The tool is tests/support/gpu_double/nvtx_double.cpp,
 // which NVTX's own headers load; the GPU is made of host memory.
 #include <cstdlib>
 

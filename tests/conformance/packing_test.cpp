@@ -160,7 +160,7 @@ TEST_CASE("packing: without kernels tensors still are reduced, and the reasons a
       become(row.driver);
       sum_once(communicator, 0, 0.5);
       if (rank_of(communicator) < 2) sum_once(communicator, 1, 0.5);
-      sum_once(communicator, 0, 0.5);  // nobody leaves before that
+      sum_once(communicator, 0, 0.5);  // no rank leaves before that
       check(launches() == 0, "a kernel has run");
       const std::vector<std::string> notes = notes_of_nccl(communicator);
       check(notes.size() == 1, std::to_string(notes.size()) + " notes");

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepared operations: started again and again, beside submissions and other plans; the same bits
-// as those of submissions; and ranks that disagree on a plan.
-//
-// HORA_TEST_ROUNDS: more rounds than the few of the default run.
+// Prepared operations: started again and again, together with submissions and other plans; the same
+// bits as those of submissions; and ranks that disagree on a plan. HORA_TEST_ROUNDS: more rounds
+// than the few of the default run.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -130,7 +129,7 @@ TEST_CASE("prepared: sets of any size, again and again, beside submissions") {
     for (int round = 0; round < rounds(4); ++round) {
       for (Prepared* each : {&one, &small, &large}) each->fill_all(rank, round);
       // Alone, which may take the fast path; then all at once, in another order on each rank, and
-      // beside an operation that was not prepared.
+      // together with an operation that was not prepared.
       small.start();
       small.finish(everybody, round);
       one.start();
@@ -245,15 +244,15 @@ TEST_CASE("prepared: sets that differ name the tensor; a plan of one meets a sub
   options.size = 2;
   run_all(options, [&](Communicator& communicator) {
     const int rank = rank_of(communicator);
-    // As many tensors and elements on both ranks: only the list tells the sets apart, and results
+    // As many tensors and elements on both ranks: only the list distinguishes the sets, and results
     // would be wrong without it.
     Prepared set(communicator, "set", {3, rank == 0 ? 4 : 6, rank == 0 ? 5 : 3});
     set.start();
     check(set.wait() == HORA_MISMATCH, "expected a mismatch");
     check(contains(set.error(), "'set.1' of 4") && contains(set.error(), "'set.1' of 6"),
           set.error());
-    // One request is no set: with a plan on one rank and without on the other, from the fifth round
-    // on by a number and on the fast path.
+    // One request is not a set: with a plan on one rank and without on the other, from the fifth
+    // round on by a number and on the fast path.
     Prepared one(communicator, "one", {3});
     for (int round = 0; round < 8; ++round) {
       one.fill_all(rank, round);
@@ -273,7 +272,7 @@ TEST_CASE("prepared: a rank that has joined takes part with nothing") {
   options.backends = GENERATE("", "tcp");
   run_all(options, [&](Communicator& communicator) {
     const int rank = rank_of(communicator);
-    // What stands in for the absent rank must lie as the tensors of the others do, piece by piece.
+    // The data of the absent rank must lie as the tensors of the others do, piece by piece.
     Prepared set(communicator, "set", {300, 0, 20'000, 1});
     for (int round = 0; round < 6; ++round) {
       // Rank 0, which keeps the table, is absent once, too. The set has a number by then, and is
@@ -361,7 +360,7 @@ TEST_CASE("prepared: what cannot be, and the end of the world") {
     hora_request foreign = sum;
     foreign.process_set = 17;
     refused({foreign}, "no process set 17");
-    // In flight on one rank only: neither again nor beside a submission of the same name.
+    // In flight on one rank only: neither again nor together with a submission of the same name.
     Prepared set(communicator, "set", {3, 4});
     if (rank_of(communicator) == 0) {
       set.start();

@@ -34,7 +34,8 @@ struct Pipe {
   }
 };
 
-// Who sets a value writes it into everybody's pipe, with its key: leaders say where they are, too.
+// A process that sets a value writes it into the pipes of all, with its key: leaders publish their
+// address, too.
 class PipeStore final : public rendezvous::Store {
  public:
   explicit PipeStore(std::vector<Pipe> pipes, int rank) : pipes_(std::move(pipes)), rank_(rank) {}

@@ -19,8 +19,8 @@ struct ProcessResult {
 };
 
 // Forks options.size children; child r runs `body` as rank r. A body that throws ends with code 1,
-// one that returns with 0. Children still alive after two minutes are killed; `stopped`, who cannot
-// end by itself, once all others have ended. The calling process must have no threads.
+// one that returns with 0. Children still alive after two minutes are killed; `stopped`, which
+// cannot end by itself, once all others have ended. The calling process must have no threads.
 std::vector<ProcessResult> run_processes(const WorldOptions& options, const RankBody& body,
                                          int stopped = -1);
 

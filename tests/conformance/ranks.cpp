@@ -128,7 +128,7 @@ SharedCounter::SharedCounter(const Communicator& communicator)
 
 SharedCounter::~SharedCounter() {
   ::munmap(value_, sizeof *value_);
-  ::shm_unlink(name_.c_str());  // whoever comes later finds no name
+  ::shm_unlink(name_.c_str());  // a rank that comes later finds no name
 }
 
 void check(bool condition, const std::string& what) {

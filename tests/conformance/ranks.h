@@ -28,15 +28,15 @@ struct WorldOptions {
 
 using RankBody = std::function<void(collectives::Communicator&)>;
 
-// Not 0: this process is one rank of so many that a launcher started (HORA_TEST_BACKEND=mpi mpirun
-// -np 4 collectives_conformance_test); all of them run the same test cases.
+// Not 0: this process is one rank of that many that a launcher started (HORA_TEST_BACKEND=mpi
+// mpirun -np 4 collectives_conformance_test); all of them run the same test cases.
 int launched_size();
 // HORA_TEST_BACKEND: the one to be tested then.
 std::string launched_backend();
 
-// What went wrong on a rank, if anything. In a launched process the world is the launcher's, and
-// the answer is about its own rank only. Assertions in `body` must not be Catch's (they are not for
-// threads): throw, or use check().
+// The failure of a rank, if any. In a launched process the world is the launcher's, and the answer
+// is about its own rank only. Assertions in `body` must not be Catch's (they are not for threads):
+// throw, or use check().
 std::vector<std::string> run_ranks(const WorldOptions& options, const RankBody& body);
 
 // What rank `rank` of such a world starts with.

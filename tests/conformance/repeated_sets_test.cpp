@@ -96,7 +96,7 @@ void live(Communicator& communicator, const Round& round) {
   std::vector<int> others = everybody;
   others.erase(others.begin() + round.who);
   const bool joins = round.deviation == Deviation::kJoin;
-  // Of a rank that joins the others miss what comes after `which`.
+  // Of a rank that joins the others miss everything after `which`.
   const int count = kTensors + (round.deviation == Deviation::kMore ? 1 : 0);
   std::vector<int> order;
   for (int tensor = 0; tensor < count; ++tensor) {

@@ -214,7 +214,7 @@ TEST_CASE("blocking calls: a caller takes over from a thread that watches on the
         return switches_of_threads("voluntary") + switches_of_threads("nonvoluntary");
       };
       {
-        // Nobody waits for it, so the thread has it to do, and watches for more.
+        // No caller waits for it, so the thread has it to do, and watches for more.
         Call left(communicator, reduce_request("left", tensor, tensor));
         const Deadline deadline = Clock::now() + std::chrono::minutes(1);
         while (!left.operation()->done() && Clock::now() < deadline) std::this_thread::yield();
@@ -236,7 +236,7 @@ TEST_CASE("blocking calls: a caller takes over from a thread that watches on the
 TEST_CASE("a long wait in slices: the runtime's threads sleep meanwhile") {
   run_all(world_of(2), [](Communicator& communicator) {
     Tensor tensor(HORA_FLOAT32, {4});
-    // Callers that submit, and then wait: the threads look for what they leave behind.
+    // Callers that submit, and then wait: the threads look for submissions without a wait.
     for (int i = 0; i < 20; ++i) Call(communicator, reduce_request("x", tensor, tensor)).finish();
     SharedCounter waited(communicator);
     if (rank_of(communicator) == 1) {
@@ -284,7 +284,7 @@ TEST_CASE("a name in flight cannot be used again; afterwards it can; groups are 
       first = std::make_unique<Call>(communicator, reduce_request("x", a, a));
     }
     first->finish();
-    // Nothing of the refused group was left behind.
+    // Nothing of the refused group remains.
     Call(communicator, reduce_request("y", b, b)).finish();
     Call(communicator, reduce_request("x", b, b)).finish();
   });
@@ -364,7 +364,7 @@ TEST_CASE("process sets: static and dynamic, side by side") {
   });
 }
 
-// Rank 0 hears of a set's barrier although it has no part in it, rank 1 does not.
+// Rank 0 learns of a set's barrier although it has no part in it, rank 1 does not.
 TEST_CASE("process sets: a barrier of some ranks between tensors that share a step") {
   WorldOptions options = world_of(4);
   options.process_sets = {{2, 3}};

@@ -36,7 +36,7 @@ struct Name {
   long number;
 };
 
-// Those that a program can be refused for want of something, or that can be interrupted.
+// Calls that a program can be refused because a resource is missing, or that can be interrupted.
 constexpr Name kCalls[] = {
     {"accept4", SYS_accept4},
     {"bind", SYS_bind},
@@ -143,7 +143,7 @@ Role role_named(std::string_view name) {
   return name == "agent" ? Role::kAgent : name == "rank" ? Role::kRank : Role::kLauncher;
 }
 
-// A descriptor that wakes somebody: the kernel has no error for those.
+// A descriptor that wakes a thread: the kernel has no error for those.
 bool is_doorbell(pid_t id, unsigned long long fd) {
   const std::string link = "/proc/" + std::to_string(id) + "/fd/" + std::to_string(fd);
   char what[64];
@@ -200,8 +200,8 @@ class Tracer {
       }
     }
     if (signal == (SIGTRAP | 0x80)) on_call(id, traced);
-    // The stop that a new process begins with is ptrace's own; others are told to whom they are
-    // for.
+    // The stop that a new process begins with is ptrace's own; others are passed to their
+    // receivers.
     const bool of_ptrace =
         event != 0 || signal == (SIGTRAP | 0x80) || (is_new && signal == SIGSTOP);
     const auto deliver = static_cast<uintptr_t>(of_ptrace ? 0 : signal);

@@ -242,8 +242,8 @@ class Job {
     goodbye_ = goodbye;
   }
 
-  // Success is possible only where it has told that both ranks succeeded, and said goodbye; what it
-  // says is told in its own name.
+  // Success is possible only if it has reported that both ranks succeeded, and sent its goodbye;
+  // its messages are reported in its own name.
   void look_at_the_end() const {
     check(state_.done());
     const JobOutcome& outcome = state_.outcome();

@@ -14,7 +14,7 @@ namespace {
 
 using hora::launcher::BootstrapDialogue;
 
-// One line of text per event; the bytes behind the magic last.
+// One line of text per event; the bytes after the magic last.
 std::vector<std::string> events_of(const std::string& bytes, std::size_t step) {
   BootstrapDialogue dialogue("n0nce");
   std::vector<std::string> events;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes over a socket through a server's connection, of one who may use the store and of a
-// stranger. The first byte says in what pieces they arrive. Whatever they are, the connection ends,
-// and leaves nothing behind.
+// Bytes over a socket through a server's connection, of a client that may use the store and of an
+// unauthenticated one. The first byte says in what pieces they arrive. Whatever they are, the
+// connection ends, and everything is released.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes from a stranger, through the request reader and the key-value service. The first byte says
-// in what pieces they arrive, which must not change what comes of them.
+// Bytes from an unauthenticated client, through the request reader and the key-value service. The
+// first byte says in what pieces they arrive, which must not change the result.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -34,7 +34,7 @@ void check(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   check(text);
-  // Past the digits, which nobody would guess; and with some of them missing.
+  // Past the digits, which cannot be guessed; and with some of them missing.
   const std::string secret = std::string(kJoinScheme) + std::string(96, 'a');
   check(secret + "@" + std::string(text));
   const auto cut = parse_join_url(secret.substr(0, secret.size() - 1) + "@" + std::string(text));

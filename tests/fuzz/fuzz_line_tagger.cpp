@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's output, cut in two places: every byte comes out once, in order, behind the same
-// prefixes.
+// A rank's output, cut in two places: every byte comes out once, in order, after the same prefixes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

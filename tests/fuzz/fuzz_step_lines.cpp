@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A line on the standard output of an engine's step, which a host may have written: it names a step
-// that is one word and no option, or a failure in visible words, or is somebody else's. Whatever
-// the words of a failure of ours, it is one line, and read as that failure.
+// that is one word and not an option, or a failure in visible words, or is not one of ours.
+// Whatever the words of a failure of ours, it is one line, and read as that failure.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -141,7 +141,7 @@ void AgentDriver::send(FrameType type, std::string_view payload) {
       if (::poll(&both, 1, remaining_ms(deadline)) == 0) throw std::runtime_error("send: timeout");
       if ((both.revents & POLLIN) != 0 && !fill(Clock::now())) return;
     } else if (errno == EPIPE || errno == ECONNRESET) {
-      return;  // reading tells
+      return;  // the reading side reports
     } else if (errno != EINTR) {
       throw std::runtime_error(std::string("send: ") + std::strerror(errno));
     }
@@ -329,7 +329,8 @@ bool all_gone(const std::string& job_id, const std::string& argument,
               std::chrono::milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   while (true) {
-    // Who forks and exits all the time is not seen by a look at one process after the other.
+    // A process that forks and exits all the time is not seen by a look at one process after the
+    // other.
     const bool held = text_of("/proc/net/unix").find("@" + argument) != std::string::npos;
     if (!held && processes_with_environment("HORA_JOB_ID=" + job_id).empty() &&
         processes_with_argument(argument).empty()) {

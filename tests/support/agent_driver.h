@@ -26,7 +26,7 @@ std::string agent_path();
 class AgentDriver {
  public:
   explicit AgentDriver(std::vector<std::string> arguments = {});
-  // The launcher's end of a stream to an agent that somebody else has started.
+  // The launcher's end of a stream to an agent that was started elsewhere.
   explicit AgentDriver(os::Fd stream) : stream_(std::move(stream)), reaped_(true) {}
   ~AgentDriver();  // closes the stream and waits for the shim's end
   AgentDriver(const AgentDriver&) = delete;
@@ -47,7 +47,7 @@ class AgentDriver {
   void wait_for_goodbye(Milliseconds patience = Milliseconds(60'000));
   // Until output of this rank holds `text`.
   void wait_for_output(int rank, std::string_view text);
-  // True when the agent closed the stream in time; what came before is taken in.
+  // True when the agent closed the stream in time; earlier frames are taken in.
   bool wait_for_end(Milliseconds patience = Milliseconds(20'000));
 
   void close() { stream_.reset(); }
@@ -90,12 +90,12 @@ launcher::HostOrder make_order(std::vector<std::string> argv, int ranks = 1);
 // The same for a line of shell.
 launcher::HostOrder shell_order(const std::string& line, int ranks = 1);
 
-// Living processes (some thread of theirs is) whose environment holds `text`, or that were given it
-// in their command line: two independent ways to see who is left.
+// Living processes (some thread of theirs is) whose environment holds `text`, or that have it in
+// their command line: two independent ways to see which are left.
 std::vector<pid_t> processes_with_environment(const std::string& text);
 std::vector<pid_t> processes_with_argument(const std::string& text);
-// Waits until neither finds any, and nobody has a socket whose name begins with `argument`; false
-// when the time is up.
+// Waits until neither finds any, and no process has a socket whose name begins with `argument`;
+// false when the time is up.
 bool all_gone(const std::string& job_id, const std::string& argument,
               std::chrono::milliseconds patience);
 

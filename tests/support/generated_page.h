@@ -29,7 +29,7 @@ inline void expect_page(const std::string& page, const std::string& text) {
 }
 
 // The page has `text` between its two marks. One that is made from several sources has two for
-// each, behind the name of the source.
+// each, after the name of the source.
 inline void expect_in_page(const std::string& page, const std::string& text,
                            const std::string& source = "") {
   constexpr std::string_view kBegin = ": begin -->\n";

@@ -2,11 +2,12 @@
 // The collectives of MPI, and its datatypes for ours.
 #pragma once
 
-#include "collectives/backend.h"
-#include "collectives/backends/mpi/session.h"
 #include <atomic>
 #include <cstdint>
 #include <vector>
+
+#include "collectives/backend.h"
+#include "collectives/backends/mpi/session.h"
 
 namespace hora::collectives::mpi {
 
@@ -44,7 +45,7 @@ class Collectives {
   bool allreduce(const void* input, void* output, std::int64_t count, MPI_Datatype type, MPI_Op op,
                  ErrorText& error);
   bool broadcast(void* data, std::int64_t count, MPI_Datatype type, int root, ErrorText& error);
-  // With input == nullptr this rank's part is already in its place in `output`.
+  // With input == nullptr this rank's part is already in position in `output`.
   bool allgather(const void* input, void* output, const std::int64_t* counts, MPI_Datatype type,
                  ErrorText& error);
   bool alltoall(const void* input, const std::int64_t* send_counts, void* output,

@@ -7,7 +7,7 @@
 
 namespace hora::collectives::mpi {
 
-// The variable by which an MPI launcher has told the process its place; null: none is set.
+// The variable in which an MPI launcher has given the process its rank; null: none is set.
 const char* launcher_variable() noexcept;
 // True when the program itself has loaded an MPI library.
 bool library_in_process() noexcept;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/nccl/communicator.h"
+
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <string_view>
-#include "collectives/backends/nccl/gpu.h"
-#include <sched.h>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
+
+#include "collectives/backends/nccl/gpu.h"
 
 namespace hora::collectives::nccl {
 
@@ -18,8 +21,8 @@ namespace {
 
 using BusId = std::array<char, 16>;  // "0000:3b:00.0", and zeros
 
-// What a rank brings: the version of its NCCL, the GPUs that it may use, and the first rank an id
-// for each stream, or none if it could make none.
+// The contribution of a rank: the version of its NCCL, the GPUs that it may use, and the first rank
+// an id for each stream, or none if it could make none.
 struct Brought {
   std::int32_t version = 0;
   std::vector<BusId> gpus;
@@ -55,7 +58,7 @@ struct Brought {
   }
 };
 
-// As NCCL compares them. Empty where the driver does not tell.
+// As NCCL compares them. Empty where the driver does not report it.
 std::vector<BusId> own_gpus(const Cuda& driver) {
   std::vector<BusId> gpus;
   int count = 0;
@@ -182,7 +185,7 @@ bool NcclCommunicator::join_at_once(const ncclUniqueId& id, int rank, int size,
 }
 
 // Nothing ends the call of an old NCCL before all ranks have come. So if that is too late, the
-// thread is left behind, with what it may still make: the rank has failed, and its process ends.
+// thread is abandoned, with what it may still make: the rank has failed, and its process ends.
 bool NcclCommunicator::join_in_a_thread(const Gpu& gpu, const ncclUniqueId& id, int rank, int size,
                                         Clock::time_point deadline, ErrorText& error) {
   const auto joining = std::make_shared<Joining>();
@@ -204,7 +207,7 @@ bool NcclCommunicator::join_in_a_thread(const Gpu& gpu, const ncclUniqueId& id, 
     if (Clock::now() > deadline) {
       return error.set("%s: timed out waiting for the other ranks", kJoining);
     }
-    // Whoever aborts does not notify.
+    // The aborting thread does not notify.
     joining->ended.wait_for(lock, std::chrono::milliseconds(10));
   }
   communicator_ = joining->communicator;

@@ -2,19 +2,20 @@
 // A communicator of NCCL, and the exchange of its id between the ranks.
 #pragma once
 
-#include <vector>
-#include "collectives/backend.h"
-#include "collectives/backends/nccl/libraries.h"
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <vector>
+
+#include "collectives/backend.h"
 #include "collectives/backends/nccl/gpu.h"
+#include "collectives/backends/nccl/libraries.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives::nccl {
 
-// What the ranks of a process set tell each other before they make NCCL's communicators.
+// The data that the ranks of a process set exchange before they create NCCL's communicators.
 
 // Collective: the first rank decides on the number of streams and makes an id for each. False, with
 // the reason: it could make none, the ranks have different versions of NCCL, or some have to share

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/nccl/gpu.h"
+
 #include <link.h>
+
 #include <algorithm>
-#include <cstdint>
-#include <string_view>
-#include "rendezvous/contract/nccl_banner.h"
 #include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
+
 #include "collectives/backend.h"
 #include "collectives/backends/nccl/host_copies.h"
 #include "collectives/backends/nccl/host_memory.h"
 #include "collectives/backends/nccl/on_device.h"
-#include <map>
-#include <utility>
+#include "rendezvous/contract/nccl_banner.h"
 
 namespace hora::collectives::nccl {
 
@@ -23,7 +26,7 @@ struct Question {
   int answer = 0;
 };
 
-// Of the file's bytes alone: what lies behind them in memory is zeros.
+// Of the file's bytes alone: the memory after them is zero.
 std::string_view constants_of(const dl_phdr_info& library, const ElfW(Phdr) & segment) {
   const bool is_constant = (segment.p_flags & PF_R) != 0 && (segment.p_flags & PF_W) == 0;
   if (segment.p_type != PT_LOAD || !is_constant) return {};

@@ -3,18 +3,19 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <vector>
-#include "collectives/backends/nccl/libraries.h"
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
+
+#include "collectives/backends/nccl/libraries.h"
 
 namespace hora::collectives::nccl {
 
 // Which CUDA the NCCL of this process was built for.
 
-// Of the library that has the function: 13000 is CUDA 13.0. 0: it does not say.
+// From the library that has the function: 13000 is CUDA 13.0. 0: unknown.
 int built_for(const void* function);
 
 // One GPU as a backend uses it: its own streams, events, and a fusion buffer per stream. One thread
@@ -56,7 +57,7 @@ class Gpu {
   // Memory for one step on this stream, owned by the Gpu; the next call may return the same. Null:
   // no memory left.
   void* buffer(int which, std::size_t bytes, ErrorText& error);
-  // An event behind all work that the stream has so far; the caller returns it by recycle().
+  // An event after all work that the stream has so far; the caller returns it by recycle().
   CUevent mark(int which, ErrorText& error);
   Progress look_at(CUevent event, ErrorText& error);
   void recycle(CUevent event) { free_events_.push_back(event); }
@@ -93,9 +94,9 @@ void release(std::int32_t device, void* memory) noexcept;
 
 // Whether ranks have to share a GPU, which NCCL refuses, before anybody has chosen one.
 
-// Ranks of one host, by place in their set, that may all use these GPUs only, and are more than
-// those. Both arguments are by place: the host's number, and the PCI bus ids of the GPUs that the
-// rank may use (none: not known, so it is not counted). Empty: nobody has to share.
+// Ranks of one host, by index in their set, that may all use these GPUs only, and outnumber them.
+// Both arguments are by index: the host's number, and the PCI bus ids of the GPUs that the rank may
+// use (none: not known, so it is not counted). Empty: no rank has to share.
 std::vector<int> ranks_that_share(std::span<const std::int32_t> hosts,
                                   std::span<const std::vector<std::string>> gpus);
 

@@ -70,8 +70,8 @@ bool copy_all(std::int32_t device, const HostCopy* copies, std::int64_t count, E
 CUdeviceptr place(const HostCopy& copy) { return reinterpret_cast<CUdeviceptr>(copy.on_device); }
 
 // The driver gives a copy of up to 24 KiB to the device to the engine that runs kernels. Of the
-// processes that share a GPU one at a time has that engine, and a turn takes some 275 us (NVIDIA
-// H200, driver 580). A copy of two rows goes by a copying engine and takes 9 us, whatever its size.
+// processes that share a GPU one at a time has that engine, and a turn takes about 275 us (NVIDIA
+// H200, driver 580). A copy of two rows uses a copying engine and takes 9 us, whatever its size.
 constexpr std::size_t kLeastByCopyingEngine = 32 * 1024;
 
 CUresult start_copy(const Cuda& cuda, const HostCopy& copy, CUstream stream) {

@@ -9,7 +9,7 @@
 
 namespace hora::collectives::nccl {
 
-// What lies on the device once the producers, streams of its, have done their work so far.
+// The contents of device memory once the producers, its streams, have done their work so far.
 bool to_host(std::int32_t device, const HostCopy* copies, std::int64_t count,
              ErrorText& error) noexcept;
 bool to_device(std::int32_t device, const HostCopy* copies, std::int64_t count,

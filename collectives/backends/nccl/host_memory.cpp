@@ -17,8 +17,8 @@ namespace hora::collectives::nccl {
 
 namespace {
 
-// A fused step has at most 128 MiB unless the user says otherwise. A larger block is freed when its
-// operation ends: nobody else can use memory that is locked.
+// A fused step has at most 128 MiB unless the user sets another limit. A larger block is freed when
+// its operation ends: locked memory cannot be used for anything else.
 constexpr std::size_t kMostKept = std::size_t{128} << 20;
 constexpr std::size_t kLeast = std::size_t{64} << 10;
 

@@ -24,7 +24,7 @@ class HostScaling {
              ErrorText& error);
 
  private:
-  // What the stream calls when a part has arrived.
+  // The stream calls this when a part has arrived.
   struct Part {
     void* data;
     std::int64_t count;

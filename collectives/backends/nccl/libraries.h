@@ -65,7 +65,8 @@ bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error
 bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t communicator,
            ErrorText& error);
 
-// The result of several calls; ncclInProgress is no failure, since the communicators do not block.
+// The result of several calls; ncclInProgress is not a failure, since the communicators do not
+// block.
 inline ncclResult_t first_failure(ncclResult_t before, ncclResult_t now) {
   return before == ncclSuccess || before == ncclInProgress ? now : before;
 }

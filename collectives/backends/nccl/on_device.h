@@ -3,11 +3,12 @@
 #pragma once
 
 #include <array>
-#include <optional>
-#include "hora/hora.h"
 #include <cstdint>
+#include <optional>
+
 #include "collectives/backends/nccl/gpu.h"
 #include "collectives/backends/nccl/libraries.h"
+#include "hora/hora.h"
 
 namespace hora::collectives::nccl {
 
@@ -18,8 +19,8 @@ struct Scalar {
   alignas(8) std::array<unsigned char, 8> bytes{};
 };
 
-// Empty: the dtype is no float, or would round the factor. With an exact factor, a multiplication
-// in the dtype itself gives the bits of Hora's own, which multiplies in a wider one.
+// Empty: the dtype is not a float, or would round the factor. With an exact factor, a
+// multiplication in the dtype itself gives the bits of Hora's own, which multiplies in a wider one.
 std::optional<Scalar> exact_scalar(hora_dtype dtype, double factor);
 
 // Makes a device's primary context current in this thread while it lives. The context stays

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/nccl/pack_module.h"
-#include <array>
+
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
+
 #include "collectives/backends/nccl/pack_kernels.h"
 
 // The assembler embeds the files, so that the module has none to find at run time. PTX is text and
@@ -51,7 +53,7 @@ std::string why_not_asked(const PackImage& image, int driver_version) {
          cuda_version(driver_version);
 }
 
-// Which image works is known only when the driver has tried it: nothing else tells whether it has
+// Which image works is known only when the driver has tried it: nothing else shows whether it has
 // the compiler for PTX, or whether machine code for this GPU is among ours. So all refusals are
 // kept.
 

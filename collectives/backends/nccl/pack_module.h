@@ -2,12 +2,13 @@
 // The kernels that pack tensors on the device: their images, and the loaded module.
 #pragma once
 
-#include <span>
-#include <string>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
+
 #include "collectives/backends/nccl/libraries.h"
 #include "collectives/types.h"
 

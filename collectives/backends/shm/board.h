@@ -20,7 +20,7 @@ namespace hora::collectives {
 struct alignas(128) BoardLine {
   std::atomic<std::uint64_t> counters[4];
   alignas(64) std::atomic<std::uint32_t> asleep;  // 1: this rank sleeps and needs to be woken
-  // What it waits for: this counter, of this rank (-1: of all), to reach this value.
+  // The condition that it waits for: this counter, of this rank (-1: of all), reaches this value.
   std::atomic<std::int32_t> wanted_counter;
   std::atomic<std::int32_t> wanted_rank;
   std::atomic<std::uint64_t> wanted_value;
@@ -38,7 +38,7 @@ class Board {
     spread_.enable(spin);
   }
 
-  // Sets this rank's counter to `value`; whoever sees the value also sees what was written before.
+  // Sets this rank's counter to `value`; a reader of the value also sees everything written before.
   void advance(int counter, std::uint64_t value);
   // Waits until the counter of all ranks (or of one) is at least `value`. False: aborted.
   bool wait_all(int counter, std::uint64_t value) { return wait(counter, -1, value); }

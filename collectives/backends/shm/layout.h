@@ -47,8 +47,8 @@ struct Layout {
   }
 };
 
-// Fits the rings of all ranks into the budget, with parts of one page to 128 KiB. What each rank
-// reads of all others in one step then stays in its cache.
+// Fits the rings of all ranks into the budget, with parts of one page to 128 KiB. The data that
+// each rank reads of all others in one step then stays in its cache.
 inline Layout plan_layout(int size, std::int64_t budget_bytes) {
   Layout layout;
   layout.size = size;

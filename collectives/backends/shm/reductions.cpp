@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/shm/reductions.h"
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
+
 #include "collectives/memory/segment.h"
 
 namespace hora::collectives::shm {
@@ -248,7 +250,7 @@ bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
     reduce_part(work, rings_.part(rings_.index(), turn), turn,
                 (own.begin - begin_of(turn)) * work.width(), own.begin, own.end, true);
     rings_.publish(kReduced, turn);
-    // One turn behind, which gives the others time to reduce theirs.
+    // One turn later, which gives the others time to reduce theirs.
     if (turn > 0 && !take_turn(turn - 1)) return false;
   }
   return take_turn(turns - 1) && rings_.finish(turns);

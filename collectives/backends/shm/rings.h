@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shared memory of a set's ranks: rings of chunks and parts, slots for small data, and the
-// counters by which the ranks tell each other their progress. One thread at a time; abort() from
-// any.
+// counters by which the ranks publish their progress. One thread at a time; abort() from any.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,8 @@ class Rings {
  public:
   // Collective. On false `error` says why.
   bool open(const GroupContext& group, ErrorText& error);
-  // Collective, after open() and before the first operation: the ranks tell each other their memory
-  // nodes (nodes.h). Without this call everything works, only slower on several nodes.
+  // Collective, after open() and before the first operation: the ranks exchange their memory nodes
+  // (nodes.h). Without this call everything works, only slower on several nodes.
   bool look_at_nodes(const GroupContext& group, int node, ErrorText& error);
 
   int index() const { return index_; }
@@ -55,7 +54,7 @@ class Rings {
   bool wait_one(Counter counter, int rank, std::uint64_t turn) {
     return board_.wait_one(counter, rank, base_ + turn + 1);
   }
-  // Waits until no rank needs what is still in the place of this turn's chunk (or part).
+  // Waits until no rank needs the previous contents of this turn's chunk (or part).
   bool wait_for_place(Counter counter, std::uint64_t turn) {
     const std::uint64_t absolute = base_ + turn;
     return absolute < kDepth || board_.wait_all(counter, absolute - kDepth + 1);

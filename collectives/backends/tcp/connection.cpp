@@ -63,7 +63,7 @@ bool Connection::send_some() {
   return true;
 }
 
-// The kernel has taken so many bytes, in the order of the parts, and any part may be cut.
+// The kernel has taken this many bytes, in the order of the parts, and any part may be cut.
 void Connection::sent(std::size_t count) {
   const std::size_t of_greeting = std::min(count, greeting_.size());
   greeting_.erase(0, of_greeting);
@@ -86,7 +86,7 @@ bool Connection::receive_some() {
       continue;
     }
     Transfer* const transfer = due();
-    // Its bytes stay in the socket, which remains readable, until somebody says where they go.
+    // Its bytes stay in the socket, which remains readable, until their destination is posted.
     if (transfer == nullptr) return true;
     // Both sides know the size, so a difference is a defect, and nothing may be written beyond it.
     if (transfer->bytes != head_.bytes) {
@@ -119,8 +119,8 @@ bool Connection::receive_into(char* to, std::size_t bytes, std::size_t& have) {
   return true;
 }
 
-// The receive of the message whose head is here; null: it is not posted yet. Both sides post in the
-// same order, so it is mostly the first.
+// The receive of the message whose head has arrived; null: it is not posted yet. Both sides post in
+// the same order, so it is mostly the first.
 Transfer* Connection::due() {
   const auto found = std::find_if(receives_.begin(), receives_.end(),
                                   [&](const Transfer* each) { return each->tag == head_.tag; });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// epoll is edge-triggered for connections, so each is added once and remembers what it has been
-// told. Nothing moves but in a post or a wait: all that a rank sends, it waits for, so at the end
-// of an operation it is in the kernel's hands.
+// epoll is edge-triggered for connections, so each is added once and remembers its events. Bytes
+// move only in a post or a wait: a rank waits for all that it sends, so at the end of an operation
+// it is in the kernel's hands.
 #include "collectives/backends/tcp/links.h"
 
 #include <errno.h>
@@ -21,12 +21,12 @@ namespace hora::collectives::tcp {
 
 namespace {
 
-// epoll's user data: a rank, or one of these, or a stranger.
+// epoll's user data: a rank, or one of these, or an unauthenticated connection.
 constexpr std::uint64_t kListener = 0xFFFF'FFFF;
 constexpr std::uint64_t kStop = 0xFFFF'FFFE;
 constexpr std::uint64_t kFirstStranger = 0x1'0000'0000;
 
-// What the program may open besides.
+// Descriptors that the program may open besides.
 constexpr std::size_t kOtherDescriptors = 1024;
 // For a kernel that has no route to spare. Nothing moves meanwhile, and abort() has to wait, too.
 constexpr std::chrono::seconds kKernelPatience{1};
@@ -233,7 +233,7 @@ bool Links::take_events(int timeout_ms) {
     } else {
       Peer& peer = *peers_[number];
       if (peer.connecting.valid()) finish_connecting(peer);
-      // A connection that is not in use keeps what it was told for later.
+      // A connection that is not in use keeps its events for later.
       peer.connection.note_events(events[i].events);
     }
   }

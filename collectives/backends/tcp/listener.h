@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a rank listens for other ranks. Anybody may connect: a rank shows the key that the owner
-// has given to all ranks over the control channel; whoever does not is turned away.
+// Where a rank listens for other ranks. Any process may connect: a rank presents the key that the
+// owner has given to all ranks over the control channel; others are disconnected.
 #pragma once
 
 #include <array>
@@ -35,11 +35,11 @@ struct Greeting {
 // On the thread of its owner, which waits by epoll.
 class Listener {
  public:
-  // Beside the ranks, how many may have connected without having shown the key.
+  // How many connections, in addition to those of the ranks, may not have presented the key yet.
   static constexpr std::size_t kMostStrangers = 64;
 
-  // Somebody with the key, who says to be that rank; it need not be true, nor a rank that there is.
-  // The bytes that follow the greeting are unread.
+  // A peer with the key, and the rank that it claims to be; the claim need not be true, nor such a
+  // rank exist. The bytes that follow the greeting are unread.
   using OnRank = std::function<void(std::int64_t rank, os::Fd socket)>;
 
   // `epoll` is the owner's. Events at or above `first` are for read(), those of fd() for
@@ -49,14 +49,14 @@ class Listener {
   // Listens at that address, on any free port.
   Result<Contact> open(const IpAddress& address);
   int fd() const { return socket_.get(); }
-  // `ranks`: how many may connect. Fails when nobody can be accepted any more.
+  // `ranks`: how many may connect. Fails when it cannot accept any more.
   Status accept_some(std::size_t ranks) {
     return strangers_.accept_from(socket_.get(), ranks, kMostStrangers);
   }
   void read(std::uint64_t number) { strangers_.read(number); }
 
  private:
-  // Somebody who has not shown the key yet.
+  // A connection that has not presented the key yet.
   struct Stranger {
     bool has_spoken() const { return here > 0; }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// As rendezvous/old_glibc/old_glibc.cpp, for what needs libm: these references keep it even where
-// nobody calls them.
+// As rendezvous/old_glibc/old_glibc.cpp, for functions of libm: these references keep it even
+// without callers.
 
-// exp and its relatives have been there for ever; 2.29 brought versions of them that do not set
-// errno by a wrapper. These names bind to the old versions.
+// exp and its relatives have always existed; 2.29 brought versions of them that do not set errno by
+// a wrapper. These names bind to the old versions.
 #if defined(__x86_64__)
 #define HORA_FIRST_VERSION "GLIBC_2.2.5"
 #elif defined(__aarch64__)

@@ -56,7 +56,7 @@ void run(hora_plan* plan) {
   check(hora_plan_wait(plan, 60'000), "hora_plan_wait");
 }
 
-// The ranks of a host are on its first core from then on, as after a start beside a busy program.
+// The ranks of a host are on its first core from then on, as after a start next to a busy program.
 void meet_on_one_core() {
   cpu_set_t allowed;
   cpu_set_t first;

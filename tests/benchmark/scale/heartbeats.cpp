@@ -28,7 +28,7 @@ using namespace hora::collectives;
 
 namespace {
 
-// Of a message (heartbeat.h): the secret, who it is from, how many signs, the signs.
+// Of a message (heartbeat.h): the secret, its sender, how many signs, the signs.
 constexpr std::size_t kFrom = 8;
 constexpr std::size_t kCount = 12;
 constexpr std::size_t kSigns = 16;
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
   const std::vector<int> askers = all ? std::vector<int>(hosts.size()) : find_askers(hosts);
   std::vector<Played> played;
   std::vector<std::string> cards{rank_0->card()};
-  // Those whom rank 0 does not ask have an address, too, and nobody there.
+  // Ranks that rank 0 does not ask have an address, too, without a process.
   for (int rank = 1; rank < ranks; ++rank) {
     if (askers[static_cast<std::size_t>(rank)] != 0) {
       cards.push_back(std::string(8, '\0') + "127.0.0.1:9");

@@ -33,8 +33,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "collectives/control/frame_buffer.h"
 #include "collectives/control/door.h"
+#include "collectives/control/frame_buffer.h"
 #include "collectives/control/messages.h"
 #include "collectives/control/oob_allgather.h"
 #include "collectives/control/tcp_control.h"
@@ -135,9 +135,9 @@ std::string exchange_part(int rank, int ranks_per_host, int round) {
   return out.take();
 }
 
-// Whom the child plays: each connection, and the ranks that speak on it, the first of which proves
-// itself. In a tree these are the ranks of rank 0's host and the leaders directly below it
-// (tree_plan.h).
+// The ranks that the child plays: each connection, and the ranks that speak on it, the first of
+// which authenticates. In a tree these are the ranks of rank 0's host and the leaders directly
+// below it (tree_plan.h).
 std::vector<Ranks> connections_of(int size, int ranks_per_host, bool star) {
   std::vector<Ranks> all;
   std::map<int, std::size_t> by_host;  // below rank 0
@@ -358,7 +358,7 @@ void count_connections(nlohmann::ordered_json& out) {
   out["connections"] = connections;
 }
 
-// As the Negotiator does: counts who has asked for it, and answers all at once.
+// As the Negotiator does: counts the ranks that have asked for it, and answers all at once.
 void negotiate(ControlChannel& channel, const std::vector<std::int32_t>& others) {
   Response known;
   known.agreed.name = "gradient";

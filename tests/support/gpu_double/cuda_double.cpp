@@ -164,7 +164,7 @@ CUresult allocate(CUdeviceptr* place, std::size_t bytes) {
   if (need_context() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
   void* const data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (data == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::memset(data, 0xA5, bytes);  // nobody may take it for zeroes
+  std::memset(data, 0xA5, bytes);  // must not be taken for zeroes
   *place = reinterpret_cast<CUdeviceptr>(data);
   const std::lock_guard<std::mutex> lock(memory_mutex);
   memory[*place] = bytes;
@@ -172,7 +172,7 @@ CUresult allocate(CUdeviceptr* place, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-// Only page-locked memory lets a copy go on beside its caller.
+// Only page-locked memory lets a copy go on in parallel with its caller.
 std::mutex locked_mutex;
 std::map<std::uintptr_t, std::size_t> page_locked;  // start, bytes
 std::atomic<int> locks{0};                          // how often memory was
@@ -257,8 +257,8 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   const bool known = ordinal >= 0 && ordinal < hora::gpu_double::device_count();
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
-// HORA_DOUBLE_BUS_ID is that of the first device, and the others have none. Without it, nobody can
-// tell that ranks share one.
+// HORA_DOUBLE_BUS_ID is that of the first device, and the others have none. Without it, sharing of
+// one cannot be detected.
 CUresult cuDeviceGetPCIBusId(char* text, int size, CUdevice device) {
   const char* const id = std::getenv("HORA_DOUBLE_BUS_ID");
   if (id == nullptr || device != 0) return CUDA_ERROR_NOT_SUPPORTED;

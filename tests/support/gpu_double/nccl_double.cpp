@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A double of NCCL for ranks of one host; see README.md. HORA_DOUBLE_OLD_NCCL: of NCCL 2.8, without
-// what came later.
+// later functions.
 #include <fcntl.h>
 #include <nccl.h>
 #include <sched.h>
@@ -171,7 +171,7 @@ struct Reduction {
   double factor;  // of this rank's input, before the sum; it is an element of the dtype
 };
 
-// What ncclRedOpCreatePreMulSum() has made and nobody has destroyed.
+// Operators of ncclRedOpCreatePreMulSum() that were not destroyed.
 struct Product {
   ncclComm_t communicator;
   ncclDataType_t type;

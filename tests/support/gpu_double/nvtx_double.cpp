@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tool that listens to NVTX, as NVTX_INJECTION64_PATH names one: it keeps what it is told of
-// domains and ranges, for tests.
+// A tool that listens to NVTX, as NVTX_INJECTION64_PATH names one: it keeps the domains and ranges
+// that it receives, for tests.
 #include <atomic>
 #include <map>
 #include <mutex>

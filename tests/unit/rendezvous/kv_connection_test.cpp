@@ -18,7 +18,7 @@ constexpr std::string_view kGet = "GET /s/k HTTP/1.1\r\n\r\n";
 constexpr std::string_view kAlive = "GET /healthz HTTP/1.1\r\n\r\n";
 constexpr std::string_view kToken = "GET /s/k HTTP/1.1\r\nAuthorization: Bearer token\r\n\r\n";
 
-// Of a server that knows 127.0.0.1 and whoever shows the token.
+// Of a server that knows 127.0.0.1 and any client with the token.
 class Connected {
  public:
   explicit Connected(std::string_view peer) {
@@ -56,7 +56,7 @@ class Connected {
     return count;
   }
 
-  bool last_is_last = false;  // it was said that the connection is closed behind them
+  bool last_is_last = false;  // it was announced that the connection is closed after them
 
  private:
   KvService service_{{.token = "token", .allow = {*parse_cidr("127.0.0.1")}}};
@@ -83,7 +83,7 @@ TEST_CASE("a turn is some of the requests in line, and the rest come in later on
   int answered = client.replies();
   CHECK(answered == kMostInATurn);
   while (answered < kRequests) {
-    // What has come is in here: nobody would tell of it, but there is always room to answer.
+    // All of it has arrived: there would be no notice, but there is always room to answer.
     REQUIRE(client.connection->wanted_events() == EPOLLOUT);
     CHECK_FALSE(client.connection->idle());
     REQUIRE(client.event(EPOLLOUT) == kKeep);

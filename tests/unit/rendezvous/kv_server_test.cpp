@@ -88,7 +88,7 @@ TEST_CASE("pipelined requests are answered in order, a waiting one holds the res
   CHECK(client.read_reply() == Reply{200, ""});
   CHECK(client.read_reply() == Reply{200, "1"});
   server.await([](KvService& service) { return service.parked_count() == 1; }, "the wait");
-  client.send(request("DELETE", "/s/a"));  // behind the wait, in the kernel
+  client.send(request("DELETE", "/s/a"));  // after the wait, in the kernel
   CHECK(ask(server, request("PUT", "/s/b", "2")) == Reply{200, ""});
   CHECK(client.read_reply() == Reply{200, "2"});
   CHECK(client.read_reply() == Reply{200, "1"});
@@ -564,7 +564,7 @@ TEST_CASE("those who send many requests in line keep neither the owner nor each 
   }
   over = true;
   server.with_service([&](KvService&) { CHECK(most <= kMostInATurn * reply_bytes); });
-  server.with_service([](KvService&) {});  // behind the last turn that was asked for
+  server.with_service([](KvService&) {});  // after the last requested turn
 }
 
 TEST_CASE("without a descriptor left, newcomers wait until there is one") {
@@ -584,7 +584,7 @@ TEST_CASE("without a descriptor left, newcomers wait until there is one") {
   const unsigned length = net::to_sockaddr(server.where(), address);
   (void)::connect(later.get(), reinterpret_cast<sockaddr*>(&address), length);
   const Status connected = net::wait_writable(later.get(), soon(), "the backlog");
-  // The server fails to accept and must rest, not spin: its thread's time tells.
+  // The server fails to accept and must rest, not spin: its thread's time shows it.
   std::uint64_t accepted = 0;
   server.with_service([&](KvService& service) { accepted = service.connections().accepted; });
   const Status sent = net::send_all(later.get(), request("GET", "/s/k"), soon());

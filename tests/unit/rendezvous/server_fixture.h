@@ -94,7 +94,7 @@ class RunningServer {
   std::thread thread_;
 };
 
-// A TCP connection that says exactly what it is told.
+// A TCP connection that sends exactly the given bytes.
 class RawClient {
  public:
   explicit RawClient(const Endpoint& where) {
@@ -107,7 +107,7 @@ class RawClient {
     const Status status = net::send_all(fd_.get(), bytes, soon());
     if (!status) FAIL(status.error().message);
   }
-  // Sends what the peer will take; a refusal to take more is no failure.
+  // Sends what the peer takes; a refusal to take more is not a failure.
   void try_send(std::string_view bytes) { (void)net::send_all(fd_.get(), bytes, soon()); }
 
   // Exactly `count` bytes, or fewer if the stream ends.

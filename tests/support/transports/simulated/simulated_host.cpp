@@ -167,7 +167,7 @@ void SimulatedHost::flush() {
     sent += static_cast<std::size_t>(wrote);
   }
   outgoing_.erase(0, sent);
-  // The launcher sees the end of the stream behind the goodbye, and closes it.
+  // The launcher sees the end of the stream after the goodbye, and closes it.
   if (left_ && outgoing_.empty()) ::shutdown(stream_.get(), SHUT_WR);
   if (waits_to_write_ == !outgoing_.empty()) return;
   waits_to_write_ = !outgoing_.empty();

@@ -43,7 +43,7 @@ TEST_CASE("one that hangs is killed with its children") {
   CHECK(answer.timed_out);
   const int child = std::atoi(answer.output.c_str());
   REQUIRE(child > 0);
-  // An orphan's end is seen by its new parent: gone, or a zombie that nobody has looked at yet.
+  // An orphan's end is seen by its new parent: gone, or a zombie that was not reaped yet.
   const Answer state =
       shell("for i in 1 2 3 4 5 6 7 8 9 10; do grep -qs '^State:.[^Z]' /proc/" +
             std::to_string(child) + "/status || { echo gone; exit; }; sleep 0.2; done");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerLinks between threads, which keep time: what a message takes from rank to rank is one, and so
-// is the word that its receive was posted, without which it does not leave. So a test can tell how
+// PeerLinks between threads, which keep time: a message takes one from rank to rank, and so does
+// the notice that its receive was posted, without which it does not leave. So a test can see how
 // often an operation waits for the link, whatever the machine does meanwhile.
 #pragma once
 
@@ -36,7 +36,7 @@ class MemoryNet {
   };
   using Key = std::tuple<int, int, std::uint64_t>;  // from, to, tag
 
-  // Both sides have posted: the bytes are there at once, even where nobody waits for them yet.
+  // Both sides have posted: the bytes are there at once, even if no thread waits for them yet.
   void match(Message& message) {
     if (message.sent == nullptr || message.received == nullptr) return;
     message.sent_at = std::max(message.sent_at, message.posted_at + 1);
@@ -59,7 +59,7 @@ class MemoryLinks final : public PeerLinks {
 
   int time() const { return time_; }
   std::size_t most_posted() const { return most_posted_; }
-  // The post after so many more is refused.
+  // The post after that many more is refused.
   void refuse_after(int posts) { posts_left_ = posts; }
 
   Ticket post_send(int rank, std::uint64_t tag, const void* data,
@@ -119,7 +119,7 @@ class MemoryLinks final : public PeerLinks {
   int rank_;
   int time_ = 0;
   std::vector<std::pair<MemoryNet::Key, bool>> transfers_;
-  std::size_t posted_ = 0;  // bytes of receives that nobody has waited for yet
+  std::size_t posted_ = 0;  // bytes of receives that are not awaited yet
   std::size_t most_posted_ = 0;
   int posts_left_ = -1;
   bool failed_ = false;

@@ -63,7 +63,7 @@ PointToPoint::Options ring(std::int64_t segment = 512 * 1024) {
   return {.allreduce = {0, 0}, .segment_bytes = segment};
 }
 
-// So large that its rounding shows who was added to whom first.
+// So large that its rounding shows in which order ranks were added.
 float operand(int index, std::int64_t i) {
   return 1.0F / static_cast<float>(1 + (i * 7 + index * 13) % 101);
 }
@@ -120,7 +120,7 @@ TEST_CASE("halving gives the bits of doubling") {
 }
 
 TEST_CASE("halving has room for what its ranks keep of a single element") {
-  // So many halves of one element that memory for one does not hold them by chance.
+  // That many halves of one element that memory for one does not hold them by chance.
   constexpr int kRanks = 256;
   std::vector<std::vector<float>> results(kRanks);
   REQUIRE(run(kRanks, halving(), allreduce(1, results)).good);
@@ -128,7 +128,7 @@ TEST_CASE("halving has room for what its ranks keep of a single element") {
 }
 
 TEST_CASE("a ring reduces each element in the order of the ring") {
-  // Starting behind the rank that ends up with it: as many elements as ranks, one for each.
+  // Starting after the rank that ends up with it: as many elements as ranks, one for each.
   constexpr int kSize = 5;
   std::vector<std::vector<float>> results(kSize);
   REQUIRE(run(kSize, ring(), allreduce(kSize, results)).good);
@@ -249,7 +249,7 @@ TEST_CASE("an operation waits for the word of a receive once") {
   CHECK(time_of(2, doubling()) == 1 + 1);
   CHECK(time_of(4, doubling()) == 1 + 2);
   CHECK(time_of(8, doubling()) == 1 + 3);
-  CHECK(time_of(3, doubling()) == 1 + 2);  // while rank 2 lends, rank 1 sends
+  CHECK(time_of(3, doubling()) == 1 + 2);  // while rank 2 gives its share, rank 1 sends
   CHECK(time_of(4, halving()) == 1 + 4);
   CHECK(time_of(8, halving()) == 1 + 6);
   CHECK(time_of(2, ring()) == 1 + 2);

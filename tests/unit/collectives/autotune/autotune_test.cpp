@@ -126,7 +126,7 @@ TEST_CASE("parameters: numbers and points, there and back") {
 
 namespace {
 
-// A program of so many tensors a step, on a machine whose speed depends on the parameters.
+// A program of this many tensors a step, on a machine whose speed depends on the parameters.
 struct Program {
   Program(Freedom freedom, const AutotuneOptions& options)
       : tuner(Parameters{}, freedom, options) {}

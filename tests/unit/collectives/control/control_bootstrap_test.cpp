@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0's door: strangers on the network neither get in, nor keep the ranks out, nor cost memory.
+// Rank 0's listener: unauthenticated clients neither get in, nor keep the ranks out, nor cost
+// memory.
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -11,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/control/frame_buffer.h"
 #include "collectives/control/door.h"
+#include "collectives/control/frame_buffer.h"
 #include "collectives/control/tcp_control.h"
 #include "collectives/negotiation/wire.h"
 #include "rendezvous/net/socket.h"
@@ -141,8 +142,8 @@ TEST_CASE("strangers who go on talking do not keep rank 0 from seeing that a mee
   CHECK(over_meanwhile);
 }
 
-// One rank, and a crowd of strangers behind it: how many of them still waited when the meeting
-// ended.
+// One rank, and a crowd of unauthenticated clients behind it: how many of them still waited when
+// the meeting ended.
 static int still_waiting_behind_a_rank() {
   constexpr int kCrowd = 1'000;
   auto listener = open_control_listener(*hora::parse_ip_address("127.0.0.1"));
@@ -165,7 +166,7 @@ static int still_waiting_behind_a_rank() {
   zero.join();
   rank.join();
   CHECK(joined);
-  // Who was let in is hung up on. The others are reset, as nobody listens any more.
+  // Admitted clients are hung up on. The others are reset, as the listener is closed.
   int reset = 0;
   for (const os::Fd& socket : crowd) {
     char byte = 0;
@@ -176,8 +177,8 @@ static int still_waiting_behind_a_rank() {
 
 TEST_CASE("a rank is let in before all of a crowd that stands behind it was") {
   os::raise_file_limit();
-  // The kernel may keep the rank from running until rank 0 has heard the whole crowd. Where rank 0
-  // hears it first in any case, that is so every time.
+  // The kernel may keep the rank from running until rank 0 has served the whole crowd. Where rank 0
+  // serves it first in any case, that is so every time.
   bool before_all = false;
   for (int turn = 0; turn < 20 && !before_all; ++turn)
     before_all = still_waiting_behind_a_rank() > 0;
@@ -196,7 +197,7 @@ TEST_CASE("a process without the token is refused, and the job goes on") {
 }
 
 TEST_CASE("what a rank said once opens no door a second time") {
-  // The words of a rank that was let in, as one who listens on the network has them.
+  // The messages of a rank that was admitted, as an eavesdropper on the network has them.
   std::string said;
   {
     Coordinator zero(2);
@@ -239,7 +240,7 @@ TEST_CASE("hundreds of silent strangers do not keep a rank out") {
   Coordinator zero(2);
   std::vector<os::Fd> crowd;
   for (int i = 0; i < 400; ++i) crowd.push_back(stranger(zero.where));
-  // There is no room for so many: the first has been sent away.
+  // There is no room for that many: the first has been disconnected.
   char byte = 0;
   const auto end = net::receive_some(crowd.front().get(), &byte, 1, in(kPatience));
   CHECK((end ? *end == 0 : end.error().code != ErrorCode::kTimedOut));

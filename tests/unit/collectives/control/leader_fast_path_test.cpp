@@ -41,7 +41,7 @@ class Sum final : public LeaderExchange::Payload {
   std::set<int> parts_;
 };
 
-// An element for each host, so that each ends up with one of them; in it, who has been added.
+// An element for each host, so that each ends up with one of them; its bits show which were added.
 class Shares final : public LeaderExchange::Payload {
  public:
   Shares(int host, int hosts) : host_(host), elements(static_cast<std::size_t>(hosts)) {}
@@ -84,7 +84,7 @@ class Shares final : public LeaderExchange::Payload {
   bool finished = false;
 };
 
-// The leaders of so many hosts; messages are delivered when the test wants it.
+// The leaders of that many hosts; messages are delivered when the test wants it.
 struct Leaders {
   explicit Leaders(int hosts) {
     for (int host = 0; host < hosts; ++host) {
@@ -186,7 +186,7 @@ TEST_CASE("leaders: shares of the result come back to all") {
     Leaders leaders(hosts);
     std::vector<std::unique_ptr<Shares>> shares(static_cast<std::size_t>(hosts));
     for (std::uint64_t turn = 1; turn <= 60; ++turn) {
-      // Every third time, one has brought something else: nobody may wait for shares.
+      // Every third time, one has brought something else: no host may wait for shares.
       const auto number = [&](int host) -> std::uint64_t {
         return turn % 3 == 0 && host == static_cast<int>(turn) % hosts ? turn % 2 : turn + 1;
       };

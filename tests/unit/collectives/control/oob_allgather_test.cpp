@@ -44,7 +44,7 @@ std::vector<std::vector<std::string>> in_a_world(
       }
       OobAllgather oob(*world->channel, rank);
       auto received = work(oob, rank);
-      // Rank 0 answers before it goes, and the others hear it.
+      // Rank 0 answers before it goes, and the others receive it.
       if (const Status flushed = world->channel->flush(-1, soon()); !flushed)
         errors[at] = flushed.error().message;
       if (received) {
@@ -64,7 +64,7 @@ std::vector<std::vector<std::string>> in_a_world(
 TEST_CASE("every rank gets the parts of all, in their order") {
   const std::vector<std::int32_t> all{0, 1, 2, 3, 4};
   const auto results = in_a_world(5, [&](OobAllgather& oob, int rank) {
-    (void)oob.exchange(0, all, {""}, soon());  // nobody has anything to say
+    (void)oob.exchange(0, all, {""}, soon());  // no rank has a message
     return oob.exchange(0, all, {"part of " + std::to_string(rank)}, soon());
   });
   for (const auto& received : results) {

@@ -22,7 +22,7 @@ int refused_sends_left() { return refusals; }
 
 }  // namespace hora::test
 
-// In the place of the C library's, for all of this program.
+// Replaces the C library's, for all of this program.
 extern "C" ssize_t send(int fd, const void* bytes, size_t size, int flags) {
   if ((flags & MSG_DONTWAIT) != 0 && hora::test::refusals > 0 && --hora::test::refusals >= 0) {
     errno = hora::test::refused_with;

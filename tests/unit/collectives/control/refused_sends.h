@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that has no room for what is sent. Only the sends that would return rather than wait
-// (MSG_DONTWAIT) are refused: the doors' and the tree nodes', not a rank's own.
+// A kernel without buffer space for what is sent. Only the sends that would return rather than wait
+// (MSG_DONTWAIT) are refused: those of listeners and tree nodes, not a rank's own.
 #pragma once
 
 namespace hora::test {

@@ -18,7 +18,7 @@ using namespace hora::collectives;
 
 namespace {
 
-// The connections beside the rings: they carry nothing but what the test says has ended.
+// The connections in addition to the rings: they carry only the ends that the test requests.
 class Links final : public ControlChannel {
  public:
   void end(int rank) {
@@ -185,7 +185,7 @@ TEST_CASE("rings: what a rank said before it was lost comes before its end, also
   }
   CHECK(inbox.front().gone);
   CHECK(inbox.front().rank == 1);
-  // Nobody reads any more: neither sending nor flushing waits for it.
+  // The other end does not read any more: neither sending nor flushing waits for it.
   for (int i = 0; i < 10; ++i) coordinator.send(1, std::string(30'000, 'y'));
   CHECK(coordinator.flush(-1, soon()));
 }

@@ -13,7 +13,7 @@ using hora::collectives::ShmFastPath;
 
 namespace {
 
-// The paths of all ranks over one memory, and who was rung.
+// The paths of all ranks over one memory, and which were rung.
 struct FastPaths {
   explicit FastPaths(int size, bool cores = true)
       : memory(static_cast<char*>(std::aligned_alloc(128, rounded(size))), &std::free),

@@ -95,7 +95,7 @@ class Tree {
   ControlChannel& operator[](int rank) { return *channels_[static_cast<std::size_t>(rank)]; }
   void lose(int rank) { channels_[static_cast<std::size_t>(rank)].reset(); }
 
-  // What a rank hears, at least so many messages.
+  // The messages that a rank receives, at least that many.
   std::vector<Incoming> hear(int rank, std::size_t count) {
     std::vector<Incoming> heard;
     const Deadline deadline = in(kPatience);
@@ -261,7 +261,7 @@ TEST_CASE("the second process of a rank is refused, wherever it comes") {
         [&, rank] { met[static_cast<std::size_t>(rank)] = join(doors, rank).has_value(); });
   };
   for (const int rank : {0, 2, 3, 4, 5}) come(rank);
-  // One of the two comes first. Once all ranks have met, nobody is let in to be refused: the last
+  // One of the two comes first. Once all ranks have met, no other is admitted and refused: the last
   // rank waits for that.
   std::counting_semaphore<2> one_answered(0);
   const auto come_as_1 = [&](int above) {

@@ -131,7 +131,7 @@ TEST_CASE("core spread: a rank that loses its core to other programs attracts no
   REQUIRE(own == 0);
   wait(kLook, 1);
   REQUIRE(own != 0);
-  // With a core for each rank, nobody looks while it does not sleep.
+  // With a core for each rank, none looks while it does not sleep.
   own = 0;
   spread.enable(true);
   wait(kLook, 1);

@@ -59,7 +59,7 @@ TEST_CASE("spinner: what has come is seen at once") {
 TEST_CASE("spinner: gives its core away for as long as it would poll, by its own time") {
   BasicSpinner<TestCore> spinner;
   spinner.enable(false);
-  // Nobody else wants the core: 50 turns; others do: 25, however long those take.
+  // No other program wants the core: 50 turns; others do: 25, however long those take.
   for (const auto& [turn, looks] : {std::pair{1, 51}, {2, 26}, {30, 26}}) {
     TestCore::a_turn = std::chrono::microseconds(turn);
     TestCore::time += std::chrono::seconds(1);
@@ -94,7 +94,7 @@ TEST_CASE("spinner: does not give its core away while that has been in vain too 
   fail_until_it_looks_once(spinner);
   REQUIRE_FALSE(comes_at_look(spinner, 2));
   TestCore::time += std::chrono::milliseconds(1);
-  // One turn of another program is no reason to sleep; two at once are.
+  // One turn of another program does not cause a sleep; two at once do.
   TestCore::time += std::chrono::seconds(1);
   TestCore::a_turn = std::chrono::milliseconds(4);
   const std::uint32_t losses = spinner.losses();
@@ -170,7 +170,7 @@ TEST_CASE("spinner: finds back to looking out for long enough") {
   const std::uint32_t before = spinner.successes();
   while (spinner.successes() == before) {
     const auto there = Clock::now() + std::chrono::microseconds(13);
-    // Where this thread loses its core here, it is there at once: that is no success of a poll.
+    // Where this thread loses its core here, it is there at once: that is not a success of a poll.
     spinner.until([&] { return Clock::now() >= there; });
   }
   REQUIRE(spinner.successes() == before + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes again, asked for by number: counted, and spelled out as soon as somebody deviates.
+// Repeated requests, by number: counted, and spelled out as soon as a rank deviates.
 #include <map>
 
 #include "collectives/negotiation/coordinator.h"
@@ -32,7 +32,7 @@ struct World {
     coordinator.spell_out(0, number);
     coordinator.add(rank, request, kNow);
   }
-  // "1 2 !t3": numbers, and names of what was not told by one, errors with a mark.
+  // "1 2 !t3": numbers, and names of requests without one, errors with a mark.
   std::string ready() {
     std::string text;
     for (const Coordinator::Ready& each : coordinator.take_ready()) {

@@ -75,12 +75,12 @@ TEST_CASE("coordinator: reductions wait for what is on its way, no longer than t
   CHECK(take_ready(coordinator).size() == 1);
   coordinator.add(0, reduce("b"), kNow);
   coordinator.add(0, reduce("c"), kNow);
-  CHECK(wait(coordinator, 200) == kNow + microseconds(300));  // counted anew
+  CHECK(wait(coordinator, 200) == kNow + microseconds(300));  // counted again
 
   Request other = reduce("d");
   other.action = Action::kBroadcast;
   for (const int rank : {0, 1}) coordinator.add(rank, other, kNow);
-  CHECK(!wait(coordinator, 210));  // what comes behind it would wait as well
+  CHECK(!wait(coordinator, 210));  // operations after it would wait as well
 }
 
 TEST_CASE("coordinator: larger priorities first, otherwise in the order of readiness") {

@@ -5,8 +5,8 @@
 #include <map>
 #include <random>
 
-#include "collectives/negotiation/wire.h"
 #include "collectives/negotiation/coordinator.h"
+#include "collectives/negotiation/wire.h"
 #include "tests/support/catch.h"
 #include "tests/support/wishes.h"
 
@@ -184,7 +184,7 @@ TEST_CASE(
               {id != 0 ? Wish(Reference{0, id}) : Wish(request), request});
           break;
         }
-        case 1: {  // rank 0 hears one request
+        case 1: {  // rank 0 gets one request
           if (rank.to_coordinator.empty()) break;
           Asked asked = std::move(rank.to_coordinator.front());
           rank.to_coordinator.pop_front();
@@ -225,7 +225,7 @@ TEST_CASE(
             for (Rank& each : ranks) each.from_coordinator.push_back({id, response, {}});
           }
           break;
-        default: {  // a rank hears one answer
+        default: {  // a rank gets one answer
           if (rank.from_coordinator.empty()) break;
           const Told told = std::move(rank.from_coordinator.front());
           rank.from_coordinator.pop_front();

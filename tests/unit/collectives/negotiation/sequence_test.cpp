@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank asks for in one message again and again: which lists are kept, and how rank 0 counts
-// them as a whole until somebody deviates.
+// A rank's repeated requests in one message: which lists are kept, and how rank 0 counts them as a
+// whole until a rank deviates.
 #include "collectives/negotiation/sequence.h"
 
 #include <functional>
@@ -134,7 +134,7 @@ TEST_CASE("sequence: a rank that asks for each of it meets those that asked for 
   for (const int one_by_one : {0, 1, 2}) {
     World world(3);
     for (const int rank : {0, 1, 2}) {
-      // Who asks for the whole in vain asks for each, as the caller does.
+      // A rank that asks for the whole without success asks for each, as the caller does.
       if (rank == one_by_one || !world.ask(rank)) world.ask_each(rank);
     }
     CHECK(world.coordinator.take_ready_together() == nullptr);
@@ -234,7 +234,7 @@ TEST_CASE("sequence: the cache keeps the order in which its members were used") 
   cache.learn_again(learned.numbers.front(), nullptr);
   CHECK(cache.learned() != learned_then);
   cache.learn_again(learned.numbers, learned_then);
-  // The first is the oldest again: 90 more fit beside the ten, the next one pushes it out.
+  // The first is the oldest again: 90 more fit with the ten, the next one pushes it out.
   for (std::size_t tensor = 100; tensor < 191; ++tensor) {
     cache.learn(response_for(tensor), nullptr);
   }

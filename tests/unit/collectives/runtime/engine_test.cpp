@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is blamed when a world breaks: an engine at the end of a channel whose other ends are played
-// by the test.
+// Which rank is named when a world breaks: an engine at the end of a channel whose other ends are
+// played by the test.
 #include "collectives/runtime/engine.h"
 
 #include <thread>

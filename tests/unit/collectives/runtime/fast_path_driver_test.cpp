@@ -173,7 +173,8 @@ struct Wide : Rank {
     fast_path.others_posted = true;
   }
   void others_post_all() { put(5, kCount); }
-  // Rank 0's: 32 elements, which are whole cache lines. Its sum is another one, to tell them apart.
+  // Rank 0's: 32 elements, which are whole cache lines. Its sum is another one, to distinguish
+  // them.
   void others_post_share() { put(100, 32); }
   void check_results() {
     for (int i = 0; i < kCount; ++i) {
@@ -302,7 +303,7 @@ TEST_CASE("fast_path_driver: what a caller does not get at once is as any other"
     rank.driver.poll();
     CHECK(rank.driver.operation() == nullptr);
     REQUIRE(rank.channel->sent_to(0).size() == 1);
-    // And now it waits for rank 0, beside which nothing goes this way.
+    // And now it waits for rank 0, and meanwhile nothing goes this way.
     CHECK(rank.driver.run_at_once(rank.prepare(allreduce("x")), waiters) == AtOnce::kNotBegun);
   }
 }
@@ -314,7 +315,7 @@ TEST_CASE("fast_path_driver: a name that is run at once is in use") {
   CHECK_FALSE(rank.is_free("x"));
   rank.queue.end_alone();
   const OperationPtr y = rank.submit(allreduce("y"));
-  CHECK_FALSE(rank.queue.begin_alone(*x));  // not beside another
+  CHECK_FALSE(rank.queue.begin_alone(*x));  // not together with another
   rank.queue.finish(y, HORA_OK, {});
   CHECK(rank.queue.begin_alone(*x));
   rank.queue.keep_in_flight(*x);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All ranks of a world are threads of this process, with one store.
 #include "collectives/runtime/meeting_point.h"
+
 #include <future>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
 #include "collectives/control/control_channel.h"
 #include "collectives/runtime/rank_location.h"
 #include "rendezvous/memory_store.h"
@@ -43,7 +45,7 @@ Communicator::Start start_of(int rank, const std::shared_ptr<rendezvous::Store>&
   return start;
 }
 
-// What the ranks that come are told, by rank.
+// The answers to the ranks that come, by rank.
 std::map<int, std::string> meet_without(const std::set<int>& missing, const Hosts& hosts,
                                         int star_ranks,
                                         const std::shared_ptr<rendezvous::MemoryStore>& store =

@@ -32,7 +32,7 @@ struct Rank : test::Base {
   }
 };
 
-// Both ask for it; rank 1 gets what rank 0 has told it. Answers what both are to run.
+// Both ask for it; rank 1 gets rank 0's response. Returns what both are to run.
 std::pair<std::vector<AgreedOp>, std::vector<AgreedOp>> agree(Rank& rank0, Rank& rank1,
                                                               const Request& request) {
   rank0.ask(request);
@@ -109,7 +109,7 @@ TEST_CASE("negotiator: a set that comes again is asked for, counted and answered
     const SequencePtr answered = rank1.negotiator.answered_together(answer);
     CHECK((answered != nullptr) == (round >= 2));
     if (round >= 2) CHECK(asked == answer);
-    // Round 3: somebody has looked for one of them.
+    // Round 3: one of them has been looked up.
     if (round == 3) {
       CHECK(rank1.sets.world().pending.find(name_hash(0, "tensor.3"), "tensor.3") != nullptr);
       CHECK(rank1.negotiator.answered_together(answer) == nullptr);

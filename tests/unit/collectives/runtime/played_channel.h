@@ -50,7 +50,7 @@ class PlayedChannel final : public ControlChannel {
     const std::lock_guard<std::mutex> lock(mutex_);
     return sent_[rank];
   }
-  // Until this side has sent something of that kind to anybody.
+  // Until this side has sent something of that kind to any other.
   bool wait_for(ControlMessage kind) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(60), [&] {
@@ -94,7 +94,7 @@ class PlayedChannel final : public ControlChannel {
   std::vector<int> liveness_fds() const override { return {}; }
   FastPath* fast_path() override { return fast_path_; }
 
-  // Nobody reads what this side sends.
+  // The messages of this side are not read.
   void stop_reading() { reads_ = false; }
   bool hung_up() const { return hung_up_; }
   void put(FastPath& fast_path) { fast_path_ = &fast_path; }

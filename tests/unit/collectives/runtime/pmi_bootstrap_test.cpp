@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/pmi_bootstrap.h"
+
 #include <sys/socket.h>
 #include <unistd.h>
+
 #include <array>
 #include <thread>
 #include <vector>
+
 #include "tests/support/catch.h"
 
 using namespace hora;
@@ -12,7 +15,7 @@ using namespace hora::collectives;
 
 namespace {
 
-// A launcher that answers from a list, and what it was told.
+// A launcher that answers from a list, and the requests it received.
 class Launcher {
  public:
   explicit Launcher(std::vector<std::string> answers) {

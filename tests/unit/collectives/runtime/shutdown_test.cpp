@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/shutdown.h"
-#include "tests/support/catch.h"
+
 #include <thread>
+
+#include "tests/support/catch.h"
 #include "tests/unit/collectives/runtime/engine_parts.h"
 
 using namespace hora::collectives;
@@ -38,8 +40,8 @@ TEST_CASE("ranks by which nothing goes keep nothing back") {
   CHECK(who_keeps_back({2}, {5}, hosts).empty());
 }
 
-// How a world ends, on one rank whose other ends are played by the test. Who is blamed when it
-// breaks: engine_test.cpp.
+// How a world ends, on one rank whose other ends are played by the test. Which rank is named when
+// it breaks: engine_test.cpp.
 
 using namespace hora;
 using namespace hora::collectives;
@@ -125,7 +127,7 @@ TEST_CASE("shutdown: the first reason counts") {
 TEST_CASE("shutdown: stop_now() ends a wait for others") {
   BaseWithEnd rank0(0, 3);
   std::thread stopper([&] { rank0.shutdown.stop_now("enough"); });
-  rank0.shutdown.leave(0);  // nobody finishes
+  rank0.shutdown.leave(0);  // no rank finishes
   stopper.join();
   CHECK(rank0.shutdown.interruption().stop_reason() == "enough");
   CHECK(rank0.pool.aborted());

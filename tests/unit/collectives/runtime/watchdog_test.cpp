@@ -79,8 +79,8 @@ constexpr milliseconds kLong = std::chrono::minutes(1);  // for what has to come
 constexpr milliseconds kPastAll{2500};                   // for what must not
 const std::vector<int> kByLeaders = find_askers({0, 0, 1, 1, 1});
 
-// The guards of four ranks of a world of five, with a set 1 of the ranks 2 and 3. The last one is
-// never heard of.
+// The guards of four ranks of a world of five, with a set 1 of the ranks 2 and 3. The last one
+// never answers.
 class Watched {
  public:
   explicit Watched(milliseconds limit = kLimit, milliseconds warning = {},
@@ -256,7 +256,7 @@ TEST_CASE("watchdog: while rank 0 is silent those who wait tell of it in turn") 
   Watched ranks(milliseconds(0), kWarning);
   for (const int rank : {1, 2, 3}) ranks.in_step(rank, 0, "allreduce 'x'");
   ranks.stop(0);
-  ranks.stop(1);  // whose turn would be the first
+  ranks.stop(1);  // the one whose turn would be first
   check_warning(ranks.warning_of(2, kLong), 0, "allreduce 'x'");
   check_warning(ranks.warning_of(3, kLong), 0, "allreduce 'x'");
 }
@@ -268,7 +268,7 @@ TEST_CASE("signs of life: in a large job the leader of a host asks its ranks") {
   auto all = meet(4, askers);
   const Wait wait{7, true, milliseconds(50), "allreduce 'x'"};
   auto now = Clock::now();
-  // As the watchdogs do: one question of each, and who has been asked answers.
+  // As the watchdogs do: one question of each, and the asked ones answer.
   const auto turn = [&](const std::vector<std::size_t>& alive) {
     now += std::chrono::seconds(1);
     for (const std::size_t rank : alive) all[rank]->ask(now);
@@ -288,10 +288,10 @@ TEST_CASE("signs of life: in a large job the leader of a host asks its ranks") {
   REQUIRE(waits.size() == 3);
   CHECK(waits[2].set == 7);
   CHECK(waits[2].what == "allreduce 'x'");
-  // A rank that is stopped: its leader tells how long ago it was heard of.
+  // A rank that is stopped: its leader reports the age of its last sign.
   for (int i = 0; i < 4; ++i) turn({0, 1, 2});
   CHECK(silent_for(3) == std::vector<int>{3});
-  // A leader that is stopped: its ranks are asked in its place, and know that rank 0 lives.
+  // A leader that is stopped: its ranks are asked instead, and know that rank 0 lives.
   for (int i = 0; i < 2; ++i) turn({0, 1, 2, 3});
   CHECK(silent_for(2).empty());
   for (int i = 0; i < 20; ++i) {
@@ -304,7 +304,7 @@ TEST_CASE("signs of life: in a large job the leader of a host asks its ranks") {
   // It goes on.
   for (int i = 0; i < 2; ++i) turn({0, 1, 2, 3});
   CHECK(silent_for(2).empty());
-  // Rank 0 is stopped: all miss it, also those who hear of it through others.
+  // Rank 0 is stopped: all miss it, also those that it reaches through others.
   for (int i = 0; i < 4; ++i) turn({1, 2, 3});
   for (const std::size_t rank : {1, 2, 3}) {
     CHECK(all[rank]->silent_since(now - std::chrono::seconds(3)) == std::vector<int>{0});
@@ -330,7 +330,7 @@ TEST_CASE("signs of life: a host of more ranks than a datagram has room for") {
   constexpr int kRanks = 42;
   std::vector<std::int32_t> hosts(kRanks, 1);
   hosts[0] = 0;
-  hosts.push_back(1);  // who is never heard of
+  hosts.push_back(1);  // the one that never answers
   auto all = meet(kRanks, find_askers(hosts));
   const auto begun = Clock::now();
   for (int turn = 0; turn < 2; ++turn) {
@@ -366,7 +366,7 @@ TEST_CASE("watchdog: a host whose ranks are all stopped is named as a whole") {
   for (const int rank : {0, 1, 2, 3}) ranks.waits_in(rank, 0);
   CHECK_FALSE(ranks.updates_of(0, kPastAll));
   ranks.stop(3);
-  // Rank 0 hears of the leader for longer than of the other one.
+  // Rank 0 gets signs of the leader for longer than of the other one.
   CHECK_FALSE(ranks.updates_of(0, milliseconds(400)));
   ranks.stop(2);
   const auto heard = ranks.updates_of(0, kLong);
@@ -391,7 +391,7 @@ TEST_CASE("signs of life: a stranger's datagrams are no signs") {
   REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the stranger's datagram"));
   const auto now = Clock::now();
   ours[0].hear(now, {});
-  CHECK(ours[0].silent_since(now + kLong).empty());  // nobody was ever heard of
+  CHECK(ours[0].silent_since(now + kLong).empty());  // none ever answered
   REQUIRE(ours[1].bootstrap({ours[0].card(), ours[1].card(), ""}, true));
   REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the answer"));
   ours[0].hear(now, {});

@@ -133,7 +133,7 @@ TEST_CASE("fusion: groups apart share steps among their members only") {
   CHECK(plan_fusion(all, threshold, Groups::kMixed) == Plan{{0, 1, 2, 3, 4, 5, 6}});
 }
 
-// Each rank plans what it is told: rank 0 everything, the others what their sets do.
+// Each rank plans what it receives: rank 0 everything, the others what their sets do.
 TEST_CASE("fusion: a fence of a set is none for ranks that do not see it") {
   using Plan = std::vector<std::vector<std::size_t>>;
   const Response in_world = reduce(1);

@@ -183,7 +183,7 @@ TEST_CASE("flight recorder: what cannot be the agent's file is not touched") {
   recorder.open("/nowhere", 0, 0);
   recorder.open("/dev/null", 0, 0);
   Pages pages(1);
-  recorder.open(pages.path(), 1, 0);  // behind its end
+  recorder.open(pages.path(), 1, 0);  // after its end
   const Response response = response_for("x");
   const Response* const step[] = {&response};
   recorder.taken(response.agreed, Clock::now());

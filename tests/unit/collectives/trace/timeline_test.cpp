@@ -10,9 +10,9 @@
 #include <sstream>
 #include <thread>
 
-#include "collectives/trace/timeline_record.h"
 #include "collectives/trace/record_ring.h"
 #include "collectives/trace/recorder.h"
+#include "collectives/trace/timeline_record.h"
 #include "tests/support/catch.h"
 
 using namespace hora::collectives;
@@ -346,7 +346,7 @@ TEST_CASE("timeline: what happened between start and stop is in the file, and no
   CHECK(ends == 100);
   REQUIRE(recorder.start_timeline({.path = file.path(), .identity = {}}));
   recorder.stop_timeline();
-  CHECK(read_events(file.text()).size() == 3);  // made anew
+  CHECK(read_events(file.text()).size() == 3);  // created again
 }
 
 TEST_CASE("timeline: a ring that is full costs operations, never balance") {
@@ -414,7 +414,7 @@ TEST_CASE("clock offset: messages both ways bound it") {
   CHECK(clock.known());
   CHECK(clock.offset_ns() == 990);
   CHECK(clock.error_ns() == 20);
-  clock.heard(600, 1700);  // a slow one tells nothing new
+  clock.heard(600, 1700);  // a slow one adds nothing
   CHECK(clock.offset_ns() == 990);
   clock.answered(3000, 2002);
   CHECK(clock.offset_ns() == 1004);

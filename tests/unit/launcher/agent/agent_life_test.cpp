@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing survives: whoever is killed or stopped, whatever the ranks do. Survivors are counted by
-// the job's mark in the environment and by a word in the command line; zombies are not, unless
-// another thread of theirs lives. Ranks that are more than the CPUs share a session: with one CPU.
+// Nothing survives: whichever process is killed or stopped, whatever the ranks do. Survivors are
+// counted by the job's mark in the environment and by a word in the command line; zombies are not,
+// unless another thread of theirs lives. Ranks that outnumber the CPUs share a session: with one
+// CPU.
 #include <signal.h>
 #include <sys/inotify.h>
 #include <sys/ptrace.h>
@@ -135,7 +136,7 @@ TEST_CASE("the launcher dies before its agent reads that the ranks are to start"
   fs::copy_file("/bin/sh", interpreter);
   std::ofstream(folder / "rank") << "#!" << interpreter << "\nexit 0\n";
   fs::permissions(folder / "rank", fs::perms::owner_all);
-  // Nobody but the kernel opens it, when it executes the rank.
+  // Only the kernel opens it, when it executes the rank.
   const hora::os::Fd opened(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   REQUIRE(::inotify_add_watch(opened.get(), interpreter.c_str(), IN_OPEN) >= 0);
   const auto rank_was_executed = [&opened] {
@@ -300,7 +301,8 @@ TEST_CASE("what ranks leave behind is ended with the job") {
     }
     CHECK(scene.clean_now());
     CHECK(scene.agent.goodbye->survivors == 0);
-    const bool counted = features.empty() || features.front() != "chain";  // by who sees it in time
+    const bool counted =
+        features.empty() || features.front() != "chain";  // by what sees it in time
     if (counted) CHECK(scene.agent.goodbye->killed >= 2);
   });
 }
@@ -419,7 +421,7 @@ TEST_CASE("an agent stays after its goodbye until the launcher answers") {
     AgentDriver agent({"--stay"});
     agent.run(shell_order("exit 3"));
     CHECK(agent.goodbye->stays);
-    // What was under way when the goodbye came is no answer.
+    // Frames on their way when the goodbye came are not an answer.
     agent.send_number(FrameType::kOutputAck, 1);
     agent.send(FrameType::kHeartbeat);
     CHECK(!agent.reap_shim(milliseconds(200)));
@@ -429,7 +431,7 @@ TEST_CASE("an agent stays after its goodbye until the launcher answers") {
     } else {
       agent.close();
     }
-    CHECK(agent.reap_shim(milliseconds(5'000)));  // before its patience is over
+    CHECK(agent.reap_shim(milliseconds(5'000)));  // before its time limit
   }
 }
 
@@ -525,7 +527,7 @@ TEST_CASE("an agent that is stuck while its launcher dies") {
   if (::ptrace(PTRACE_SEIZE, stuck, nullptr, nullptr) != 0) return;  // not allowed here
   REQUIRE(::ptrace(PTRACE_INTERRUPT, stuck, nullptr, nullptr) == 0);
   agent.close();
-  int status = 0;  // who traces a process hears of its end before its parent does
+  int status = 0;  // a tracer of a process sees its end before its parent does
   for (int i = 0; i < 20'000 && !WIFSIGNALED(status); ++i) {
     if (::waitpid(stuck, &status, __WALL | WNOHANG) == 0) ::usleep(1'000);
   }

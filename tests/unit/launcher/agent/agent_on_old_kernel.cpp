@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes the agent behind a filter that answers ENOSYS to what came with Linux 5.x, so that its
+// Executes the agent behind a filter that answers ENOSYS to system calls of Linux 5.x, so that its
 // other ways are tested. Ranks inherit the filter, which they do not notice.
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -15,7 +15,7 @@ using namespace hora::test;
 
 namespace {
 
-// Compares what arrives with what must, without keeping it.
+// Compares the arriving bytes with the expected ones, without keeping them.
 class Checker {
  public:
   Checker(AgentDriver& agent, int ranks) {
@@ -119,7 +119,7 @@ TEST_CASE("a job can be ended while its output waits") {
   agent.start(order);
   while (agent.output[{0, 1}].size() < 10'000) agent.next();
   agent.send_number(FrameType::kTerminate, 1'000);
-  agent.send_number(FrameType::kOutputAck, 100'000'000);  // more than was sent is no harm
+  agent.send_number(FrameType::kOutputAck, 100'000'000);  // more than was sent does no harm
   agent.acknowledge_output = true;
   agent.wait_for_goodbye();
   CHECK(agent.exits.at(0).exit_code + agent.exits.at(0).signal > 0);
@@ -167,7 +167,7 @@ TEST_CASE("a rank that closes its output ends it when it ends itself") {
   };
   for (int look = 0; look < 20'000 && state() != 'T'; ++look) ::usleep(1'000);
   REQUIRE(state() == 'T');
-  // The agent's answer comes behind all that it has seen before.
+  // The agent's answer follows everything that it has seen before.
   agent.send_number(FrameType::kDump, 0);
   agent.wait_for(FrameType::kStacks);
   CHECK(agent.output_ends.empty());

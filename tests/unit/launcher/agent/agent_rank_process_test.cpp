@@ -383,7 +383,7 @@ TEST_CASE("a low soft limit of open files is raised for the agent and kept for t
 }
 
 TEST_CASE("a low hard limit of open files is an error that names the need") {
-  if (::geteuid() != 0) return;  // nobody else could raise it again afterwards
+  if (::geteuid() != 0) return;  // nothing else could raise it again afterwards
   const hora::test::DescriptorLimit limit(64, 64);
   AgentDriver agent;
   agent.send_order(make_order({"true"}, 64));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints how long jobs take beside a bare posix_spawn loop. No bar is asserted on: run by hand,
-// "agent_speed_test [speed]", on a quiet machine.
+// Prints how long jobs take compared with a bare posix_spawn loop. No bar is asserted on: run by
+// hand, "agent_speed_test [speed]", on a quiet machine.
 #include <spawn.h>
 #include <sys/wait.h>
 

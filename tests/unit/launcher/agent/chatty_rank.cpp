@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// chatty_rank SEED BYTES [kill]: writes so many pseudo-random bytes, half of them to standard
+// chatty_rank SEED BYTES [kill]: writes that many pseudo-random bytes, half of them to standard
 // error, in writes of all sizes; then kills itself if asked.
 #include <signal.h>
 #include <unistd.h>

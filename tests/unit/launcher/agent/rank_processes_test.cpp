@@ -50,7 +50,7 @@ class Family {
   Family& operator=(const Family&) = delete;
 
   // A child that leads a group of our session and does what is asked, as its children do that come
-  // back from it: somebody has to say() who it is.
+  // back from it: say() tells them apart.
   pid_t start_rank(const std::function<void()>& task) {
     const pid_t pid = ::fork();
     REQUIRE(pid >= 0);

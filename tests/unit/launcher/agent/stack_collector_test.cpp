@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Those who connect to the collector, and what they write, keep the agent from its job for no
-// longer than a turn of its loop.
+// Clients of the collector, and their bytes, keep the agent from its job for no longer than a turn
+// of its loop.
 #include "launcher/agent/stack_collector.h"
 
 #include <linux/sockios.h>
@@ -33,7 +33,7 @@ int open_descriptors() {
   return count;
 }
 
-// Once through all that is ready: timers are behind it.
+// Once through everything that is ready: timers come after it.
 void run_a_turn(os::EventLoop& loop) {
   loop.call_after(Clock::duration::zero(), [&loop] { loop.stop(); });
   REQUIRE(loop.run());

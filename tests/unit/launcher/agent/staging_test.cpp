@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bundles and shipped files: whole or not at all, whatever arrives and whoever is killed.
+// Bundles and shipped files: whole or not at all, whatever arrives and whichever process is killed.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>

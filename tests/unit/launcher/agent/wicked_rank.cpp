@@ -63,7 +63,7 @@ bool wants(const char* feature) { return features.count(feature) > 0; }
 }
 
 [[noreturn]] void chain(const std::string& word, int until_hidden) {
-  // Lives for as long as some process of the chain does, whoever may have missed that one.
+  // Lives as long as some process of the chain does, even if that one was missed.
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   const std::string text = word + "-" + std::to_string(::getpid());

@@ -186,7 +186,7 @@ TEST_CASE("step words: what tasks say") {
   const auto steering = parse_step_line("abc", "HORA-abc failed n1 \x1b[1m");
   REQUIRE(steering);
   CHECK(std::get<StepFailure>(*steering).why == "?[1m");
-  // Behind what a shell has printed without an end of line.
+  // After the output of a shell without an end of line.
   CHECK(parse_step_line("abc", "motd HORA-abc need 1.2"));
   for (const char* line : {"", "hello", "HORA-abd need 12.0", "HORA-abc need",
                            "HORA-abc need --all", "HORA-abc need 1 2", "HORA-abc other 1"}) {

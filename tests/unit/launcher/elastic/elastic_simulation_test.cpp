@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HORA_TEST_ROUNDS=100000 elastic_test "[epochs]" runs more seeds, HORA_TEST_SEED=7 one, and tells
-// its story.
+// HORA_TEST_ROUNDS=100000 elastic_test "[epochs]" runs more seeds, HORA_TEST_SEED=7 one, and prints
+// its events.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/elastic/elastic_state.h"
+
 #include <algorithm>
+
 #include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
 
@@ -10,7 +12,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A job with a clock of its own, whose agents answer when they are told to.
+// A job with a clock of its own, whose agents answer on request.
 struct Job {
   explicit Job(ElasticOptions options, const std::string& hosts)
       : state(

@@ -110,7 +110,7 @@ TEST_CASE("an agent ends once, and its workers with it") {
   CHECK(roster.worker(running).phase == WorkerPhase::kFailed);
   CHECK(roster.worker(leaving).phase == WorkerPhase::kGone);
   CHECK(roster.worker(done).phase == WorkerPhase::kSucceeded);
-  // Its end was asked for, so it is no failure.
+  // Its end was asked for, so it is not a failure.
   CHECK_FALSE(roster.lose(agent));
 }
 

@@ -20,7 +20,7 @@ constexpr const char* kContacts[] = {
     "CDEwLjAuMC42lEvIhpRldUMga2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2uUhpQu",
     "gAWVbQAAAAAAAAB9lCiMAmxvlF2UjAkxMjcuMC4wLjGUTaAPhpRhjARldGgwlF2UKIwIMTAuMC4wLjWUTUGchpSM"
     "CDEwLjAuMC42lEvIhpRldUMga2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2uUhpQu"};
-// (os.system, "true") to be called by whoever unpickles it.
+// (os.system, "true") to be called by a reader that unpickles it.
 constexpr const char* kEvil = "gASVJQAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjAR0cnVllIWUUpRDAWuUhpQu";
 
 const std::string kKey(32, 'k');

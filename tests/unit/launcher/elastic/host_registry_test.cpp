@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/elastic/host_registry.h"
+
 #include <string>
+
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -159,7 +161,7 @@ Members members(const std::string& names) {
   return all;
 }
 
-// "c(a) d(a,b)": who is left out, and whom it does not reach.
+// "c(a) d(a,b)": the host that is left out, and those that it does not reach.
 std::string end_epoch(UnreachedHosts& hosts, const Pairs& pairs, const Members& of) {
   for (const auto& [one, other] : pairs) hosts.note(one, other);
   std::string text;
@@ -203,7 +205,7 @@ TEST_CASE("epochs count while one after the other is spoilt") {
     CHECK(end_epoch(hosts, {{0, 2}}, abc).empty());
     CHECK(end_epoch(hosts, {}, abc).empty());  // this one came about
   }
-  // Whoever spoils them in turn: there is an end.
+  // Whichever spoils them in turn: there is an end.
   CHECK(end_epoch(hosts, {{0, 2}}, abc).empty());
   CHECK(end_epoch(hosts, {{0, 1}}, abc).empty());
   CHECK(end_epoch(hosts, {{0, 2}}, abc).empty());

@@ -143,8 +143,8 @@ class Simulation {
     for (int i = 0; i < count; ++i) {
       later(0, static_cast<int>(kFaultsUntil.count()) - 1, [this] { fault(); });
     }
-    // In the end the world is kind: everything works, and what still hangs is killed by somebody (a
-    // rank that hangs while nothing else happens is not the launcher's to judge).
+    // In the end everything works, and hanging ranks are killed (a rank that hangs while nothing
+    // else happens is not the launcher's to judge).
     queue_.push({kFaultsUntil, next_call_});
     calls_[next_call_++] = [this] {
       for (auto& [name, host] : hosts_) host.up = host.listed = true;
@@ -199,7 +199,7 @@ class Simulation {
       how(living[static_cast<std::size_t>(between(0, static_cast<int>(living.size()) - 1))]);
   }
 
-  // The power goes: processes are gone, the launcher hears of it after the lease, if at all.
+  // The power goes: processes are gone, the launcher notices after the lease, if at all.
   void crash(const std::string& name) {
     for (IncarnationId id = 0; id < state_.incarnation_count(); ++id) {
       if (state_.host_of(id).name != name || !agents_.erase(id)) continue;
@@ -263,7 +263,7 @@ class Simulation {
     });
   }
 
-  // A collective fails, or there is news: the rank leaves its epoch and asks for another.
+  // A collective fails, or hosts have changed: the rank leaves its epoch and asks for another.
   void notice(WorkerId id) {
     Process& process = processes_[id];
     if (process.doing != Doing::kTraining) return;
@@ -298,7 +298,7 @@ class Simulation {
     tell("worker " + std::to_string(id) + " ends with " + std::to_string(code));
     if (code == 0) succeeded_.insert(id);
     if (code != 0) peers_notice();
-    if (agents_.count(process.incarnation) == 0) return;  // nobody is there to tell
+    if (agents_.count(process.incarnation) == 0) return;  // there is no one to report to
     RankExit exit;
     exit.rank = id;
     exit.exit_code = code;

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <map>
 
-#include "launcher/engines/registry.h"
 #include "launcher/engines/engine.h"
+#include "launcher/engines/registry.h"
 #include "tests/support/catch.h"
 #include "tests/support/generated_page.h"
 
@@ -64,7 +64,7 @@ TEST_CASE("engines: which one is here") {
   CHECK(name_of({{"PBS_JOBID", "1"}}) == "pbs");
   CHECK(name_of({{"OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"}}) == "mpijob");
   CHECK(name_of({{"PRTE_MCA_prte_default_hostfile", "/etc/mpi/hostfile"}}) == "mpijob");
-  // A user's own setting of Open MPI is no job of Kubernetes.
+  // A user's own setting of Open MPI is not a job of Kubernetes.
   CHECK(name_of({{"OMPI_MCA_orte_default_hostfile", "/home/me/hosts"}}) == "");
   CHECK(name_of({{"MPI_HOST", "a,b"}}) == "volcano");
 }
@@ -240,7 +240,7 @@ TEST_CASE("engines: what cannot be used in Slurm is an error") {
   job["SLURM_JOB_NODELIST"] = "n1";
   job["SLURM_STEP_NUM_TASKS"] = "8";
   CHECK(error_of(inputs(job)).find("srun has started 8 of this horarun") == 0);
-  // In the shell of `srun --pty` somebody types.
+  // In the shell of `srun --pty` a user types.
   job["SLURM_PTY_PORT"] = "40000";
   job["SLURM_PROCID"] = "0";
   CHECK(hosts_of(inputs(job)) == "n1:1");
@@ -347,11 +347,11 @@ TEST_CASE("engines: one step for all hosts") {
   const auto has = [&words](std::string_view word) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
-  // What the user adds comes behind ours, and so wins.
+  // The user's additions come after ours, and so win.
   CHECK(std::find(words.begin(), words.end(), "--mem=0") >
         std::find(words.begin(), words.end(), "--input=all"));
   CHECK(words.back() == "--nodelist={hosts}");
-  CHECK(has("SLURM_NTASKS"));  // behind -u
+  CHECK(has("SLURM_NTASKS"));  // after -u
   CHECK(has("SLURM_LABELIO"));
   // Nothing of the user's environment but what a shell needs crosses the network in the clear.
   CHECK(has("SLURM_EXPORT_ENV=HOME,PATH,USER,LOGNAME,TMPDIR,XDG_CACHE_HOME"));

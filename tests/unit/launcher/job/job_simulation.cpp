@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher of a simulated life, which obeys the real JobState, and the judgement on both.
+// The launcher of a simulated life, which follows the real JobState, and the judgement on both.
 #include "tests/unit/launcher/job/job_simulation.h"
 
 #include "tests/unit/launcher/job/simulated_job.h"
@@ -19,7 +19,7 @@ int SimulatedJob::missing_exits(int h) const {
 void SimulatedJob::happen(const Item& item) {
   switch (item.kind) {
     case Kind::kReport: {
-      if (hosts_[item.host].let_go && !noisy_) return;  // a closed link tells nothing
+      if (hosts_[item.host].let_go && !noisy_) return;  // a closed link reports nothing
       if (const auto* finished = std::get_if<HostFinished>(&item.event)) {
         return feed(HostFinished{finished->host, finished->goodbye, missing_exits(finished->host)});
       }

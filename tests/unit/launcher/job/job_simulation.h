@@ -11,7 +11,7 @@ namespace hora::launcher::simulation {
 struct SimulationResult {
   std::string broken;   // the invariant that did not hold, with what happened; empty: all held
   std::string history;  // every event and action, when asked for
-  std::string fault;    // what went wrong first
+  std::string fault;    // the first failure
   bool failed = false;  // the job, of that or whatever else
   int events = 0;
 };

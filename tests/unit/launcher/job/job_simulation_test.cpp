@@ -17,7 +17,7 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
 
 }  // namespace
 
-// HORA_SEEDS lives from HORA_SEED on. A broken one is told in full by HORA_SEED=it HORA_SEEDS=1.
+// HORA_SEEDS lives from HORA_SEED on. HORA_SEED=it HORA_SEEDS=1 prints a broken one in full.
 TEST_CASE("lives of jobs, from seeds") {
   const std::uint64_t first = number("HORA_SEED", 1);
   const std::uint64_t count = number("HORA_SEEDS", 5'000);

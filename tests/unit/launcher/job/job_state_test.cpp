@@ -141,7 +141,7 @@ TEST_CASE("the first failure by the clock is the cause, not the first one heard 
 TEST_CASE("clock offsets between hosts are taken into account") {
   Job job = started_job(2);
   job(RankEnded{0, exited(0, 1, 5'000'000), 0ms});
-  job(RankEnded{1, exited(1, 2, 1'000'000), 10ms});  // that host's clock is 10 ms behind
+  job(RankEnded{1, exited(1, 2, 1'000'000), 10ms});  // that host's clock is 10 ms slow
   job(HostFinished{0, {}});
   job(HostFinished{1, {}});
   REQUIRE(job.state.outcome().exit_code() == 1);

@@ -24,7 +24,7 @@ inline constexpr Milliseconds kSlack{50};     // how late a timer may be
 inline constexpr Milliseconds kLease{10'000};
 inline constexpr std::size_t kMostEvents = 20'000;
 
-// What goes wrong first. Consequences follow by themselves.
+// The first failure. Consequences follow by themselves.
 enum class Fault {
   kNone,
   kRankFails,

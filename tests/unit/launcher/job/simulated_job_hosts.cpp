@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts of a simulated life, the network between, and what goes wrong with them.
+// The hosts of a simulated life, the network between, and their failures.
 #include "tests/unit/launcher/job/simulated_job.h"
 
 namespace hora::launcher::simulation {
@@ -191,7 +191,8 @@ void SimulatedJob::happen_at_host(const Item& item) {
   }
 }
 
-// --- what goes wrong -----------------------------------------------------------------------------
+// --- failures
+// -------------------------------------------------------------------------------------
 
 void SimulatedJob::strike() {
   if (state_.done()) return;

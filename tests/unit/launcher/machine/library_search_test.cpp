@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/machine/library_search.h"
+
 #include <filesystem>
 #include <fstream>
+
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/machine/small_elf.h"
@@ -120,7 +122,7 @@ TEST_CASE("wheels are among the packages of the program's Python") {
   scene.link("venv/bin/python", "usr/bin/python3.11");
   const std::string own = scene.folder("venv/lib/python3.11/site-packages/nvidia/nccl/lib");
   CHECK(wheel_folders(scene.at("venv/bin/python")) == Folders{own, system, local});
-  // Programs that an environment installs are beside its python.
+  // Programs that an environment installs are next to its python.
   CHECK(wheel_folders(scene.file("venv/bin/torchrun")) == Folders{own});
   CHECK(wheel_folders("python3").empty());
   CHECK(wheel_folders("").empty());

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client at an agent's door, a server at the launcher's end, and frames in between.
+#include "launcher/network/relay.h"
+
 #include <poll.h>
 
 #include <chrono>
@@ -7,7 +9,6 @@
 #include <thread>
 
 #include "launcher/protocol/agent_limits.h"
-#include "launcher/network/relay.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
 
@@ -94,8 +95,8 @@ TEST_CASE("Relayed connections carry requests and answers, whole and apart") {
     CHECK(std::string(text) == "one");
     CHECK(*net::receive_some(second_served.get(), text, sizeof text, deadline()) == 3);
     CHECK(std::string(text) == "two");
-    // A reader that is slow holds up nobody else.
-    bool sent = false;  // checked behind the thread: Catch's checks are for one at a time
+    // A slow reader delays no other.
+    bool sent = false;  // checked after the thread: Catch's checks are for one at a time
     std::thread writer([&] {
       sent = static_cast<bool>(net::send_all(first_served.get(), large, deadline()));
       first_served.reset();

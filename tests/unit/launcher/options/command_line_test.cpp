@@ -133,7 +133,7 @@ TEST_CASE("Other commands") {
       parsed<RunRendezvous>({"rendezvous", "--address", "localhost", "--end-with", "12"});
   CHECK(local.address == "127.0.0.1");
   CHECK(local.end_with == 12);
-  // Behind an option these words are programs.
+  // After an option these words are programs.
   CHECK(job_of({"-np", "1", "cache"}).command == Words{"cache"});
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/engine_options.h"
+
+#include <algorithm>
+
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/options/parsing.h"
-#include <algorithm>
 
 namespace hora::launcher {
 namespace {
@@ -57,7 +59,8 @@ TEST_CASE("Inside of an engine's allocation") {
   CHECK(job.engine->text == "Slurm job 4711: 3 slots on 2 hosts (n1:2,n2:1); agents start by srun");
   CHECK(job_of({"-np", "2", "x"}, slurm).hosts.size() == 2);
 
-  // Whoever names hosts gets these, in the usual way; --engine says that the engine starts there.
+  // A user who names hosts gets these, in the usual way; --engine says that the engine starts
+  // there.
   CHECK(!job_of({"-H", "a:2", "x"}, slurm).engine);
   CHECK(!job_of({"--hostfile", "hosts", "x"}, slurm).engine);
   CHECK(!job_of({"-np", "2", "--host-discovery-script", "d", "x"}, slurm).engine);
@@ -181,7 +184,7 @@ TEST_CASE("Hosts that an engine starts later are waited for") {
   Variables both = volcano;
   both["HOROVOD_START_TIMEOUT"] = "45";
   CHECK(job_of({"x"}, both).start_timeout.count() == 45'000);
-  // Whoever names hosts means those that are there.
+  // A user who names hosts means existing ones.
   CHECK_FALSE(job_of({"-H", "a:2", "x"}, volcano).hosts_come_late);
   CHECK(job_of({"--engine", "volcano", "-H", "w-0:2", "x"}, volcano).hosts_come_late);
   CHECK_FALSE(job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}}).hosts_come_late);

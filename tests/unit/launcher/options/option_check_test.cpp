@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/option_check.h"
+
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/options/parsing.h"
 
@@ -17,7 +18,7 @@ TEST_CASE("Options are spelled as horovodrun takes them") {
   CHECK(format_host_list(job_of({"-Ha:4,b:4", "x"}).hosts) == "a:4,b:4");
   CHECK(format_host_list(job_of({"-hostfile", "hosts", "x"}).hosts) == "a:2,b:2");
   CHECK(job_of({"-np", "1", "-prefix-timestamp", "x"}).prefix_timestamp);
-  // An abbreviation that is unambiguous in horovodrun stays so beside our own options.
+  // An abbreviation that is unambiguous in horovodrun stays so next to our own options.
   CHECK(job_of({"-np", "1", "--disable", "--start", "7", "x"}).start_timeout.count() == 7000);
   CHECK(error_of({"--num", "3", "x"}) ==
         "--num is ambiguous; it could be --num-proc or --num-nccl-streams");
@@ -27,7 +28,7 @@ TEST_CASE("An abbreviation is named with its option") {
   CHECK(error_of({"--cache"}) ==
         "--cache (short for --cache-capacity) needs a value: --cache-capacity N");
   CHECK(error_of({"--cycle", "x", "true"}).find("--cycle (short for --cycle-time-ms): ") == 0);
-  // What is an option of jobs is no abbreviation of one of doctor's.
+  // An option of jobs is not an abbreviation of one of doctor's.
   CHECK(
       error_of({"doctor", "--ship", "x"}) ==
       "unknown option '--ship'; it is an option of jobs, and horarun doctor takes the hosts alone");

@@ -65,7 +65,7 @@ TEST_CASE("Long names of our options are known with one dash, as mpirun and Hydr
   }
   // Hydra's has two values, so it is not our --env.
   CHECK(error_of_word("-env").find("-x NAME=VALUE") != std::string::npos);
-  // One letter behind a dash is a short option, and nobody has three dashes.
+  // One letter after a dash is a short option, and no option has three dashes.
   CHECK(error_of_word("---bind-to").find("unknown option") == 0);
 }
 

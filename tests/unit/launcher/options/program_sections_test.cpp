@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/program_sections.h"
+
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/options/parsing.h"
 
@@ -23,7 +24,7 @@ TEST_CASE("Programs with ':' between them share one world") {
   CHECK(job.programs[2].command == Words{"./c", ":"});
   CHECK(job.programs[2].variables.empty());
 
-  // Behind "--", and inside of a word, it is a character like any other.
+  // After "--", and inside of a word, it is a character like any other.
   const JobSpec one = job_of({"-np", "2", "--", "a", ":", "b"});
   CHECK(one.command == Words{"a", ":", "b"});
   CHECK(one.programs.empty());

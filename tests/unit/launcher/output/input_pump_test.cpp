@@ -92,7 +92,7 @@ bool readable(int fd, std::chrono::milliseconds within) {
   ::_exit(1);
 }
 
-// Of a shell: what went wrong; 0 when nothing did. `job` writes to the other end of `from`.
+// In a shell: the failure; 0 when there was none. `job` writes to the other end of `from`.
 int give_and_take_the_terminal(int terminal, int master, pid_t job, int from) {
   const auto comes = [&](const std::string& text) {
     std::string got(text.size(), ' ');
@@ -107,7 +107,7 @@ int give_and_take_the_terminal(int terminal, int master, pid_t job, int from) {
   type("first\n");
   if (readable(from, 100ms)) return 2;
   if (::tcsetpgrp(terminal, job) != 0 || !comes("first\n")) return 3;
-  // Taken back while the job waits for more, which no signal tells it.
+  // Taken back while the job waits for more, without a signal.
   if (::tcsetpgrp(terminal, ::getpgrp()) != 0) return 4;
   type("second\n");
   if (readable(from, 500ms)) return 5;

@@ -99,7 +99,7 @@ TEST_CASE("The end of a stream says whether a newline is missing") {
   LineTagger tagger(3, OutputStream::kStdout);
   std::string out;
   tagger.feed("a\r", "", out);
-  tagger.interrupt();  // whoever came between ended that line already
+  tagger.interrupt();  // the text in between ended that line already
   CHECK_FALSE(tagger.finish("", out));
   CHECK_FALSE(tag({}).unterminated);
   CHECK(tag({""}).text.empty());
@@ -133,7 +133,7 @@ TEST_CASE("Without a prefix the bytes are as they were, still by whole lines") {
   CHECK(out == "a\nb");
 }
 
-// What comes out, taken apart at the prefixes, is what went in, however it was cut.
+// The output, taken apart at the prefixes, is the input, however it was cut.
 TEST_CASE("No byte is lost, added or moved, however the stream is cut") {
   std::mt19937 random(17);
   for (int round = 0; round < 3000; ++round) {
@@ -150,7 +150,7 @@ TEST_CASE("No byte is lost, added or moved, however the stream is cut") {
     const std::string prefix = "[3]<stdout>:";
     for (std::size_t at = 0; at < out.size();) {
       const bool at_prefix = out.compare(at, prefix.size(), prefix) == 0;
-      // A prefix stands at the start and behind each line end, nowhere else.
+      // A prefix stands at the start and after each line end, nowhere else.
       const bool at_start =
           bytes.empty() || bytes.back() == '\n' || (bytes.back() == '\r' && out[at] != '\n');
       REQUIRE(at_prefix == at_start);

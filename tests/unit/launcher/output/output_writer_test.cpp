@@ -202,7 +202,7 @@ TEST_CASE("a console knows what it has lost, and why") {
   ::signal(SIGPIPE, SIG_IGN);
   Pipe pipe;
   pipe.reader.reset();
-  CHECK(say(pipe.writer.get()).empty());  // who has gone wants no more
+  CHECK(say(pipe.writer.get()).empty());  // a reader that has gone wants no more
 }
 
 TEST_CASE("a reader that never reads does not keep the writer from ending") {
@@ -224,7 +224,7 @@ TEST_CASE("a console holds so much for its reader and no more, and tells what is
   Pipe pipe;
   Console console(*loop, pipe.writer.get());
   const std::string message(1 << 20, 'x');
-  for (int i = 0; i < 20; ++i) console.say(message);  // nobody reads yet
+  for (int i = 0; i < 20; ++i) console.say(message);  // not read yet
   std::string got;
   std::thread reader([&] {
     char chunk[65536];

@@ -265,7 +265,7 @@ TEST_CASE("a host with another processor cannot run it") {
   environment.path = ".venv";
   Hello host;
   host.machine = "aarch64";
-  CHECK(!why_unfit(environment, host));  // nobody knows what it is for
+  CHECK(!why_unfit(environment, host));  // its purpose is unknown
   environment.machine = "aarch64";
   CHECK(!why_unfit(environment, host));
   environment.machine = "x86_64";

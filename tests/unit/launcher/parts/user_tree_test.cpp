@@ -175,7 +175,7 @@ TEST_CASE("user tree: what has gone since its folder was read does not travel") 
   CHECK(packed.error().message.find("has changed") != std::string::npos);
 }
 
-// Gigabytes take minutes, before anything else could hear of it.
+// Gigabytes take minutes, before anything else could notice it.
 TEST_CASE("user tree: a signal that asks for the end ends the reading") {
   const Folder folder;
   folder.write("a", "text");

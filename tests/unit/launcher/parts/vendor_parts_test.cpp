@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/vendor_parts.h"
+
 #include <unistd.h>
+
 #include <algorithm>
-#include "tests/support/catch.h"
 #include <filesystem>
 #include <fstream>
+
+#include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace hora::launcher;
@@ -28,8 +31,8 @@ TEST_CASE("licence texts of the packages that own files") {
 
 namespace hora::launcher {
 
-// Any shared library serves as NCCL here: what is found, and what goes along, does not depend on
-// what it does.
+// Any shared library serves as NCCL here: which files are found and sent does not depend on their
+// code.
 
 namespace {
 

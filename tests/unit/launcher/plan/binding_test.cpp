@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/binding.h"
-#include "tests/support/catch.h"
+
 #include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
 
 namespace hora::launcher {
 namespace {
@@ -184,7 +185,7 @@ TEST_CASE("Cores of a rankfile") {
   CHECK(cpus("1:0,1") == std::vector<int>{2, 3, 6, 7});
   CHECK(cpus("1:*") == cpus("1:0-1"));
   CHECK(cpus("*").size() == 8);
-  // Behind a ';' cores are counted over all sockets again.
+  // After a ';' cores are counted over all sockets again.
   CHECK(cpus("1:1;0") == std::vector<int>{0, 3, 4, 7});
   CHECK(cpus("0:0,1:0") == std::vector<int>{0, 2, 4, 6});
   CHECK(cpus("0,0-1") == cpus("0-1"));

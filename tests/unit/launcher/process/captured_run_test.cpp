@@ -59,7 +59,7 @@ void on_old_kernel(const std::function<void()>& work) {
   REQUIRE(refused);
 }
 
-// Gone, or a zombie that nobody has reaped yet. Where this process is the subreaper, it reaps.
+// Gone, or a zombie that was not reaped yet. Where this process is the subreaper, it reaps.
 bool has_ended(pid_t pid) {
   for (int i = 0; i < 20'000; ++i) {
     (void)::waitpid(pid, nullptr, WNOHANG);

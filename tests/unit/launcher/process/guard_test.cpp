@@ -102,7 +102,7 @@ TEST_CASE("a program that was left and goes on is ended") {
 
 namespace {
 
-// A program that leaves a process of another session behind, says its number, and goes on as told.
+// A program that leaves a process of another session, prints its number, and goes on as requested.
 PipedChild start_that_leaves(const std::string& then) {
   auto child = PipedChild::start_confined(
       {"/bin/sh", "-c", "setsid sh -c 'echo $$; exec sleep 1000' & read -r never; " + then});
@@ -123,8 +123,8 @@ pid_t read_number(int fd) {
 
 bool is_gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
-// It has been killed; on a machine without time, its end may come after the guard's. A zombie has
-// ended, too: whoever adopts it then may be slow to reap it.
+// It has been killed; on a busy machine, its end may come after the guard's. A zombie has ended,
+// too: its new parent may be slow to reap it.
 bool ends(pid_t pid) {
   for (int look = 0; look < 20'000; ++look) {
     const auto process = read_process(pid);

@@ -309,7 +309,7 @@ TEST_CASE("a process is known by its environment") {
 
   auto entry = read_process(child);
   REQUIRE(entry.has_value());
-  entry->started_ticks += 1;  // somebody else who has its number now
+  entry->started_ticks += 1;  // another process that has its number now
   CHECK(!signal_process(*entry, SIGKILL));
   entry->started_ticks -= 1;
   CHECK(signal_process(*entry, SIGKILL));
@@ -455,7 +455,7 @@ TEST_CASE("the place of our own cgroup") {
   CHECK(own_cgroup_directory(unified, "0::/user.slice/x.scope\n") ==
         "/sys/fs/cgroup/user.slice/x.scope");
   CHECK(own_cgroup_directory(unified, "0::/\n") == "/sys/fs/cgroup");
-  // Hybrid: several version 1 hierarchies, version 2 beside them.
+  // Hybrid: several version 1 hierarchies, with version 2.
   const std::string hybrid =
       "30 1 0:25 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
       "31 1 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";

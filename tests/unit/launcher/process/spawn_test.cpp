@@ -199,7 +199,8 @@ TEST_CASE("one more descriptor, wherever it comes from, is 3 in the child") {
     Fd write_end(::fcntl(ends[1], F_DUPFD_CLOEXEC, 10));
     ::close(ends[0]);
     ::close(ends[1]);
-    const Fd other(::fcntl(source, F_DUPFD_CLOEXEC, 30));  // who had the number gets it back
+    const Fd other(
+        ::fcntl(source, F_DUPFD_CLOEXEC, 30));  // the process that had the number gets it back
     REQUIRE(::dup3(write_end.get(), source, O_CLOEXEC) == source);
     write_end.reset();
     Child child({"/bin/sh", "-c", "echo told >&3; ! echo other 2>/dev/null >&4"});

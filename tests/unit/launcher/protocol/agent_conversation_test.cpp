@@ -511,7 +511,7 @@ TEST_CASE("texts of a host are cut and steer no terminal") {
   exit = clean(exit);
   CHECK(exit.code.find('\n') == std::string::npos);
   CHECK(exit.hint.find('\x1b') == std::string::npos);
-  CHECK(exit.last_stderr == evil);  // a rank's own bytes: who shows them takes care
+  CHECK(exit.last_stderr == evil);  // a rank's own bytes: their printer takes care
 }
 
 TEST_CASE("what an agent cuts to fit, the launcher takes") {

@@ -80,7 +80,7 @@ TEST_CASE("who is lost, and who only has no time") {
       Row{9s, Standing::kAtWork, 9s, Verdict::kPresent},
       Row{11s, Standing::kAtWork, 11s, Verdict::kSlow},
       Row{1h, Standing::kAtWork, 1h, Verdict::kSlow},
-      // Stopped, but not for so long: it had no time before that, or has just been stopped.
+      // Stopped, but not for that long: it had no time before that, or has just been stopped.
       Row{11s, Standing::kStopped, 0s, Verdict::kSlow},
       Row{1h, Standing::kStopped, 10s, Verdict::kSlow},
       Row{11s, Standing::kStopped, 11s, Verdict::kLost},

@@ -5,8 +5,8 @@
 
 #include <cerrno>
 
-#include "launcher/failures/failure_code.h"
 #include "launcher/failures/explain.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/report/lost_records.h"
 #include "tests/support/catch.h"
 
@@ -387,7 +387,7 @@ TEST_CASE("on this machine a command needs no ssh") {
   outcome.cause->failure.code = failure::kBind;
   CHECK(describe_outcome(outcome, kHosts, context).find("  try: grep Cpus_allowed_list /proc") !=
         std::string::npos);
-  // A host that has dialled: nobody can be told to go there by ssh.
+  // A host that has connected by itself: no advice to use ssh.
   outcome.cause->failure.code = failure::kCwd;
   context.local = {};
   context.reach.clear();

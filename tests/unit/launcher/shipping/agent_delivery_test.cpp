@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is told to send, fetch and serve the agent, and what becomes of hosts that cannot.
+// Which hosts are to send, fetch and serve the agent, and the fate of hosts that cannot.
 #include "launcher/shipping/agent_delivery.h"
+
 #include "tests/support/catch.h"
 
 using namespace hora;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher tells which host, and when a host has all that it lacked.
+// The launcher's messages to each host, and when a host has everything that it lacked.
 #include "launcher/shipping/part_delivery.h"
+
 #include "launcher/protocol/agent_limits.h"
 #include "tests/support/catch.h"
 
@@ -58,7 +59,7 @@ TEST_CASE("a host fetches from the one that the launcher has sent to, and all fo
   Desk desk(Sharing::kAlways);
   desk.delivery->want(0, desk.parts, 2);
   CHECK(desk.said() == Lines{"keep n0", "send n0"});
-  CHECK(desk.delivery->is_complete(0));  // its order comes behind what was sent
+  CHECK(desk.delivery->is_complete(0));  // its order follows what was sent
   desk.delivery->want(1, desk.parts, 2);
   CHECK(desk.said().empty());
   CHECK_FALSE(desk.delivery->is_complete(1));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole deliveries, played with numbered hosts: who sends to whom, how often, and what remains of
-// it when hosts fail.
+// Whole deliveries, played with numbered hosts: which host sends to which, how often, and the
+// result when hosts fail.
 #include "launcher/shipping/share_plan.h"
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -9,6 +10,7 @@
 #include <map>
 #include <random>
 #include <set>
+
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -198,7 +200,7 @@ TEST_CASE("a host that can fetch from nobody is sent it at once, and blames no s
 TEST_CASE("sources that are lost are replaced") {
   Play play(Sharing::kAuto);
   play.want_all(64);
-  // All that the launcher has sent to are gone before they have served anybody.
+  // All hosts that the launcher has sent to are gone before they have served any other.
   std::set<int> gone;
   for (const SharePlan::Step& step : play.under_way) gone.insert(step.host);
   play.under_way.clear();

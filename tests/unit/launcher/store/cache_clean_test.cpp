@@ -121,7 +121,7 @@ TEST_CASE("a mark that nobody holds here any more keeps nothing") {
   CHECK(!fs::exists(cache.path));
 }
 
-// A lock of another host, or of another mount, may not be seen here: the mark's age tells.
+// A lock of another host, or of another mount, may not be seen here: the mark's age decides.
 TEST_CASE("cleaning keeps what a job on another host uses") {
   Cache cache;
   cache.ship();
@@ -188,7 +188,7 @@ TEST_CASE("an agent whose rank has cleaned takes its mark and the empty director
   CHECK(!fs::exists(cache.path));
 }
 
-// It marks first and looks then; who cleans takes away first, and looks for marks once more.
+// It marks first and looks then; a cleaner takes away first, and looks for marks once more.
 TEST_CASE("a job that starts while the cache is cleaned has its bundle, or is told to ship it") {
   Cache cache;
   for (int round = 0; round < 60; ++round) {
@@ -207,7 +207,7 @@ TEST_CASE("a job that starts while the cache is cleaned has its bundle, or is to
   CHECK(names_in(cache.path) == std::vector<std::string>{cache.bundle.name()});
 }
 
-// The same, closer: what was there behind the mark is there behind the cleaning.
+// The same, closer: files that existed after the mark exist after the cleaning.
 TEST_CASE("who looks behind his mark has what he saw") {
   const Cache cache;
   int seen = 0;
@@ -460,7 +460,7 @@ TEST_CASE("jobs that limit one cache at the same time do not take from each othe
   CHECK((good[0] && good[1] && good[2]));
 }
 
-// Whoever is killed between two steps leaves entries that are whole, and debris that goes.
+// A process that is killed between two steps leaves complete entries, and debris that is removed.
 TEST_CASE("a cleaner that is killed leaves a cache that works") {
   const UsedCache cache;
   int killed = 0;

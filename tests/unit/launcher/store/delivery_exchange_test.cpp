@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agents that pass a part of the runtime on to each other; sources that are dead, silent, slow or
-// lie; strangers who ask.
+// lie; clients without the key.
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -144,7 +144,7 @@ class OddSource {
   std::thread thread_;
 };
 
-// What comes, which may be less where the connection ends.
+// The received bytes, which may be fewer where the connection ends.
 std::string read_from(int fd, std::size_t size, Deadline deadline) {
   std::string bytes(size, '\0');
   for (std::size_t have = 0; have < size;) {
@@ -171,7 +171,7 @@ struct AskingPeer {
   }
 };
 
-// Whatever the agent sends to who says this, until it closes.
+// Everything that the agent sends to a client that sends this, until it closes.
 std::string answer_to(int port, const std::string& said) {
   const Deadline deadline = Clock::now() + 20s;
   const auto fd = net::connect_tcp(here(port), deadline).value();
@@ -225,7 +225,7 @@ TEST_CASE("of several addresses the one counts that leads to the source") {
   TestHost first;
   TestHost second;
   const int port = first.keep();
-  // 192.0.2.1 is for documentation: nobody has it.
+  // 192.0.2.1 is for documentation: no machine has it.
   CHECK(second.fetch({{"a", {"192.0.2.1", "no address", "::1", "127.0.0.1"}, port}}).here);
 }
 
@@ -328,7 +328,7 @@ TEST_CASE("without the key there is nothing to be had, and nobody to be believed
   CHECK(answer_to(port, std::string(kDeliveryHello, 'G')).empty());
   CHECK(
       answer_to(port, std::string(kDeliveryMagic) + nonce + std::string(kDeliveryId, '0')).empty());
-  // A nonce and a proof, and no byte of the part behind them.
+  // A nonce and a proof, followed by no byte of the part.
   CHECK(answer_to(port, hello + std::string(kDeliveryProof, 'p')).size() ==
         kDeliveryNonce + kDeliveryProof);
   // Its own proof, sent back.

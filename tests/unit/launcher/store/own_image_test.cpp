@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/store/own_image.h"
+
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+
 #include "launcher/store/file_unpacker.h"
+#include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
-#include <sys/socket.h>
-#include <thread>
-#include "rendezvous/net/socket.h"
 
 using namespace hora;
 using namespace hora::launcher;
@@ -67,7 +70,7 @@ TEST_CASE("a byte that was changed behind the note is seen, and the copy removed
   struct stat before {};
   REQUIRE(::stat(cache.path.c_str(), &before) == 0);
   std::fstream(cache.path, std::ios::in | std::ios::out) << 'T';
-  // Even if somebody sets the time back: that of the last change of the inode cannot be set.
+  // Even if the clock is set back: that of the last change of the inode cannot be set.
   const timespec times[2] = {before.st_atim, before.st_mtim};
   REQUIRE(::utimensat(AT_FDCWD, cache.path.c_str(), times, 0) == 0);
   const auto found = cache.verify();
@@ -125,7 +128,7 @@ TEST_CASE("a program of another name is not a cached copy") {
   }
 }
 
-// Who gets the agent's program, and what strangers cost.
+// Which clients get the agent's program, and what the others cost.
 
 using namespace hora;
 using namespace hora::launcher;

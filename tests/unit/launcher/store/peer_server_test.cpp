@@ -89,7 +89,7 @@ TEST_CASE("seal: a change of any kind is found") {
   std::swap_ranges(swapped.begin() + kSealHeader, swapped.begin() + kSealHeader + kSealedBlock,
                    swapped.begin() + kSealHeader + kSealedBlock);
   CHECK_FALSE(opens(swapped, size));
-  // A piece less or a piece more than what the receiver was told of, at a cut between pieces.
+  // A piece less or a piece more than was announced to the receiver, at a cut between pieces.
   CHECK_FALSE(opens(sealed.substr(0, sealed_size(2 * kSealedPiece)), 2 * kSealedPiece));
   std::string longer = contents_of(4 * kSealedPiece);
   CHECK_FALSE(opens(sealed + seal(longer, 1).substr(kSealHeader, kSealedBlock), longer.size()));
@@ -105,8 +105,8 @@ TEST_CASE("seal: nothing of a piece that does not open is given") {
   CHECK(opened == contents_of(kSealedPiece));
 }
 
-// What strangers and peers cost a host: a conversation that asks for two words, "AAAA" and then
-// "BB", and serves those who say them.
+// What unauthenticated and other peers cost a host: a conversation that asks for two words, "AAAA"
+// and then "BB", and serves those that send them.
 
 using namespace hora;
 using namespace hora::launcher;

@@ -33,7 +33,7 @@ std::string hello_frame(const std::string& sha = "") {
   return encode_frame(FrameType::kHello, encode(hello(sha)));
 }
 
-// Notes what it is told, and answers when the test says so.
+// Notes its calls, and answers when the test says so.
 struct Shares : AgentSharing {
   std::vector<std::string> log;
   Answer answer;
@@ -259,7 +259,7 @@ TEST_CASE("a host that lacks the agent fetches it from another") {
     hear("miss 1 hash");
     CHECK(shares.said() == Lines{"missed 1 what came has another SHA-256"});
     CHECK(answer(offer(2)) == fetch_order(offer(2)));
-    hear("got 1");  // of the one that it was told to leave
+    hear("got 1");  // of the one that it had to leave
     CHECK(bench.link->outgoing().empty());
     hear("got 2");
     CHECK(shares.said() == Lines{"got 2"});
@@ -268,7 +268,7 @@ TEST_CASE("a host that lacks the agent fetches it from another") {
   SECTION("or is sent it in the end") {
     shares.answer(std::nullopt);
     REQUIRE(bench.turn_until([&] { return !bench.link->outgoing().empty(); }));
-    hear("got 1");  // too late: it is told to take the bytes
+    hear("got 1");  // too late: it has to take the bytes
     CHECK(shares.said().empty());
     CHECK(bench.take_outgoing() == "raw 19\nan agent of 36 bits");
   }
@@ -436,7 +436,7 @@ TEST_CASE("a supervisor that does not read stops the flow, and loses nothing") {
   }));
   CHECK(got == sent);
   CHECK(bench.link->room() > 0);
-  CHECK(bench.changed > 0);  // the carrier was told that there is room again
+  CHECK(bench.changed > 0);  // the carrier was notified that there is room again
 }
 
 TEST_CASE("a remote end that does not read stops the flow the other way") {

@@ -60,7 +60,7 @@ std::vector<std::string> script_under(const std::vector<std::string>& sh,
   return {"bash", "-c", "exec " + named + "-c " + line->substr(prefix.size())};
 }
 
-// zsh is sh only when called by that name; posh has no `test -O`, and is no system's sh.
+// zsh is sh only when called by that name; posh has no `test -O`, and is not a system's sh.
 bool may_be_bin_sh(const std::vector<std::string>& shell) {
   return shell[0] != "zsh" && shell[0] != "posh";
 }

@@ -91,7 +91,7 @@ class Source {
   std::thread thread_;
 };
 
-// A port that answers nobody: so many wait to be accepted that the kernel drops the next one.
+// A port without answer: enough connections wait to be accepted that the kernel drops the next one.
 class DeadPort {
  public:
   DeadPort() {
@@ -262,7 +262,7 @@ std::vector<std::string> tools_with(const std::vector<std::string>& shell) {
   return {"bash", "nc", "python3"};
 }
 
-// zsh is sh only when called by that name; posh has no `test -O`, and is no system's sh.
+// zsh is sh only when called by that name; posh has no `test -O`, and is not a system's sh.
 std::vector<std::vector<std::string>> system_shells() {
   auto shells = test::shells_here(true);
   std::erase_if(shells, [](const auto& each) { return each[0] == "zsh" || each[0] == "posh"; });
@@ -444,7 +444,7 @@ TEST_CASE("a host whose folder another one has filled meanwhile fetches nothing"
   std::ofstream(host.agent() + ".new") << kAgent;
   fs::permissions(host.agent() + ".new", fs::perms::owner_all);
   fs::rename(host.agent() + ".new", host.agent());
-  host.offer(1, 9);  // nobody serves there
+  host.offer(1, 9);  // no server there
   CHECK(host.hear("HORA-n0nce got 1\n").find("open") == std::string::npos);
   host.say(fetch_accepted());
   host.hear(host.started());

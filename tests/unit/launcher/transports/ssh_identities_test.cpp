@@ -18,7 +18,7 @@
 namespace hora::launcher {
 namespace {
 
-// An agent on a socket in a folder of its own, and key files beside it.
+// An agent on a socket in a folder of its own, and key files next to it.
 class Bench {
  public:
   Bench() { keys.agent_socket = path("agent"); }

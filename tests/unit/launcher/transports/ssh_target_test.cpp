@@ -113,7 +113,7 @@ TEST_CASE("ssh target: what libssh cannot do is a reason for the ssh program") {
   CHECK(bench.reason("identityfile", {"/keys/%C"}) == "identityfile /keys/%C");
   CHECK(bench.reason("identityfile", {"/keys/${NOT_SET}"}) == "identityfile /keys/${NOT_SET}");
   CHECK(bench.reason("identityfile", {"~bob/key"}) == "identityfile ~bob/key");
-  // A name with a blank cannot be told from two names.
+  // A name with a blank cannot be distinguished from two names.
   CHECK(bench.reason("userknownhostsfile", {"/a b /c"}) == "userknownhostsfile /a b /c");
   CHECK(bench.reason("proxycommand", {"nc %d"}) == "proxycommand nc %d");
 }

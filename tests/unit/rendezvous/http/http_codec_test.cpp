@@ -16,7 +16,7 @@ struct Read {
   std::string body;
 };
 
-// What came out of a stream that was handed over in pieces of `step` bytes.
+// The output of a stream that was handed over in pieces of `step` bytes.
 struct Outcome {
   std::vector<Read> requests;
   int error_status = 0;

@@ -14,7 +14,7 @@ using http::OutputQueue;
 
 namespace {
 
-// A peer that takes so many bytes and then no more.
+// A peer that takes that many bytes and then no more.
 class SlowStream final : public net::Stream {
  public:
   SlowStream() : Stream(os::Fd()) {}

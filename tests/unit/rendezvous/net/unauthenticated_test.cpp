@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of these tests: two bytes, "ok" from whoever is let in.
+// The protocol of these tests: two bytes, "ok" from an admitted client.
 #include "rendezvous/net/unauthenticated.h"
 
 #include <sys/epoll.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Told of the end of a process, whoever has started it.
+// Notified of the end of a process, whatever started it.
 #include "rendezvous/os/process_end.h"
 
 #include <signal.h>

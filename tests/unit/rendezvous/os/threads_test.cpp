@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that the kernel refuses for a while.
 #include "rendezvous/os/threads.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <string>
+
 #include "rendezvous/os/files.h"
 #include "tests/support/catch.h"
 
@@ -28,7 +31,7 @@ bool blocks(int signal) {
 
 }  // namespace
 
-// In the place of the C library's, for all of this program.
+// Replaces the C library's, for all of this program.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*start)(void*), void* argument) noexcept {
   if (refusals > 0) {
@@ -46,7 +49,7 @@ TEST_CASE("a thread that the kernel refuses for a while is started when it lets 
   bool held = false;
   bool let_in = false;
   auto thread = os::start_service_thread("hora-test", [&] {
-    while (name.compare(0, 9, "hora-test") != 0) {  // it is named by whoever starts it
+    while (name.compare(0, 9, "hora-test") != 0) {  // its starter names it
       ::pthread_getname_np(::pthread_self(), name.data(), name.size());
     }
     held = blocks(SIGTERM);
@@ -73,7 +76,7 @@ TEST_CASE("a thread that cannot be had is an error that names it; signals come i
 }
 
 TEST_CASE("no address space for a stack is an error at once: waiting would not help") {
-  // In a process of its own, whose limit nobody has to raise again.
+  // In a process of its own, whose limit need not be raised again.
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {

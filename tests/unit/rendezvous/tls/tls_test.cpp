@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS between a store and its server: who is talked to, who is not, and what strangers can do.
+// TLS between a store and its server: which peers are accepted, which are not, and what others can
+// do.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -264,7 +265,7 @@ bool still_open(int fd) {
   return got < 0 && errno == EAGAIN;
 }
 
-// So many were closed for others.
+// This many were closed for others.
 void await_evicted(RunningServer& server, std::uint64_t count) {
   server.await([count](KvService& service) { return service.connections().evicted >= count; },
                "those who are sent away");

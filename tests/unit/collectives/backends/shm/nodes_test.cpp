@@ -131,7 +131,7 @@ TEST_CASE("memory nodes: shared memory that is placed on a node is there and kee
     // A machine may have no nodes, a container may forbid the calls; else it works.
     if (told != nullptr || (node != kAnyNode && why_not != EPERM && why_not != ENOSYS)) {
       CHECK(placed);
-      // What nobody has made or touched costs nothing.
+      // Memory that was never made or touched costs nothing.
       if (!before.empty()) CHECK((before[before.size() / 2] >= 0) == filled);
     }
     CHECK(std::all_of(memory, memory + kBytes / 4, [](char c) { return c == 'x'; }));

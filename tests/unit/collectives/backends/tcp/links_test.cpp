@@ -30,7 +30,7 @@ using tcp::Links;
 
 namespace {
 
-std::atomic<int> refused_connects{0};  // so many from now on
+std::atomic<int> refused_connects{0};  // this many from now on
 
 constexpr milliseconds kPatience{30'000};
 
@@ -202,7 +202,7 @@ TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody")
     return why + (rank == 0 && text != "hello" ? "not from rank 2: " + text : "");
   });
   for (const std::string& text : texts) CHECK(text == "");
-  // Each is told by the end of its connection, but for the last ones, which may show a key yet.
+  // Each sees the end of its connection, but for the last ones, which may show a key yet.
   for (std::size_t i = 0; i < 7; ++i) {
     char nothing = 0;
     const auto got =
@@ -371,7 +371,7 @@ TEST_CASE("tcp links: the end of a rank is seen by those who wait for it") {
       world.ranks[1].reset();
       return why;
     }
-    // What came before it is there.
+    // Everything before it is there.
     if (std::string why = receive(links, 1, 4, text); !why.empty()) return why;
     if (text != "last") return "not what was sent";
     return receive(links, 1, 4, text);
@@ -395,7 +395,7 @@ TEST_CASE("tcp links: a message of another size than the receive ends the world"
 
 TEST_CASE("tcp links: a rank that cannot be reached is named") {
   World world(2, milliseconds(300));
-  // Its queue is full, so the kernel answers nobody.
+  // Its queue is full, so the kernel does not answer.
   const os::Fd full(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_storage address{};
   const unsigned length = net::to_sockaddr(Endpoint{loopback(), 0}, address);
@@ -446,7 +446,7 @@ TEST_CASE("tcp links: a kernel without a route to spare is asked again, and not 
   }
 }
 
-// In the place of the C library's, for all of this program.
+// Replaces the C library's, for all of this program.
 extern "C" int connect(int fd, const sockaddr* address, socklen_t length) {
   if (refused_connects > 0 && --refused_connects >= 0) {
     errno = EAGAIN;
