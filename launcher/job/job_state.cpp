@@ -10,6 +10,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/text/units.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -27,6 +28,17 @@ int exit_code_of(const RankExit& exit) {
 }
 
 bool failed(const RankExit& exit) { return exit_code_of(exit) != 0; }
+
+std::optional<int> rank_that_left(std::string_view last_stderr) {
+  constexpr std::string_view kName = "rank ";
+  std::size_t end = last_stderr.rfind(") has shut down");
+  if (end == std::string_view::npos) end = last_stderr.rfind(") is gone: ");
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::size_t start = last_stderr.rfind(kName, end);
+  if (start == std::string_view::npos) return std::nullopt;
+  last_stderr.remove_prefix(start + kName.size());
+  return parse_int<int>(last_stderr.substr(0, last_stderr.find(' ')));
+}
 
 JobState::JobState(const Options& options, TimePoint now)
     : options_(options),
@@ -380,6 +392,13 @@ void JobState::settle_cause() {
       earliest = rank;
       break;
     }
+  }
+  // One that says which rank left before it only follows, however soon it noticed.
+  for (std::size_t steps = 0; steps < failures_.size(); ++steps) {
+    const auto left = rank_that_left(outcome_.exits.at(earliest->first).last_stderr);
+    const auto earlier = failures_.find(left.value_or(-1));
+    if (earlier == failures_.end()) break;
+    earliest = earlier;
   }
   outcome_.cause->exit = outcome_.exits.at(earliest->first);
   outcome_.cause->exit_code = exit_code_of(outcome_.cause->exit);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -11,8 +12,9 @@
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/program_label.h"
 #include "launcher/report/resource_usage.h"
-#include "launcher/text/user_input.h"
 #include "launcher/text/text.h"
+#include "launcher/text/user_input.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {
@@ -20,19 +22,25 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kStyle =
-    "body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 "
-    "1em;color:#222}"
-    "h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}pre{background:#f4f4f4;padding:.8em;"
-    "overflow:auto}"
-    ".bad{color:#b00020}.ok{color:#1b6e3c}table{border-collapse:collapse;width:100%}"
+    "body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;"
+    "color:#222;overflow-wrap:anywhere}"
+    "h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}"
+    "pre{background:#f4f4f4;padding:.8em;white-space:pre-wrap}"
+    ".fix{white-space:pre-line;border-left:4px solid #1b6e3c;padding:.2em .8em}"
+    ".bad{color:#b00020}.ok{color:#1b6e3c}.ended{color:#6b6b6b}"
+    "table{border-collapse:collapse;width:100%}small{color:#6b6b6b}"
     "td,th{text-align:left;padding:.2em .6em;border-bottom:1px solid #e4e4e4;vertical-align:top}"
-    ".lane{position:relative;height:1.2em;background:#f4f4f4}.lane "
-    "span{position:absolute;top:0;height:100%;"
-    "overflow:hidden;white-space:nowrap;font-size:.75em;color:#fff;padding-left:2px;box-sizing:"
-    "border-box}"
+    ".lane{position:relative;height:1.2em;background:#f4f4f4}"
+    ".lane span{position:absolute;top:0;height:100%}"
+    ".bar-bad{background:#b00020}.bar-ok{background:#4c8c4a}.bar-ended{background:#9aa2ad}"
+    "i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .8em}"
+    // On a phone each cell has a row, with the heading of its column before it.
+    "@media(max-width:40em){table,tbody,tr,td{display:block}th{display:none}"
+    "td{border:0;padding:0 0 .2em}tr{border-bottom:1px solid #e4e4e4;padding:.4em 0}"
+    "td[data-is]::before{content:attr(data-is) \": \";color:#6b6b6b}}"
     "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}pre,.lane{background:#"
-    "262626}"
-    "td,th{border-color:#333}.bad{color:#ff6b81}.ok{color:#6fd08c}}";
+    "262626}td,th,tr{border-color:#333}.bad{color:#ff6b81}.ok{color:#6fd08c}"
+    ".ended,small,td[data-is]::before{color:#9aa2ad}}";
 
 constexpr std::string_view kColours[] = {
     "#9aa2ad", "#7a869a", "#5b7db1", "#4a9bb5", "#8064a2", "#a0527a", "#b86e3d", "#9a8b2f",
@@ -84,15 +92,36 @@ std::string note_of_rows(std::size_t count, std::string_view things, std::string
 
 std::string section(std::string_view title) { return "<h2>" + escaped(title) + "</h2>\n"; }
 
-std::string bar(double from, double to, double whole, std::string_view colour,
-                std::string_view label) {
+std::string ms_text(double ms) {
+  char text[48];
+  std::snprintf(text, sizeof text, ms < 9.95 ? "%.1f ms" : "%.0f ms", ms);
+  return text;
+}
+
+// `look` is an attribute that gives the colour.
+std::string bar(double from, double to, double whole, const std::string& look,
+                const std::string& label) {
   char text[128];
-  std::snprintf(
-      text, sizeof text, "<span style=\"left:%.2f%%;width:%.2f%%;background:%s\" title=\"",
-      100 * from / whole, std::max(100 * (to - from) / whole, 0.3), std::string(colour).c_str());
-  char time[48];
-  std::snprintf(time, sizeof time, " %.1f ms", to - from);
-  return text + escaped(label) + time + "\">" + escaped(label) + "</span>";
+  std::snprintf(text, sizeof text, "<span style=\"left:%.2f%%;width:%.2f%%;", 100 * from / whole,
+                std::max(100 * (to - from) / whole, 0.3));
+  return text + look + " title=\"" + escaped(label) + "\"></span>";
+}
+
+std::string background(Stage stage) {
+  return "background:" + std::string(kColours[static_cast<std::size_t>(stage)]) + "\"";
+}
+
+// What the colours of the bars are.
+std::string legend(const StartBoard& board, const std::vector<std::size_t>& hosts) {
+  std::set<Stage> seen;
+  for (const std::size_t host : hosts) {
+    for (const StartBoard::Step& step : board.steps()[host]) seen.insert(step.stage);
+  }
+  std::string out = "<p>";
+  for (const Stage stage : seen) {
+    out += "<i style=\"" + background(stage) + "></i>" + escaped(stage_name(stage));
+  }
+  return out + "</p>\n";
 }
 
 std::string waterfall(const JobReport& report) {
@@ -105,25 +134,47 @@ std::string waterfall(const JobReport& report) {
     if (steps.empty()) return std::pair(-1, StartBoard::TimePoint::duration{});
     return std::pair(static_cast<int>(steps.back().stage), -steps.back().since.time_since_epoch());
   };
+  const auto rows = rows_to_show(hosts, key_of);
   std::string out = section("Start") +
                     note_of_rows(hosts, "hosts", "those that had come least far, or came last.") +
-                    "<table>\n";
-  for (const std::size_t host : rows_to_show(hosts, key_of)) {
-    out += "<tr><td style=\"width:12em\">" + escaped(board.names()[host]) +
-           "</td><td><div class=\"lane\">";
+                    "<table>\n<tr><th>host</th><th style=\"width:75%\">from 0 to " +
+                    ms_text(whole) + "</th></tr>\n";
+  for (const std::size_t host : rows) {
+    std::string texts;
+    out += "<tr><td>" + escaped(board.names()[host]) + "</td><td><div class=\"lane\">";
     const auto& steps = board.steps()[host];
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const double from = fractional_ms(steps[i].since - board.start());
       const double to =
           i + 1 < steps.size() ? fractional_ms(steps[i + 1].since - board.start()) : whole;
-      out += bar(from, to, whole, kColours[static_cast<std::size_t>(steps[i].stage)],
-                 stage_name(steps[i].stage));
+      const std::string label = std::string(stage_name(steps[i].stage)) + " " + ms_text(to - from);
+      out += bar(from, to, whole, background(steps[i].stage), label);
+      texts += (i > 0 ? ", " : "") + label +
+               (steps[i].detail.empty() ? "" : " (" + steps[i].detail + ")");
     }
-    out += "</div></td></tr>\n";
+    out += "</div><small>" + escaped(texts) + "</small></td></tr>\n";
   }
-  char text[96];
-  std::snprintf(text, sizeof text, "</table>\n<p>0 to %.1f ms.</p>\n", whole);
-  return out + text;
+  return out + "</table>\n" + legend(board, rows);
+}
+
+// A rank that we ended, or that failed because another one had left, is neither good nor bad.
+std::string_view class_of(const RankExit& exit) {
+  if (!failed(exit)) return "ok";
+  return exit.terminated_by_us || rank_that_left(exit.last_stderr) ? "ended" : "bad";
+}
+
+std::string how_text(const RankExit& exit) {
+  std::string how =
+      exit.signal != 0 ? signal_name(exit.signal) : "code " + std::to_string(exit.exit_code);
+  if (exit.terminated_by_us) how += ", ended by us";
+  if (const auto left = rank_that_left(exit.last_stderr)) {
+    how += ", because of rank " + std::to_string(*left);
+  }
+  how = escaped(how);
+  if (!exit.hint.empty()) how += "<br>" + escaped(exit.hint);
+  // In which operation it was, and for how long: it waited for ranks that were not.
+  if (!exit.last_operation.empty()) how += "<br>" + escaped(exit.last_operation);
+  return how;
 }
 
 // Each rank from the first end to the last: the first one is what one looks for.
@@ -141,50 +192,81 @@ std::string lanes(const JobReport& report) {
     last = std::max(last, exit.clock_ns);
   }
   const double whole = std::max(static_cast<double>(last - first) / 1e6, 1.0) * 1.1;
-  const auto is_bad = [](const RankExit& exit) { return failed(exit) && !exit.terminated_by_us; };
   const auto key_of = [&](std::size_t row) {
-    return std::pair(!is_bad(*exits[row]), exits[row]->clock_ns);
+    return std::pair(class_of(*exits[row]) != "bad", exits[row]->clock_ns);
   };
   std::string out =
       section("Ranks") +
       note_of_rows(exits.size(), "ranks", "those that failed, then the first to end.") +
-      "<table>\n<tr><th>rank</th><th>ended</th><th>peak memory</th><th>CPU</th>"
-      "<th style=\"width:45%\">its end, from the first one on</th></tr>\n";
+      "<table>\n<tr><th>rank</th><th>ended</th><th>peak memory</th><th>CPU time</th>"
+      "<th style=\"width:40%\">after the first one that ended</th></tr>\n";
   for (const std::size_t row : rows_to_show(exits.size(), key_of)) {
     const RankExit& exit = *exits[row];
-    const int rank = ranks[row];
-    const bool bad = is_bad(exit);
-    std::string how =
-        exit.signal != 0 ? signal_name(exit.signal) : "code " + std::to_string(exit.exit_code);
-    if (exit.terminated_by_us) how += ", ended by us";
+    const std::string look(class_of(exit));
     char cpu[48];
     std::snprintf(cpu, sizeof cpu, "%.2f s",
                   static_cast<double>(exit.user_time_us + exit.system_time_us) / 1e6);
     const double at = exit.clock_ns == 0 ? 0 : static_cast<double>(exit.clock_ns - first) / 1e6;
-    out += "<tr><td>" + std::to_string(rank) + escaped(program_label(report.programs, rank)) +
-           "</td><td class=\"" + (bad ? "bad" : "ok") + "\">" + escaped(how) +
-           (exit.hint.empty() ? "" : "<br>" + escaped(exit.hint)) + "</td><td>" +
-           bytes_text(exit.max_rss_bytes) + "</td><td>" + cpu + "</td><td><div class=\"lane\">" +
-           bar(0, std::max(at, whole / 100), whole, bad ? "#b00020" : "#4c8c4a", "") +
-           "</div></td></tr>\n";
+    const std::string after = ms_text(at);
+    out += "<tr><td data-is=\"rank\">" + std::to_string(ranks[row]) +
+           escaped(program_label(report.programs, ranks[row])) +
+           "</td><td data-is=\"ended\" class=\"" + look + "\">" + how_text(exit) +
+           "</td><td data-is=\"peak memory\">" + bytes_text(exit.max_rss_bytes) +
+           "</td><td data-is=\"CPU time\">" + cpu + "</td><td><div class=\"lane\">" +
+           bar(0, std::max(at, whole / 100), whole, "\" class=\"bar-" + look + "\"", after) +
+           "</div><small>" + after + "</small></td></tr>\n";
   }
   return out + "</table>\n";
 }
 
-std::string tails(const JobReport& report) {
-  std::string out;
-  std::size_t shown = 0;
-  for (const auto& [rank, exit] : report.outcome->exits) {
-    if (exit.last_stderr.empty()) continue;
-    const bool is_cause = report.outcome->cause &&
-                          report.outcome->cause->kind == Cause::Kind::kRank &&
-                          report.outcome->cause->exit.rank == rank;
-    if (++shown > kMostRows && !is_cause) continue;
-    out += std::string("<details") + (is_cause ? " open" : "") + "><summary>rank " +
-           std::to_string(rank) + "</summary><pre>" + escaped(exit.last_stderr) +
-           "</pre></details>\n";
+// The lines of a text that say what to do about it.
+std::vector<std::string> fixes_of(std::string_view text) {
+  constexpr std::string_view kFix = "  what to do: ";
+  std::vector<std::string> fixes;
+  for (const std::string_view line : split(text, '\n')) {
+    if (line.starts_with(kFix)) fixes.emplace_back(line.substr(kFix.size()));
+    if (line.starts_with("  try: ")) fixes.emplace_back(line.substr(2));
   }
-  return out.empty() ? out : section("Last lines on stderr") + out;
+  return fixes;
+}
+
+std::string fix_text(const JobReport& report) {
+  std::vector<std::string> fixes = fixes_of(report.text);
+  if (report.outcome->cause && !report.outcome->cause->failure.advice.empty()) {
+    fixes.insert(fixes.begin(), report.outcome->cause->failure.advice);
+  }
+  if (fixes.empty()) return {};
+  return "<p class=\"fix\"><b>What to do:</b> " + escaped(join(fixes, "\n")) + "</p>\n";
+}
+
+// The ranks' last lines have a place of their own on the page.
+std::string without_last_lines(std::string_view text) {
+  std::string out;
+  bool is_quoted = false;
+  for (const std::string_view line : split(text, '\n')) {
+    is_quoted = line.ends_with(" on stderr:") || (is_quoted && line.starts_with("    "));
+    if (!is_quoted) out += std::string(line) + "\n";
+  }
+  return out.substr(0, out.size() - 1);
+}
+
+// Those of the rank that is named first, then of the others.
+std::string tails(const JobReport& report) {
+  const auto& exits = report.outcome->exits;
+  const auto& cause = report.outcome->cause;
+  const int first =
+      cause && cause->kind == Cause::Kind::kRank ? rank_told_first(cause->exit, exits) : -1;
+  std::string told;
+  std::string others;
+  std::size_t shown = 0;
+  for (const auto& [rank, exit] : exits) {
+    if (exit.last_stderr.empty()) continue;
+    if (++shown > kMostRows && rank != first) continue;
+    (rank == first ? told : others) +=
+        std::string("<details") + (rank == first ? " open" : "") + "><summary>rank " +
+        std::to_string(rank) + "</summary><pre>" + escaped(exit.last_stderr) + "</pre></details>\n";
+  }
+  return shown == 0 ? "" : section("Last lines on stderr") + told + others;
 }
 
 // All programs of the job.
@@ -203,17 +285,19 @@ std::string report_html(const JobReport& report) {
   const int code = report.exit_code;
   std::string out =
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width\"><title>horarun " +
+      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>horarun " +
       escaped(report.job_id.substr(0, 8)) + "</title><style>" + std::string(kStyle) +
       "</style></head><body>\n";
   char times[96];
-  std::snprintf(times, sizeof times, "%d ranks on %zu hosts, %.2f s, ended %s",
-                report.plan->world_size, report.plan->hosts.size(), report.seconds,
-                report.ended_at.c_str());
+  std::snprintf(times, sizeof times, ", %.2f s, ended %s", report.seconds, report.ended_at.c_str());
+  const std::string size = counted(static_cast<std::uint64_t>(report.plan->world_size), "rank") +
+                           " on " + counted(report.plan->hosts.size(), "host");
   const std::string engine = report.engine ? "<br>" + escaped(report.engine->text) : "";
-  out += "<h1>" + escaped(title_of(report)) + "</h1>\n<p>" + times + engine + "</p>\n<p class=\"" +
-         (code == 0 ? "ok" : "bad") + "\">exit code " + std::to_string(code) + "</p>\n";
-  if (!report.text.empty()) out += "<pre>" + escaped(report.text) + "</pre>\n";
+  out += "<h1>" + escaped(title_of(report)) + "</h1>\n<p>" + size + times + engine +
+         "</p>\n<p class=\"" + (code == 0 ? "ok" : "bad") + "\">exit code " + std::to_string(code) +
+         "</p>\n" + fix_text(report);
+  if (!report.text.empty()) out += "<pre>" + escaped(without_last_lines(report.text)) + "</pre>\n";
+  out += tails(report);
   if (!report.failed_attempts.empty()) {
     out += section("Failed attempts") + "<pre>";
     for (const RestartPolicy::Attempt& attempt : report.failed_attempts) {
@@ -226,7 +310,7 @@ std::string report_html(const JobReport& report) {
     for (const ChaosStrike& strike : report.chaos) out += escaped(strike_text(strike)) + "\n";
     out += "</pre>\n";
   }
-  out += waterfall(report) + lanes(report) + tails(report);
+  out += lanes(report) + waterfall(report);
   if (!report.stacks.empty())
     out += section("Stacks") + "<pre>" + escaped(report.stacks) + "</pre>\n";
   return report.secrets.clean(out + "<p>Hora " + escaped(report.version) + ", job " +

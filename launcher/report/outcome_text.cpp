@@ -128,33 +128,44 @@ std::string hint_of_who_ended(const StderrHint& hint, const std::map<int, RankEx
   return text + "\n";
 }
 
-// The rank that left before this one, according to a message of the runtime in the text.
-std::optional<int> rank_that_left(std::string_view text) {
-  constexpr std::string_view kName = "rank ";
-  const std::size_t end = text.rfind(") has shut down");
-  if (end == std::string_view::npos) return std::nullopt;
-  const std::size_t start = text.rfind(kName, end);
-  if (start == std::string_view::npos) return std::nullopt;
-  text.remove_prefix(start + kName.size());
-  return parse_int<int>(text.substr(0, text.find(' ')));
+bool has_traceback(const RankExit& exit) {
+  return exit.last_stderr.find("Traceback") != std::string::npos;
 }
 
-// A Python program that fails leaves the other ranks, and one of these may be gone before it: its
-// traceback is the one to read. Empty: it left without any.
-std::string traceback_of_who_left(const RankExit& exit, const std::map<int, RankExit>& exits) {
+bool follows_another(const RankExit& exit) { return rank_that_left(exit.last_stderr).has_value(); }
+
+// The rank that this one only follows: it ended as if all were well while others waited for it, or
+// its traceback says what happened, though we ended it before its program could. Else nothing.
+const RankExit* rank_before(const RankExit& exit, const std::map<int, RankExit>& exits) {
   const auto left = exits.find(rank_that_left(exit.last_stderr).value_or(-1));
-  if (left == exits.end() || left->second.last_stderr.find("Traceback") == std::string::npos) {
-    return {};
+  if (left == exits.end() || left->first == exit.rank) return nullptr;
+  const bool is_it =
+      !failed(left->second) || (has_traceback(left->second) && !follows_another(left->second));
+  return is_it ? &left->second : nullptr;
+}
+
+std::string rank_name(int rank, const std::vector<HostPlan>& hosts, const OutcomeContext& context) {
+  std::string name = "rank " + std::to_string(rank);
+  for (const HostPlan& host : hosts) {
+    const bool is_there =
+        std::ranges::any_of(host.slots, [rank](const Slot& slot) { return slot.rank == rank; });
+    if (is_there) name += " on " + host.host.name;
   }
-  return "  the last lines of rank " + std::to_string(left->first) + " on stderr:\n" +
-         quoted_tail(left->second.last_stderr);
+  return name + program_label(context.programs, rank);
 }
 
 std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
                        const std::vector<HostPlan>& hosts, const OutcomeContext& context) {
-  std::string text =
-      "rank " + std::to_string(cause.exit.rank) + " on " + planned_host_name(hosts, cause.host) +
-      program_label(context.programs, cause.exit.rank) + " " + how_it_ended(cause.exit) + "\n";
+  const RankExit* const before = rank_before(cause.exit, outcome.exits);
+  const bool is_told = before != nullptr && failed(*before);  // by its traceback
+  std::string text;
+  if (before != nullptr) {
+    text = rank_name(before->rank, hosts, context) +
+           (is_told ? " failed first; " : " left first, with exit code 0; ");
+  }
+  text += "rank " + std::to_string(cause.exit.rank) + " on " +
+          planned_host_name(hosts, cause.host) + program_label(context.programs, cause.exit.rank) +
+          " " + how_it_ended(cause.exit) + (before == nullptr ? "\n" : " because of it\n");
   if (is_chaos(cause.exit, context.chaos)) {
     text += "  --chaos sent it that signal\n";
   } else if (!cause.exit.hint.empty()) {
@@ -172,11 +183,13 @@ std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
     text += start_advice(cause.exit, has_it);
   }
   if (!cause.exit.last_operation.empty()) text += "  it " + cause.exit.last_operation + "\n";
-  const std::string tail = quoted_tail(cause.exit.last_stderr);
-  if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
-  const std::string traceback = traceback_of_who_left(cause.exit, outcome.exits);
-  const StderrHint* const hint = find_stderr_hint(cause.exit.last_stderr);
-  if (hint != nullptr && traceback.empty()) {
+  const RankExit& told = is_told ? *before : cause.exit;
+  const std::string tail = quoted_tail(told.last_stderr);
+  const std::string whose =
+      before == nullptr ? "its last lines" : "the last lines of rank " + std::to_string(told.rank);
+  if (!tail.empty()) text += "  " + whose + " on stderr:\n" + tail;
+  const StderrHint* const hint = find_stderr_hint(told.last_stderr);
+  if (hint != nullptr) {
     const std::string who_ended = hint_of_who_ended(*hint, outcome.exits, context);
     text += who_ended.empty() ? hint_text(*hint, is_here(cause.host, context)) : who_ended;
   }
@@ -187,7 +200,7 @@ std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
                   static_cast<double>(cause.exit.user_time_us + cause.exit.system_time_us) / 1e6);
     text += used;
   }
-  return text + traceback;
+  return text;
 }
 
 std::string failure_text(const Failure& failure) {
@@ -246,6 +259,16 @@ std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
          visible(command) + "\n";
 }
 
+// "b:2222" may have been meant as a port.
+std::string port_note(const Cause& cause, const std::vector<HostPlan>& hosts) {
+  if (cause.failure.code.find("CONNECT") == std::string::npos || cause.host < 0) return {};
+  const Host& host = hosts[static_cast<std::size_t>(cause.host)].host;
+  const int slots = host.slots.value_or(0);
+  if (slots != 22 && slots < 1024) return {};
+  return "  " + host.name + ":" + std::to_string(slots) + " means " + std::to_string(slots) +
+         " slots; a port is set in the SSH configuration (Host, Port) or with -p\n";
+}
+
 std::string cause_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
                        const OutcomeContext& context) {
   const Cause& cause = *outcome.cause;
@@ -254,7 +277,7 @@ std::string cause_text(const JobOutcome& outcome, const std::vector<HostPlan>& h
       return rank_cause(cause, outcome, hosts, context);
     case Cause::Kind::kHost:
       return host_failure_text(cause.failure, planned_host_name(hosts, cause.host)) +
-             proof_text(cause, hosts, context) + context.start_table;
+             proof_text(cause, hosts, context) + port_note(cause, hosts) + context.start_table;
     case Cause::Kind::kLaunch:
       // As where a mistake is found before the job begins.
       return (cause.failure.code == failure::kUsage ? "error: " : "") + failure_text(cause.failure);
@@ -318,17 +341,28 @@ std::string unreached_text(const JobOutcome& outcome, const std::vector<HostPlan
   return text;
 }
 
-// Other failures are mostly consequences: one line for all of them.
+std::string followers_text(const std::vector<int>& followers, const RankExit& first) {
+  if (followers.empty()) return {};
+  std::string text = exit_table({{first.rank, first}});
+  text.pop_back();
+  return text + (followers.size() == 1 ? "; rank " : "; ranks ") + number_ranges(followers) +
+         " failed because of it\n";
+}
+
+// Other failures are mostly consequences: a line or two for all of them.
 std::string collateral_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts) {
   if (outcome.elastic) return {};  // reported when it happened
   int also_failed = 0;
   int terminated = 0;
+  std::vector<int> followers;
   const bool rank_cause = outcome.cause->kind == Cause::Kind::kRank;
   for (const auto& [rank, exit] : outcome.exits) {
     if (rank_cause && rank == outcome.cause->exit.rank) continue;
     // What cannot be started cannot be started by any rank of its host: the first one has said it.
     const bool is_the_same = rank_cause && is_same_start(exit, outcome.cause->exit);
-    if (exit.terminated_by_us) {
+    if (rank_cause && failed(exit) && follows_another(exit)) {
+      followers.push_back(rank);
+    } else if (exit.terminated_by_us) {
       ++terminated;
     } else if (failed(exit) && !is_the_same) {
       ++also_failed;
@@ -341,10 +375,13 @@ std::string collateral_text(const JobOutcome& outcome, const std::vector<HostPla
     text += std::string("  the same: ") + (others.size() == 1 ? "host " : "hosts ") +
             few_names(others) + "\n";
   }
+  text += followers_text(followers, outcome.cause->exit);
   if (also_failed > 0) {
     text += "  " + counted(also_failed, "other rank") + " failed after it\n";
+    std::map<int, RankExit> rest = outcome.exits;
+    for (const int rank : followers) rest.erase(rank);
+    text += exit_table(rest);
   }
-  if (also_failed > 0) text += exit_table(outcome.exits);
   if (terminated > 0) {
     text +=
         "  " + counted(terminated, "rank") + (terminated == 1 ? " was" : " were") + " terminated\n";
@@ -374,6 +411,11 @@ std::string unconfirmed_text(const JobOutcome& outcome, const std::vector<HostPl
 }
 
 }  // namespace
+
+int rank_told_first(const RankExit& cause, const std::map<int, RankExit>& exits) {
+  const RankExit* const before = rank_before(cause, exits);
+  return before != nullptr && failed(*before) ? before->rank : cause.rank;
+}
 
 std::string strike_text(const ChaosStrike& strike) {
   char time[32];

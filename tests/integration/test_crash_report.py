@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of a job that fails, and --report."""
 
+import html
 import json
 import os
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -80,6 +83,68 @@ def test_the_report_as_a_page(horarun, tmp_path):
         assert word in page
 
 
+# Runs in the page, in a frame as wide as a phone or a laptop, and writes down what a reader sees.
+MEASURE = """
+const sees = {};
+for (const width of [390, 1280]) {
+  const frame = document.createElement("iframe");
+  frame.style.cssText = `border:0;height:844px;width:${width}px`;
+  document.body.append(frame);
+  frame.contentDocument.open(); frame.contentDocument.write(page); frame.contentDocument.close();
+  const seen = frame.contentDocument;
+  const one = (of) => seen.querySelector(of);
+  const colour = (of) => [...seen.querySelectorAll(of)].map((e) => getComputedStyle(e).color);
+  sees[width] = {
+    wide: seen.documentElement.scrollWidth,
+    cut: [...seen.querySelectorAll("pre,p,td,h1")].filter((e) => e.scrollWidth > e.clientWidth + 1).length,
+    fix: one(".fix").getBoundingClientRect().bottom, text: one("pre").getBoundingClientRect().top,
+    ended: colour("td.ended"), bad: colour("td.bad"), ok: colour("td.ok"), whole: seen.body.innerText,
+  };
+}
+document.title = "measured";
+document.body.innerHTML = "<pre id=sees></pre>";
+document.getElementById("sees").textContent = JSON.stringify(sees);
+"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_the_page_in_a_browser(horarun, tmp_path):
+    """Nothing is cut off on a phone, the fix is on its first screen, and only the rank that failed is red."""
+    path = tmp_path / "report.html"
+    script = 'echo "$0: Permission denied" >&2; [ "$HOROVOD_RANK" = 1 ] && exit 3; exec sleep 1000'
+    horarun.run("-np", 2, "--report", path, "sh", "-c", script, "/very/long/" + "x" * 200).expect(3)
+    page = json.dumps(path.read_text()).replace("</", "<\\/")
+    (tmp_path / "measure.html").write_text(
+        f"<!doctype html><meta charset=utf-8><body><script>const page = {page};{MEASURE}</script>"
+    )
+    browser = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={tmp_path}/profile",
+    ]
+    dom = subprocess.run(
+        [*browser, "--window-size=1400,1000", "--dump-dom", f"file://{tmp_path}/measure.html"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+    ).stdout
+    sees = json.loads(html.unescape(re.search(r'<pre id="sees">(.*?)</pre>', dom, re.S)[1]))
+    for width, seen in ((width, sees[str(width)]) for width in (390, 1280)):
+        assert seen["wide"] <= width and seen["cut"] == 0, (width, seen)
+        assert seen["fix"] <= seen["text"] and seen["fix"] < 844, (width, seen)
+        assert len(seen["bad"]) == len(seen["ended"]) == 1 and seen["bad"] != seen["ended"], seen
+        red, green, blue = map(int, re.findall(r"\d+", seen["ended"][0])[:3])
+        assert max(red, green, blue) - min(red, green, blue) < 20, "ended ranks are grey"
+        assert "2 ranks on 1 host," in seen["whole"] and re.search(r"\d ms", seen["whole"]), seen
+        # Once in the lines of rank 1; those of rank 0 are folded.
+        assert seen["whole"].count("x: Permission denied") == 1, seen
+
+
 def test_a_report_that_can_no_longer_be_written(horarun, tmp_path):
     """The ranks were well; that there is no report is said, and is no success."""
     folder = tmp_path / "folder"
@@ -148,3 +213,28 @@ def test_gpus_by_uuid_and_of_programs(horarun):
     # Sharing is asked for.
     done = horarun.run("-np", 2, "--gpus-per-rank", "auto", *show, env={"CUDA_VISIBLE_DEVICES": "3"}).expect(0)
     assert done.ranks() == {0: ["3"], 1: ["3"]}, done
+
+
+LEAVES = """
+import sys
+import hora.numpy as hvd
+hvd.init()
+for step in range(10):
+    if hvd.rank() == 1 and step == 3:
+        {leave}
+    hvd.allreduce([1.0], name="grad")
+"""
+
+
+def test_a_failure_is_told_from_those_that_follow_it(horarun):
+    done = horarun.run("-np", 4, "python3", "-c", LEAVES.format(leave="raise ValueError('bad batch')")).expect(1)
+    assert "horarun: rank 1 on localhost " in done.messages and "ValueError: bad batch" in done.messages, done
+    assert re.search(r"exit code 1: rank \d; ranks? [\d,-]+ failed because of it", done.messages), done
+    assert "failed after it" not in done.messages, done
+
+
+def test_a_rank_that_leaves_while_others_wait_is_named(horarun):
+    done = horarun.run("-np", 4, "python3", "-c", LEAVES.format(leave="sys.exit(0)")).expect(1)
+    told = r"horarun: rank 1 on localhost left first, with exit code 0; rank [023] on localhost exited with code 1"
+    assert re.search(told, done.messages), done
+    assert "the same number of steps" in done.messages, done

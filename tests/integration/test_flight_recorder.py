@@ -61,7 +61,7 @@ def test_the_rank_that_left_first_is_named(horarun, tmp_path):
     )
     done = horarun.run("-np", 2, sys.executable, str(program)).expect(3)
     assert re.search(r"rank 1 on \S+ exited with code 3\n", done.messages), done
-    assert "1 other rank failed after it" in done.messages, done
+    assert "exit code 3: rank 1; rank 0 failed because of it" in done.messages, done
 
 
 def test_a_rank_that_left_and_goes_on_is_ended_with_the_others(run):

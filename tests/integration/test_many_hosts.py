@@ -81,7 +81,7 @@ def test_the_page_of_a_large_job_stays_small(play, tmp_path):
     code, _, err = play([], ["--for", "100", "--exit", f"{rank}:7"], *options)
     assert code == 7, err
     text = page.read_text()
-    rows = re.findall(r'<tr><td>(\d+)</td><td class="(ok|bad)">', text)
+    rows = re.findall(r'<tr><td data-is="rank">(\d+)</td><td data-is="ended" class="(\w+)">', text)
     assert len(rows) == 256 and (str(rank), "bad") in rows, rows
     assert f"<p>256 of {COUNT * RANKS} ranks: " in text and f"<p>256 of {COUNT} hosts: " in text
     assert f"rank {rank} on node-{rank // RANKS} exited with code 7" in text

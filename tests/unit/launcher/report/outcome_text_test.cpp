@@ -136,25 +136,55 @@ TEST_CASE("what the rank did last, where it is known") {
           "  it was in allreduce 'grad/7' for 2.1 s\n");
 }
 
-TEST_CASE("a rank that only missed another one tells what that one said") {
+TEST_CASE("a rank that only follows another one is told after that one") {
   JobOutcome outcome = rank_failure(0, 1, "HorovodInternalError: rank 2 (node2) has shut down\n");
   CHECK(describe_outcome(outcome, kHosts, {}).find("the same number of steps") !=
         std::string::npos);
   RankExit& other = outcome.exits[2];
   other.rank = 2;
   other.terminated_by_us = true;
+  other.signal = 15;
   other.last_stderr = "a warning\n";
-  CHECK(describe_outcome(outcome, kHosts, {}).find("the same number of steps") !=
-        std::string::npos);
+  CHECK(describe_outcome(outcome, kHosts, {}).find("rank 0 on node2 exited with code 1\n") == 0);
   other.last_stderr = "Traceback (most recent call last):\nValueError: boom\n";
   CHECK(describe_outcome(outcome, kHosts, {}) ==
-        "rank 0 on node2 exited with code 1\n"
-        "  its last lines on stderr:\n"
-        "    HorovodInternalError: rank 2 (node2) has shut down\n"
+        "rank 2 failed first; rank 0 on node2 exited with code 1 because of it\n"
         "  the last lines of rank 2 on stderr:\n"
         "    Traceback (most recent call last):\n"
         "    ValueError: boom\n"
         "  1 rank was terminated\n");
+}
+
+TEST_CASE("a rank that left with code 0 is named before those that it left waiting") {
+  JobOutcome outcome = rank_failure(0, 1, "HorovodInternalError: rank 2 (node2) has shut down\n");
+  outcome.exits[2].rank = 2;
+  const std::string text = describe_outcome(outcome, kHosts, {});
+  CHECK(text.find("rank 2 left first, with exit code 0; rank 0 on node2 exited with code 1 because "
+                  "of it\n  the last lines of rank 0 on stderr:\n") == 0);
+  CHECK(text.find("the same number of steps") != std::string::npos);
+}
+
+TEST_CASE("ranks that failed because of the first one are not other failures") {
+  JobOutcome outcome = rank_failure(1, 3, "ValueError: boom\n");
+  for (const int rank : {0, 2, 3, 7}) {
+    RankExit& exit = outcome.exits[rank];
+    exit.rank = rank;
+    exit.exit_code = 1;
+    exit.terminated_by_us = rank == 7;
+    exit.last_stderr = "Traceback (most recent call last):\nE: rank 1 (node2) has shut down\n";
+  }
+  CHECK(describe_outcome(outcome, kHosts, {}) ==
+        "rank 1 on node2 exited with code 3\n"
+        "  its last lines on stderr:\n"
+        "    ValueError: boom\n"
+        "  exit code 3: rank 1; ranks 0,2,3,7 failed because of it\n");
+  outcome.exits[4].rank = 4;
+  outcome.exits[4].exit_code = 5;
+  const std::string text = describe_outcome(outcome, kHosts, {});
+  CHECK(text.find("  exit code 3: rank 1; ranks 0,2,3,7 failed because of it\n"
+                  "  1 other rank failed after it\n"
+                  "  exit code 3: rank 1\n"
+                  "  exit code 5: rank 4\n") != std::string::npos);
 }
 
 TEST_CASE("only the last ten lines are quoted") {
