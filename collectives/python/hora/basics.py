@@ -207,29 +207,46 @@ def is_initialized() -> bool:
     return _native._library is not None and bool(_native._library.is_initialized())
 
 
-def _topology(name):
-    def query():
-        value = getattr(_native.library(), name)()
-        if value < 0:
-            raise exceptions.NotInitializedError.before_init(f"{name}() was called before init(), or after shutdown()")
-        return value
-
-    query.__name__ = query.__qualname__ = name
-    return query
+def _not_initialized(name):
+    raise exceptions.NotInitializedError.before_init(f"{name}() was called before init(), or after shutdown()")
 
 
-rank = _topology("rank")
-rank.__doc__ = "This process's number in the job, 0 .. size() - 1."
-size = _topology("size")
-size.__doc__ = "The number of processes of the job."
-local_rank = _topology("local_rank")
-local_rank.__doc__ = "This process's number among those of its host."
-local_size = _topology("local_size")
-local_size.__doc__ = "The number of processes of the job on this host."
-cross_rank = _topology("cross_rank")
-cross_rank.__doc__ = "This host's number among the hosts that have a process of this local rank."
-cross_size = _topology("cross_size")
-cross_size.__doc__ = "The number of hosts that have a process of this local rank."
+def rank() -> int:
+    """The number of this process in the job, from 0 to size() - 1. NotInitializedError before init()."""
+    value = _native.library().rank()
+    return value if value >= 0 else _not_initialized("rank")
+
+
+def size() -> int:
+    """The number of processes of the job. NotInitializedError before init()."""
+    value = _native.library().size()
+    return value if value >= 0 else _not_initialized("size")
+
+
+def local_rank() -> int:
+    """The number of this process among those of its host, from 0 to local_size() - 1. NotInitializedError before
+    init()."""
+    value = _native.library().local_rank()
+    return value if value >= 0 else _not_initialized("local_rank")
+
+
+def local_size() -> int:
+    """The number of processes of the job on this host. NotInitializedError before init()."""
+    value = _native.library().local_size()
+    return value if value >= 0 else _not_initialized("local_size")
+
+
+def cross_rank() -> int:
+    """The number of this host among the hosts that have a process with this local rank. NotInitializedError before
+    init()."""
+    value = _native.library().cross_rank()
+    return value if value >= 0 else _not_initialized("cross_rank")
+
+
+def cross_size() -> int:
+    """The number of hosts that have a process with this local rank. NotInitializedError before init()."""
+    value = _native.library().cross_size()
+    return value if value >= 0 else _not_initialized("cross_size")
 
 
 def is_homogeneous() -> bool:

@@ -25,7 +25,9 @@ def _translate(error):
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: func(state, ...) restarts from the state when the ranks change."""
+    """Decorator: makes func(state, ...) survive changes of the ranks. hora.elastic.run describes when it starts
+    again, how long that blocks, and what it raises. An error of one of our callbacks in a compiled program counts
+    as the error that it stands for."""
     return elastic.run_fn(func, elastic.reset_job, _translate)
 
 

@@ -48,7 +48,7 @@ class ProcessSet:
         return self.process_set_id is not None and _native._library is not None
 
     def size(self) -> Any:
-        """The number of ranks in the set; None before it is registered."""
+        """The number of ranks in the set; None before it is registered. NotInitializedError after shutdown()."""
         if not self._registered():
             return None
         value = _native.library().process_set_size(self.process_set_id)
@@ -57,8 +57,8 @@ class ProcessSet:
         return value
 
     def rank(self) -> Any:
-        """This process's number within the set; None before it is registered; ValueError when
-        the process is not a member."""
+        """This process's rank within the set, from 0 on; None before the set is registered. ValueError if the process
+        is not a member."""
         if not self._registered():
             return None
         self.size()  # raises where there is no such set

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from hora import batches
-from horovod._keras.reducers import ArrayReducer
+from horovod._keras.array_gradients import ArrayReducer
 from horovod.torch.compression import Compression
 from horovod.torch.tensors import ops
 

@@ -54,7 +54,11 @@ def allreduce(
     op: int | None = None,
     compression: Any = None,
 ) -> Any:
-    """The reduction of all ranks' values (numbers, arrays, tensors); Average if nothing is said."""
+    """Reduces a number, an array or a tensor of the backend over all ranks, with Average by default; returns the same
+    kind.
+
+    Shape and dtype are the same on all ranks. Arguments and errors are those of hora.numpy.allreduce; compression is
+    Compression.none, .fp16 or .bf16. Blocks until all ranks have called it."""
     array = to_array(value)
     op = choose_op(op, average)
     if array.dtype == np.float64 and not hasattr(value, "dtype"):
@@ -66,15 +70,24 @@ def allreduce(
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
-    """All ranks' values, concatenated along the first dimension."""
+    """Concatenates the values of all ranks along the first dimension, whose extents may differ; returns the same
+    kind.
+
+    Blocks until all ranks have called it. Raises what hora.numpy.allgather raises."""
     return _like(arrays.allgather(to_array(value), name=name), value)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-    """The root's value on every rank."""
+    """Returns the value of root_rank on every rank, as the same kind of array or tensor.
+
+    Blocks until all ranks have called it. Raises what hora.numpy.broadcast raises.
+    """
     return _like(arrays.broadcast(to_array(value), root_rank, name=name), value)
 
 
 def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
-    """This rank's rows of the reduction."""
+    """Reduces a value over all ranks, with Average or Sum, and returns this rank's part of the rows.
+
+    Blocks until all ranks have called it. Raises what hora.numpy.reducescatter raises.
+    """
     return _like(arrays.reducescatter(to_array(value), name=name, op=op), value)

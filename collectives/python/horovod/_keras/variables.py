@@ -33,7 +33,10 @@ def to_array(value: Any) -> Any:
 def broadcast_variables(
     variables: Any, root_rank: int, name: str = "keras_variables", process_set: ProcessSet = global_process_set
 ) -> None:
-    """Writes the root's values into the variables of all ranks."""
+    """Writes the root's values into the variables of all ranks, which are in the same order and of the same shapes
+    everywhere.
+
+    Blocks until all ranks of process_set have called it. Raises what hora.numpy.broadcast raises."""
     variables = list(variables)
     arrays = [np.ascontiguousarray(to_array(variable)).reshape(tuple(variable.shape)) for variable in variables]
 

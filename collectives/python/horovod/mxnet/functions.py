@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
-    """The root's object on every rank."""
+    """The root's object on every rank. See hora.broadcast_object for how long it blocks and what it raises."""
     return objects.broadcast_object(obj, root_rank, name)
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """The objects of all ranks, as a list."""
+    """The objects of all ranks, as a list by rank. See hora.allgather_object for how long it blocks and what it
+    raises."""
     return objects.allgather_object(obj, name)

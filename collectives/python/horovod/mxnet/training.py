@@ -169,9 +169,12 @@ class DistributedTrainer(mx.gluon.Trainer):
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = None) -> None:
-    """Writes the root's values into the parameters of all ranks: a dict of NDArrays
-    (Module.get_params()), or the parameters of a gluon block. A parameter whose shape is not
-    known yet is broadcast when it is initialised."""
+    """Writes the root's values into the parameters of all ranks: a dict of NDArrays (Module.get_params()), or the
+    parameters of a gluon block.
+
+    A parameter whose shape is not known yet is broadcast when it is initialized. `prefix` begins the names by which
+    ranks match. Blocks until all ranks have called it. ValueError for another kind of parameters; otherwise raises
+    what broadcast_() raises."""
     if not hasattr(params, "items"):
         raise ValueError(
             f"broadcast_parameters takes a dict of arrays or the parameters of a block, not {type(params).__name__}"

@@ -165,7 +165,11 @@ class RayExecutor:
         executable_kwargs: dict[str, Any] | None = None,
         extra_env_vars: dict[str, Any] | None = None,
     ) -> None:
-        """Starts the actors. Each makes its own executable_cls(*executable_args, **executable_kwargs)."""
+        """Starts the actors. Each makes its own executable_cls(*executable_args, **executable_kwargs).
+
+        extra_env_vars are environment variables for the actors. Blocks until all have started. Raises TimeoutError
+        after placement_group_timeout_s, RuntimeError if it has been called before, and what executable_cls raises.
+        """
         if self._elastic is not None:
             return self._elastic.start(executable_cls, executable_args, executable_kwargs, extra_env_vars)
         if self.workers:
@@ -249,8 +253,11 @@ class RayExecutor:
         kwargs: dict[str, Any] | None = None,
         callbacks: Any = None,
     ) -> list[Any]:
-        """fn(*args, **kwargs) on every rank; the results by rank. A failure is raised as ray.get() would:
-        an exception of the function's own class, with its traceback."""
+        """Calls fn(*args, **kwargs) on every rank; returns the results by rank.
+
+        Blocks until all ranks have returned. A failure is raised as ray.get() would raise it: as an exception of the
+        class that the function raised, with its traceback. RuntimeError before start().
+        """
         if self._elastic is not None:
             return self._elastic.run(fn, args, kwargs, callbacks)
         _check_callbacks(callbacks)
@@ -259,19 +266,21 @@ class RayExecutor:
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None
     ) -> list[Any]:
-        """As run(), but does not wait: references for ray.get(), by rank."""
+        """Like run(), but does not block: returns references for ray.get(), by rank. Not in elastic jobs:
+        ValueError."""
         self._need_fixed_ranks("run_remote")
         return self._submit(_Call(fn, args, kwargs))
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Any = None) -> list[Any]:
-        """fn(executable) on every rank; the results by rank."""
+        """Calls fn(executable) on every rank; returns the results by rank. Blocks and raises as run() does."""
         if self._elastic is not None:
             return self._elastic.execute(fn, callbacks)
         _check_callbacks(callbacks)
         return self._gather(self._submit(fn))
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """fn(executable) on rank 0 alone; its result."""
+        """Calls fn(executable) on rank 0 alone; returns its result. Blocks and raises as run() does. Not in elastic
+        jobs: ValueError."""
         self._need_fixed_ranks("execute_single")
         self._make_ready()
         return self._gather([self.workers[0].execute.remote(fn)])[0]

@@ -26,7 +26,9 @@ def _translate(error):
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: func(state, ...) restarts from the state when the ranks change."""
+    """Decorator: makes func(state, ...) survive changes of the ranks. hora.elastic.run describes when it starts
+    again, how long that blocks, and what it raises. An error of one of our nodes in a graph counts as the error
+    that it stands for."""
     return functools.wraps(func)(run_fn(func, reset_job, _translate))
 
 

@@ -119,7 +119,8 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's object on every rank. No session is needed."""
+    """The root's object on every rank; session is accepted. See hora.broadcast_object for how long it blocks and
+    what it raises."""
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
@@ -133,5 +134,6 @@ def broadcast_object_fn(
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """The objects of all ranks, as a list."""
+    """The objects of all ranks, as a list by rank; session is accepted. See hora.allgather_object for how long it
+    blocks and what it raises."""
     return objects.allgather_object(obj, name, process_set)

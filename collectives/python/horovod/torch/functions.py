@@ -178,7 +178,7 @@ def _own_device(place):
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The root's object on every rank."""
+    """The root's object on every rank. See hora.broadcast_object for how long it blocks and what it raises."""
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
@@ -190,5 +190,6 @@ def broadcast_object_fn(
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
-    """The objects of all ranks, as a list."""
+    """The objects of all ranks, as a list by rank. See hora.allgather_object for how long it blocks and what it
+    raises."""
     return objects.allgather_object(obj, name, process_set)
