@@ -64,7 +64,7 @@ class _Actors(elastic_job.Engine):
         return len(self._actors)
 
     def capacity(self) -> int:
-        return self._resources.room()
+        return self._resources.capacity()
 
     def status(self) -> str:
         return room_text() + (f". The last actor that ended: {self._error}" if self._error else "")
