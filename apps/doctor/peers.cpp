@@ -35,7 +35,8 @@ Status receive_exactly(int fd, char* bytes, std::size_t size, Clock::time_point 
   while (size > 0) {
     const auto got = net::receive_some(fd, bytes, size, deadline);
     if (!got) return got.error();
-    if (*got == 0) return make_error(ErrorCode::kUnavailable, "the other end closed");
+    if (*got == 0)
+      return make_error(ErrorCode::kUnavailable, "the other end closed the connection");
     bytes += *got;
     size -= *got;
   }

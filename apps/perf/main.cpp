@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   Options options;
   const std::string problem = parse_options({argv + 1, argv + argc}, options);
   if (!problem.empty()) {
-    std::fprintf(stderr, "hora-perf: %s\nhora-perf --help tells more\n", problem.c_str());
+    std::fprintf(stderr, "hora-perf: %s\nrun 'hora-perf --help' for usage\n", problem.c_str());
     return 2;
   }
   if (options.help) {

@@ -57,7 +57,7 @@ std::string parse_csv(const std::string& text, std::vector<Figure>& figures) {
     if (cells.size() != names.size() || !parse_number(cells[bytes], figure.bytes) ||
         !parse_number(cells[latency], figure.latency_us) ||
         (bandwidth < names.size() && !parse_number(cells[bandwidth], figure.bandwidth_gbs))) {
-      return "line " + std::to_string(number + 1) + " is no row of such a table";
+      return "line " + std::to_string(number + 1) + " is not a row of such a table";
     }
     figures.push_back(figure);
   }

@@ -339,7 +339,7 @@ bool RunningStep::settle_memory(bool by_host) {
     return true;
   }
   own_failure_ = true;
-  end(State::kBroken, what() + ": nothing here copies tensors from a GPU");
+  end(State::kBroken, what() + ": no backend here copies tensors from a GPU");
   return false;
 }
 

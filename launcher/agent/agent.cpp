@@ -15,20 +15,20 @@
 
 #include "launcher/agent/delivery_intake.h"
 #include "launcher/agent/greeting.h"
-#include "launcher/machine/host_facts.h"
 #include "launcher/agent/host_job.h"
-#include "launcher/store/own_image.h"
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
 #include "launcher/agent/stack_collector.h"
 #include "launcher/agent/staging.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/machine/host_facts.h"
+#include "launcher/network/relay.h"
 #include "launcher/process/one_cpu.h"
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/protocol/launcher_message.h"
-#include "launcher/network/relay.h"
+#include "launcher/store/own_image.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 
@@ -445,7 +445,7 @@ void Agent::on_lease_over() {
                                  "it (process " + std::to_string(options_.launcher) + ")");
   if (lease_->suspended()) {
     const auto hours = std::chrono::duration_cast<std::chrono::hours>(lease_->limit()).count();
-    why = "the job was suspended for " + std::to_string(hours) + " h, and nobody resumed it";
+    why = "the job was suspended for " + std::to_string(hours) + " h, and was not resumed";
   }
   const Failure lost{std::string(failure::kHostLost), "its agent ended the ranks: " + why, ""};
   link_->send(FrameType::kFailure, encode(fit(lost)));

@@ -20,10 +20,10 @@
 #include <cstring>
 #include <optional>
 
-#include "launcher/store/directories.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/strays.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/store/directories.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/time_until.h"
 
@@ -123,7 +123,7 @@ class Shim {
     std::string pids;
     for (const ProcessEntry& process : left.seen) pids += " " + std::to_string(process.pid);
     std::fprintf(
-        stderr, "hora-agent: the agent was killed; processes of the job live on:%s\n",
+        stderr, "hora-agent: the agent was killed; processes of the job are still running:%s\n",
         pids.empty() ? " they fork and exit faster than they can be killed" : pids.c_str());
   }
 

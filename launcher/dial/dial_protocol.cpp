@@ -22,14 +22,14 @@ Error wrong(const std::string& why) {
 Result<JoinUrl::Address> parse_address(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {
-    return wrong("expected ADDRESS:PORT behind the '@', found " + quote(text));
+    return wrong("expected ADDRESS:PORT after the '@', found " + quote(text));
   }
   const auto port = parse_port(text.substr(colon + 1));
   if (!port) return wrong("the port of " + quote(text) + " is not one");
   std::string_view host = text.substr(0, colon);
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   if (host.empty() || host.find_first_of("[]") != std::string_view::npos) {
-    return wrong("expected ADDRESS:PORT behind the '@', found " + quote(text));
+    return wrong("expected ADDRESS:PORT after the '@', found " + quote(text));
   }
   return JoinUrl::Address{std::string(host), *port};
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/doctor/findings.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <utility>
-#include "launcher/failures/host_failure.h"
+
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/host_failure.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {
@@ -222,7 +224,7 @@ class HostCheck {
     const std::int64_t space = number(member(cache, "free_bytes"));
     if (space >= 0 && space < kLeastCache) {
       add(Severity::kWarning, "D_CACHE_SPACE", size_text(space) + " free for the cache, " + path,
-          "the runtime is cached there; without room it is sent again, or the start fails",
+          "the runtime is cached there; without space it is sent again, or the start fails",
           "free some space; horarun cache clean -H " + host_.name);
     }
     // A disk may have space and no inodes.

@@ -429,9 +429,9 @@ void ElasticState::evaluate(TimePoint now, Actions& actions) {
   leave_out_unreached(now, actions);
   if (options_.reset_limit && resets_ >= *options_.reset_limit) {
     return finish(
-        launch_cause(failure::kResetLimit, "the ranks would have to meet anew once more than the " +
-                                               std::to_string(*options_.reset_limit) +
-                                               " times of --reset-limit"),
+        launch_cause(failure::kResetLimit,
+                     "the ranks would have to join again once more than the " +
+                         std::to_string(*options_.reset_limit) + " times of --reset-limit"),
         actions);
   }
   ++resets_;

@@ -76,7 +76,8 @@ constexpr std::string_view kProgram =
     "other programs do it "
     "on this GPU only, test the GPU (dcgmi diag -r 3)";
 constexpr std::string_view kReset =
-    "take the host out of use, reset the GPU (nvidia-smi --gpu-reset) or restart the host; if it "
+    "take the host out of service, reset the GPU (nvidia-smi --gpu-reset) or restart the host; if "
+    "it "
     "comes again, have the "
     "GPU tested (dcgmi diag -r 3) and replaced";
 constexpr std::string_view kLink =
@@ -84,7 +85,7 @@ constexpr std::string_view kLink =
     "have the board, its "
     "bridges or its fabric manager looked at";
 constexpr std::string_view kDriver =
-    "restart the host, or reload the driver; with a newer driver if it comes again; "
+    "restart the host, or reload the driver; with a newer driver if it happens again; "
     "nvidia-bug-report.sh for NVIDIA";
 constexpr std::string_view kOther =
     "it follows from another fault or from the end of a process: look for the first Xid in the "
@@ -223,7 +224,7 @@ Result<std::string> explain_xid(std::string_view text) {
   const XidClass* row = code ? find_xid(*code) : nullptr;
   const std::string catalogue = "NVIDIA's catalogue: " + std::string(kXidCatalogue);
   if (row == nullptr) {
-    return make_error(ErrorCode::kUsage, "explain: no Xid " + quote(text.substr(digits)) +
+    return make_error(ErrorCode::kUsage, "explain: unknown Xid " + quote(text.substr(digits)) +
                                              " is known here; " + catalogue);
   }
   return "Xid " + std::to_string(row->code) + ": " + std::string(row->meaning) +

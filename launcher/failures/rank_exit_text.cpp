@@ -295,9 +295,9 @@ namespace {
 // The narrow patterns come before the wide ones.
 constexpr StderrHint kHints[] = {
     {"cuda-memory", "CUDA out of memory", "the GPU has no memory left for this rank",
-     "smaller batches, or fewer ranks per GPU; nvidia-smi shows who else holds its memory"},
+     "smaller batches, or fewer ranks per GPU; nvidia-smi shows which processes hold its memory"},
     {"cuda-memory", "CUDA_ERROR_OUT_OF_MEMORY", "the GPU has no memory left for this rank",
-     "smaller batches, or fewer ranks per GPU; nvidia-smi shows who else holds its memory"},
+     "smaller batches, or fewer ranks per GPU; nvidia-smi shows which processes hold its memory"},
     {"memory-error", "MemoryError", "the process could not get more memory",
      "smaller batches, fewer ranks on the host, or a higher limit (ulimit -v, cgroup)"},
     {"shm-full", "No space left on device: '/dev/shm", "/dev/shm of the host is full",
@@ -365,10 +365,10 @@ constexpr StderrHint kHints[] = {
     {"cuda-assert", "device-side assert triggered", "a kernel found a wrong index or value",
      "run again with CUDA_LAUNCH_BLOCKING=1: the trace then names the place"},
     {"gpu-memory-error", "uncorrectable ECC error", "the GPU's memory is damaged",
-     "take the host out of use and reset the GPU; 'dmesg | grep Xid' there tells which"},
+     "take the host out of service and reset the GPU; 'dmesg | grep Xid' there names it"},
     {"cuda-error", "CUDA error:", "an operation on the GPU failed",
      "run again with CUDA_LAUNCH_BLOCKING=1: the trace then names the place; 'dmesg | grep Xid' on "
-     "that host tells whether it is the GPU"},
+     "that host shows whether it is the GPU"},
     // A script without "#!" is a script of sh, whatever its name.
     {"python-by-sh", ": import: not found", "the script has no #! line, so sh ran it",
      "start it with: horarun ... python3 SCRIPT; or begin it with #!/usr/bin/env python3"},
@@ -379,7 +379,7 @@ constexpr StderrHint kHints[] = {
     {"init-waits", "to start (HOROVOD_GLOO_TIMEOUT_SECONDS",
      "who is missing has not called init() in time: it is slow, hangs before it, or its program "
      "does not call it",
-     "run again and press Ctrl-\\, which shows where they stand; every program of a job has to "
+     "run again and press Ctrl-\\, which shows their stacks; every program of a job has to "
      "call "
      "init()"},
     {"init-of-others", "joining the job: connecting to rank 0",

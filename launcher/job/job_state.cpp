@@ -161,8 +161,8 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
                        "its agent ended the ranks: it received a signal that ends it", ""};
     } else {
       cause.failure = {std::string(failure::kProtocol),
-                       "its agent said goodbye without reporting how " +
-                           std::to_string(e.missing_exits) + " of its ranks ended",
+                       "its agent ended without reporting how " + std::to_string(e.missing_exits) +
+                           " of its ranks ended",
                        ""};
     }
     cause.exit_code = kExitLauncher;

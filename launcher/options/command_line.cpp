@@ -269,7 +269,7 @@ Status check_program_files(const OptionValues& values, const Spelled& spelled) {
     return usage("--multi-prog: expected one file in place of the program" +
                  (spelled.command.size() < 2
                       ? std::string()
-                      : ", found " + quote(spelled.command[1]) + " behind it"));
+                      : ", found " + quote(spelled.command[1]) + " after it"));
   }
   if (!values.has("--programs")) return Ok{};
   const std::string file = "--programs " + values.text("--programs");

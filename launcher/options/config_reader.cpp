@@ -44,11 +44,11 @@ Result<std::string> read_own_text_file(const std::string& path) {
   if (info.st_uid != ::getuid() && info.st_uid != 0) {
     return make_error(ErrorCode::kUsage,
                       path + " belongs to user " + std::to_string(info.st_uid) +
-                          " and is not obeyed; name it by --config-file, or use --no-config");
+                          " and is not used; name it with --config-file, or use --no-config");
   }
   if ((info.st_mode & S_IWOTH) != 0) {
     return make_error(ErrorCode::kUsage, path +
-                                             " can be written by everybody and is not obeyed; "
+                                             " can be written by all users and is not used; "
                                              "chmod o-w it, or use --no-config");
   }
   return os::read_to_end(file.get(), path, kLargestFile);

@@ -31,7 +31,7 @@ void Console::say(std::string text) {
   }
   if (lost_ > 0) {
     text.insert(0, "warn horarun: " + std::to_string(lost_) +
-                       " messages are missing here, which nobody had read in time\n");
+                       " messages are missing here: standard error was not read in time\n");
     lost_ = 0;
   }
   const std::size_t size = text.size();
@@ -49,8 +49,9 @@ std::string Console::loss() {
   if (broken_ != 0 && broken_ != EPIPE && broken_ != EBADF)
     return std::system_category().message(broken_);
   std::lock_guard lock(mutex_);
-  return all_lost_ == 0 ? std::string()
-                        : std::to_string(all_lost_) + " messages that nobody had read in time";
+  return all_lost_ == 0
+             ? std::string()
+             : std::to_string(all_lost_) + " messages, because standard error was not read in time";
 }
 
 }  // namespace hora::launcher

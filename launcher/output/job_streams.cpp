@@ -74,7 +74,7 @@ void JobStreams::on_broken(int fd, int errnum) {
     // Others mostly follow, for the same reason: all are reported at the end.
     if (cut_files_.size() > 1) return;
     os::log_warn("horarun", errno_error(errnum, "--output-filename: writing " + file).message +
-                                "; what comes now goes to the console only");
+                                "; further output goes to the console only");
     // "horarun ... 2>&-" is the user's choice and no failure.
   } else if (fd == STDOUT_FILENO || errnum != EBADF) {
     handlers_.on_console_broken(fd, errnum);

@@ -117,7 +117,8 @@ Result<json> read_json(const std::string& path) {
   const auto text = read_part(path);
   if (!text) return Error(text.error());
   json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) return make_error(ErrorCode::kFailed, path + " is damaged: no JSON");
+  if (value.is_discarded())
+    return make_error(ErrorCode::kFailed, path + " is damaged: it is not JSON");
   return value;
 }
 
@@ -374,10 +375,10 @@ Result<ShippedFile> ship_file_frames(const std::string& path) {
                                              "; expected a file, such as an archive of a folder");
   }
   if (info.st_size > kLargestShipped) {
-    return make_error(ErrorCode::kUsage, "--ship: " + path + " has " +
-                                             std::to_string(info.st_size >> 20) + " MiB; at most " +
-                                             std::to_string(kLargestShipped >> 20) +
-                                             " MiB travel, larger files want a shared folder");
+    return make_error(ErrorCode::kUsage,
+                      "--ship: " + path + " has " + std::to_string(info.st_size >> 20) +
+                          " MiB; at most " + std::to_string(kLargestShipped >> 20) +
+                          " MiB are sent; put larger files into a shared folder");
   }
   const os::Fd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!opened.valid()) return errno_error(errno, "--ship: opening " + path);

@@ -227,7 +227,8 @@ Result<std::optional<int>> Pods::wait(JobSpec& spec) {
     return make_error(ErrorCode::kUsage, "-np " + std::to_string(ranks) + " leaves some of the " +
                                              std::to_string(job_.workers) + " pods without a rank");
   }
-  say("job " + job_.name + " of Kubernetes is made; waiting for " + counted(job_.workers, "pod"));
+  say("job " + job_.name + " of Kubernetes was created; waiting for " +
+      counted(job_.workers, "pod"));
   std::vector<PodState> pods;
   auto early = wait_for_pods(pods);
   if (!early || early->has_value()) return early;

@@ -161,7 +161,7 @@ class Examination {
     return *this;
   }
   Examination& address(std::string_view name, const std::string& text) {
-    if (!parse_ip_address(text)) fault(name, "is no address: " + quote(text, 64));
+    if (!parse_ip_address(text)) fault(name, "is not an address: " + quote(text, 64));
     return *this;
   }
   Examination& that(bool holds, std::string_view name, std::string_view what) {

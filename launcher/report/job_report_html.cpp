@@ -136,7 +136,7 @@ std::string waterfall(const JobReport& report) {
   };
   const auto rows = rows_to_show(hosts, key_of);
   std::string out = section("Start") +
-                    note_of_rows(hosts, "hosts", "those that had come least far, or came last.") +
+                    note_of_rows(hosts, "hosts", "those that are furthest behind, or came last.") +
                     "<table>\n<tr><th>host</th><th style=\"width:75%\">from 0 to " +
                     ms_text(whole) + "</th></tr>\n";
   for (const std::size_t host : rows) {

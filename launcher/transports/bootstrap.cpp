@@ -98,7 +98,7 @@ constexpr ReasonRow kReasons[] = {
     {UnfitReason::kFull, "full", "is full"},
     {UnfitReason::kNoExec, "noexec", "does not let programs run (noexec)"},
     {UnfitReason::kTransfer, "transfer", "is full, or the transfer broke off"},
-    {UnfitReason::kFileSize, "limit", "takes no file as large as the agent (ulimit -f)"},
+    {UnfitReason::kFileSize, "limit", "does not allow a file as large as the agent (ulimit -f)"},
     {UnfitReason::kUnknown, "", "cannot be used"},
 };
 

@@ -66,7 +66,7 @@ struct ReasonRow {
 constexpr ReasonRow kReasons[] = {
     {"tools", "it lacks sha256sum or setsid, or has none of bash, nc and python3"},
     {"reach", "it could not reach it"},
-    {"short", "what came broke off"},
+    {"short", "the transfer was cut short"},
     {"hash", "what came has another SHA-256"},
 };
 

@@ -172,7 +172,7 @@ std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& 
     case Trust::kRevocationUnreadable:
       return refusal(failure::kHostKeyChanged,
                      "RevokedHostKeys " + key.known_in +
-                         " cannot be read: horarun cannot tell whether " + name + " is revoked",
+                         " cannot be read: horarun cannot check whether " + name + " is revoked",
                      "make the file readable, or take RevokedHostKeys out of the ssh config");
     case Trust::kUnknown:
       break;

@@ -30,7 +30,7 @@ Result<std::optional<IpAddress>> source_address(const TcpSource& source, bool v6
     auto address = parse_ip_address(source.address);
     if (!address)
       return make_error(ErrorCode::kUsage,
-                        "BindAddress " + source.address + " is no numeric address");
+                        "BindAddress " + source.address + " is not a numeric address");
     if (address->v6 == v6) return std::optional<IpAddress>(*address);
     return make_error(ErrorCode::kUsage,
                       "BindAddress " + source.address + " belongs to another address family");

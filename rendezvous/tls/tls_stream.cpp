@@ -239,7 +239,7 @@ bool TlsStream::take_hello(std::string_view bytes) {
   hello_.append(bytes);
   const bool is_tls =
       hello_[0] == kHandshakeRecord && (hello_.size() == 1 || hello_[1] == kTlsMajor);
-  if (!is_tls) fail("no TLS was spoken");
+  if (!is_tls) fail("the client did not use TLS");
   if (!is_tls || hello_.size() < kRecordHeader) return false;
   const std::size_t length = kRecordHeader + static_cast<unsigned char>(hello_[3]) * 256U +
                              static_cast<unsigned char>(hello_[4]);

@@ -187,7 +187,7 @@ TEST_CASE("What is wrong with the file of --multi-prog") {
   CHECK(error_of({"-np", "2", "--multi-prog"}) ==
         "--multi-prog: expected one file in place of the program");
   CHECK(error_of({"-np", "2", "--multi-prog", "a", "b"}) ==
-        "--multi-prog: expected one file in place of the program, found 'b' behind it");
+        "--multi-prog: expected one file in place of the program, found 'b' after it");
   CHECK(error_of({"-np", "2", "--multi-prog", "a", ":", "-np", "1", "b"}) ==
         "--multi-prog cannot be used with ':'");
 }
