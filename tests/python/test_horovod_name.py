@@ -5,6 +5,7 @@ place."""
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import textwrap
 import venv
@@ -31,7 +32,6 @@ def archive(tmp_path_factory):
 
 class Environment:
     def __init__(self, folder):
-        venv.create(folder, with_pip=True)
         self.python = folder / "bin" / "python"
 
     def run(self, *words, code=0):
@@ -53,10 +53,18 @@ class Environment:
         (info / "INSTALLER").write_text("pip\n")
 
 
-@pytest.fixture
-def environment(tmp_path):
+@pytest.fixture(scope="module")
+def empty_environment(tmp_path_factory):
     if importlib.util.find_spec("ensurepip") is None:
         pytest.skip("no python3-venv")
+    folder = tmp_path_factory.mktemp("empty") / "env"
+    venv.create(folder, with_pip=True)
+    return folder
+
+
+@pytest.fixture
+def environment(empty_environment, tmp_path):
+    shutil.copytree(empty_environment, tmp_path / "env", symlinks=True)
     return Environment(tmp_path / "env")
 
 
