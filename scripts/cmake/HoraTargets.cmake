@@ -73,6 +73,7 @@ function(hora_add_unit_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE hora_settings ${ARG_LINK} hora_catch_main)
+  target_compile_definitions(${name} PRIVATE HORA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")  # for pages and tables
   # The test's own code need not be fast: this halves the time to compile it.
   if(HORA_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${name} PRIVATE -O0)
