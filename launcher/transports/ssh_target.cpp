@@ -224,11 +224,14 @@ std::string Resolution::path(const std::string& key, const std::string& text) {
 
 // Prompts are ruled out, which leaves keys and tickets. Debian's configuration allows tickets for
 // every host, so they alone are not a reason: keys are tried first, and the ssh program follows
-// when the server takes none of them, but tickets.
+// when the server takes none of them, but tickets. Without a ticket it would only show the same
+// keys again, and servers punish failed logins.
 void Resolution::set_methods() {
   std::string methods = first("preferredauthentications");
   if (methods.empty()) methods = "gssapi-with-mic,publickey";
-  if (is_on("gssapiauthentication") && has_word(methods, "gssapi-with-mic", ',')) {
+  const bool takes_tickets =
+      is_on("gssapiauthentication") && has_word(methods, "gssapi-with-mic", ',');
+  if (takes_tickets && machine_.may_have_ticket()) {
     target_.keys.program_methods.emplace_back("gssapi-with-mic");
   }
   const std::string keys = first("pubkeyauthentication");
@@ -237,7 +240,7 @@ void Resolution::set_methods() {
   } else if (!has_word(methods, "publickey", ',')) {
     target_.keys.forbidden_by = "PreferredAuthentications " + methods;
   }
-  if (!target_.keys.forbidden_by.empty() && !target_.keys.program_methods.empty()) {
+  if (!target_.keys.forbidden_by.empty() && takes_tickets) {
     needs_program("gssapiauthentication yes");
   }
 }

@@ -100,6 +100,7 @@ struct SshMachine {
   std::function<FileKind(const std::string& path)> kind_of;
   std::function<bool(const std::string& socket)> listens;  // something takes connections there
   std::function<std::optional<std::string>(const std::string& name)> variable;
+  std::function<bool()> may_have_ticket;  // of Kerberos
 };
 
 // `settings` are those of the host, `defaults` those without any configuration: what differs from

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "launcher/plan/worker_environment.h"
+#include "launcher/process/captured_run.h"
 #include "launcher/process/program_search.h"
 #include "launcher/transports/libssh_types.h"
 #include "rendezvous/base/text.h"
@@ -49,6 +50,20 @@ std::optional<std::string> variable(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
+// klist knows, wherever tickets are. Without it, whether anything here uses Kerberos.
+bool may_have_ticket() {
+  constexpr Milliseconds kPatience{2'000};
+  static const bool answer = [] {
+    const std::string path = variable("PATH").value_or("/usr/bin:/bin");
+    if (!search_program("klist", path, AT_FDCWD).path.empty()) {
+      const auto run = run_captured({"klist", "-s"}, kPatience);
+      return !run || run->exit_code == 0;
+    }
+    return variable("KRB5CCNAME").has_value() || kind_of("/etc/krb5.conf") != FileKind::kNone;
+  }();
+  return answer;
+}
+
 // Like ssh, take home and name from the password database, whatever $HOME and $USER say.
 SshMachine this_machine() {
   SshMachine machine;
@@ -71,6 +86,7 @@ SshMachine this_machine() {
   machine.kind_of = kind_of;
   machine.listens = listens;
   machine.variable = variable;
+  machine.may_have_ticket = may_have_ticket;
   return machine;
 }
 

@@ -21,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (name.size() % 2 == 0) return name;
     return std::nullopt;
   };
+  machine.may_have_ticket = [] { return true; };
   const SshTarget target = resolve_ssh_target({"gpu1", "", {}}, {}, settings, {}, machine);
   if (target.name != "gpu1") std::abort();
   return 0;

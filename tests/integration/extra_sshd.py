@@ -8,7 +8,7 @@ class ExtraSshd:
     def __init__(self, hosts, k):
         self.hosts, self.k, self.started = hosts, k, []
 
-    def start(self, port, *lines):
+    def start(self, port, *lines, environment=(), log=""):
         """`lines` of sshd_config take the place of the host's own. It listens when this returns."""
         pid_file = f"/run/sshd{port}.pid"
         lines = [*lines, f"PidFile {pid_file}"]
@@ -18,7 +18,8 @@ class ExtraSshd:
             "sh",
             "-c",
             f"rm -f {pid_file}; sed '{drop}' /run/host/sshd_config >/run/sshd{port} && "
-            f"cat >>/run/sshd{port} && /usr/sbin/sshd -f /run/sshd{port} -p {port}",
+            f"cat >>/run/sshd{port} && env {' '.join(environment)} /usr/sbin/sshd -f /run/sshd{port} -p {port}"
+            + (f" -E {log}" if log else ""),
             input="".join(f"{line}\n" for line in lines),
         )
         self.started.append(port)

@@ -68,8 +68,9 @@ def sshd(two):
     """sshd(2222, MaxStartups=2) on host 1: the flags that lead there."""
     extra = ExtraSshd(two, 1)
 
-    def start(port, **settings):
-        extra.start(port, *(f"{name} {value}" for name, value in settings.items()))
+    def start(port, environment=(), log="", **settings):
+        lines = (f"{name} {value}" for name, value in settings.items())
+        extra.start(port, *lines, environment=environment, log=log)
         return ["--port", port]
 
     yield start

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host keys and logins, held against the ssh program: both get in, or neither does."""
 
+import base64
 import contextlib
 import os
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -409,6 +411,90 @@ def test_agents_of_other_kinds(both, two, sshd, config, keys, agent, tmp_path, s
 ROOTS = os.environ.get("HORA_ROOTS", "")
 NEWEST = next((path for name in ("sid-cluster", "sid") if os.path.exists(path := f"{ROOTS}/{name}/usr/sbin/sshd")), "")
 NEWEST = NEWEST.removesuffix("/usr/sbin/sshd")
+
+
+# --- tickets ---------------------------------------------------------------------------------------
+KDC_PORT = 8888
+KERBEROS_HEAD = 250  # of the address of this machine, in the network of the hosts
+
+
+@pytest.fixture
+def kerberos(two, sshd, tmp_path, monkeypatch):
+    """kerberos(ticket): whether this account has one; an sshd on host 1 takes tickets. Its log so far."""
+    if not all(shutil.which(program, path="/usr/sbin:/usr/bin") for program in ("krb5kdc", "kadmin.local", "kinit")):
+        pytest.skip("krb5-kdc, krb5-admin-server and krb5-user are not installed")
+    head = two.address(1).rsplit(".", 1)[0] + f".{KERBEROS_HEAD}"
+    client = "[libdefaults]\n default_realm = TEST\n dns_lookup_kdc = false\n rdns = false\n"
+    client += f"[realms]\n TEST = {{\n  kdc = {head}:{KDC_PORT}\n }}\n"
+    (tmp_path / "krb5.conf").write_text(client)
+    server = f"[kdcdefaults]\n kdc_ports = {KDC_PORT}\n kdc_tcp_ports = {KDC_PORT}\n[realms]\n TEST = {{\n"
+    server += f"  database_name = {tmp_path}/principal\n  key_stash_file = {tmp_path}/stash\n }}\n"
+    (tmp_path / "kdc.conf").write_text(server)
+    monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
+    monkeypatch.setenv("KRB5_KDC_PROFILE", str(tmp_path / "kdc.conf"))
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path}/tickets")
+    run("/usr/sbin/kdb5_util", "create", "-s", "-r", "TEST", "-P", "master")
+    for query in (
+        "addprinc -pw secret root@TEST",
+        "addprinc -randkey host/node1@TEST",
+        f"ktadd -k {tmp_path}/keytab host/node1@TEST",
+    ):
+        run("/usr/sbin/kadmin.local", "-q", query)
+    two.execute(1, "sh", "-c", "cat >/run/krb5.conf", input=client)
+    with open(tmp_path / "keytab", "rb") as file:
+        keytab = base64.b64encode(file.read()).decode()
+    two.execute(1, "sh", "-c", "base64 -d >/run/keytab", input=keytab)
+    kdc = subprocess.Popen(
+        ["/usr/sbin/krb5kdc", "-r", "TEST", "-n"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    sshd(
+        PORT,
+        GSSAPIAuthentication="yes",
+        GSSAPIStrictAcceptorCheck="no",
+        LogLevel="VERBOSE",
+        environment=["KRB5_CONFIG=/run/krb5.conf", "KRB5_KTNAME=/run/keytab"],
+        log="/run/tickets.log",
+    )
+
+    def state(ticket):
+        if ticket:
+            jobs.wait_until(
+                lambda: (
+                    subprocess.run(["kinit", "root@TEST"], input="secret\n", text=True, capture_output=True).returncode
+                    == 0
+                ),
+                "a ticket",
+            )
+        return lambda: two.execute(1, "cat", "/run/tickets.log")
+
+    yield state
+    kdc.kill()
+    kdc.wait()
+
+
+@pytest.mark.parametrize("ticket", [True, False])
+def test_tickets(kerberos, probe, two, config, wrong_keys, ticket):
+    """With a ticket the ssh program gets in. Without one a wrong key is shown once, although Debian's configuration
+    allows tickets for every host."""
+    log = kerberos(ticket)
+    path = config(
+        f"Port {PORT}",
+        "GSSAPIAuthentication yes",
+        f"IdentityFile {wrong_keys[0]}",
+        "IdentitiesOnly yes",
+        identity=False,
+    )
+    ssh = subprocess.run(["ssh", "-o", "BatchMode=yes", "-F", path, "node1", "true"], capture_output=True, text=True)
+    assert (ssh.returncode == 0) == ticket, ssh.stderr
+    before = log().count("Failed publickey")
+    outcome = probe("node1", "--config", path, environment={"SSH_AUTH_SOCK": ""})
+    if ticket:
+        outcome.hello()
+        assert "the server offers gssapi-with-mic" in outcome.errors
+    else:
+        assert outcome.results["node1"]["code"] == "E_SSH_AUTH", outcome
+        assert wrong_keys[0] in str(outcome.results["node1"]), outcome
+        assert log().count("Failed publickey") == before + 1, log()
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ struct Bench {
   SshOptions options;
   SshSettings defaults = parse_ssh_settings(kDefaults);
   SshSettings settings = defaults;
+  bool has_ticket = true;
   SshMachine machine;
 
   Bench() {
@@ -52,6 +53,7 @@ struct Bench {
       if (found == variables.end()) return std::nullopt;
       return found->second;
     };
+    machine.may_have_ticket = [this] { return has_ticket; };
   }
   SshTarget resolve() {
     return resolve_ssh_target({"n1", "", {}}, options, settings, defaults, machine);
@@ -194,6 +196,9 @@ TEST_CASE("ssh target: a configuration can forbid keys") {
   bench.settings.erase("preferredauthentications");
   bench.settings["gssapiauthentication"] = {"yes"};
   CHECK(bench.resolve().keys.program_methods == Paths{"gssapi-with-mic"});
+  CHECK(bench.resolve().program_reason == "gssapiauthentication yes");
+  bench.has_ticket = false;
+  CHECK(bench.resolve().keys.program_methods.empty());
   CHECK(bench.resolve().program_reason == "gssapiauthentication yes");
 }
 
