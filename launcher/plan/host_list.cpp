@@ -26,6 +26,7 @@ constexpr std::size_t kMaxNameBytes = 255;
 // systems. The limit bounds the time.
 constexpr int kMostMentions = 1'000'000;
 constexpr std::string_view kExpectedHost = "expected a host, such as node1:4";
+constexpr std::string_view kExpectedLine = "expected one host per line, such as node1 slots=4";
 
 // Own versions of these: those of <cctype> depend on the locale.
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -173,6 +174,7 @@ class LineParser {
 
   // "a slots=4 max_slots=8   # comment"
   Status parse_hostfile_line() {
+    is_file_ = true;
     skip_blanks();
     if (at_end() || peek() == '#') return Ok{};
     if (!parse_host() || !parse_attributes() || !add_hosts()) return *error_;
@@ -226,6 +228,10 @@ class LineParser {
     // "n[1-4]" is a range; only brackets with a colon inside hold an address.
     if (!word.empty() && word[0] == '[' && word.substr(0, close).find(':') != word.npos) {
       return parse_ipv6(word, offset);
+    }
+    if (is_file_ && word.size() > 2 && word[0] == '[' && close == word.size() - 1 &&
+        is_letter(word[1])) {
+      return fail(offset, "a hostfile has no sections; " + std::string(kExpectedLine));
     }
     if (is_naked_ipv6(word)) {
       return fail(offset, "write an IPv6 address in brackets: [" + std::string(word) + "]:4");
@@ -293,7 +299,7 @@ class LineParser {
       }
       // The usual mistake: a hostfile's path given to -H.
       if (c == '/') {
-        return fail(offset + i, "a host name cannot contain '/'; use --hostfile for a file");
+        return fail(offset + i, "a host name cannot contain '/'; " + hint_for_path(pattern, i));
       }
       if (c == '=')
         return fail(offset + i, "a host name cannot contain '='; write ':' before the slots");
@@ -307,6 +313,16 @@ class LineParser {
       return fail(offset, "a host name cannot begin with " + describe_byte(pattern[0]));
     }
     return true;
+  }
+
+  std::string hint_for_path(std::string_view pattern, std::size_t slash) const {
+    const std::string_view rest = pattern.substr(slash + 1);
+    const std::size_t end = rest.find_first_not_of("0123456789");
+    if (slash > 0 && !rest.empty() && end != 0 &&
+        (end == rest.npos || rest[end] == '*' || rest[end] == '+')) {
+      return "PBS's exec_host names processors; give hosts with slots, such as node1:4";
+    }
+    return is_file_ ? std::string(kExpectedLine) : "use --hostfile for a file";
   }
 
   bool parse_slots(std::string_view text, std::size_t offset) {
@@ -374,7 +390,17 @@ class LineParser {
   // last two say where the slots come from and have no effect.
   bool parse_grid_engine_fields() {
     const std::size_t start = at_;
-    if (!parse_slots(next_word(), start)) return false;
+    const std::string_view count = next_word();
+    // Its numbers are no counts.
+    if (!at_end() && peek() == ',') {
+      return fail(start,
+                  "expected the number of slots, found a list of processors, as in "
+                  "$LSB_AFFINITY_HOSTFILE; $LSB_DJOB_HOSTFILE names a host for each rank");
+    }
+    if (names_.front() == "rank" && count.find('=') != std::string_view::npos) {
+      return fail(item_start_, "this is a line of a rankfile; give the file with --rankfile");
+    }
+    if (!parse_slots(count, start)) return false;
     for (int field = 0; field < 2; ++field) {
       skip_blanks();
       const std::size_t field_start = at_;
@@ -404,6 +430,7 @@ class LineParser {
   std::optional<Error> error_;
   // The item being read.
   std::size_t item_start_ = 0;
+  bool is_file_ = false;
   std::string user_;
   std::vector<std::string> names_;
   std::optional<int> slots_;

@@ -188,6 +188,12 @@ TEST_CASE("A rejected hostfile names file, line and column") {
   CHECK(file_error("a gpus=2\n").find("hosts:1:3: expected slots=N") != std::string::npos);
   CHECK(file_error("a port=2222\n").find("SSH configuration") != std::string::npos);
   CHECK(file_error("a ansible_user=bob\n").find("user@host") != std::string::npos);
+  CHECK(file_error("a 4,5\n").find("LSB_DJOB_HOSTFILE") != std::string::npos);
+  CHECK(file_error("a 4,5 # c\n").find("LSB_DJOB_HOSTFILE") != std::string::npos);
+  CHECK(file_error("rank 0=a slot=0\n").find("--rankfile") != std::string::npos);
+  CHECK(file_error("[gpu]\na\n").find("has no sections") != std::string::npos);
+  CHECK(file_error("a/0*2+b/1\n").find("exec_host") != std::string::npos);
+  CHECK(file_error("a/b\n").find("one host per line") != std::string::npos);
   CHECK(file_error("a:2 ifname=ib0\n").find("--network-interfaces") != std::string::npos);
   CHECK(file_error("a cpu=2\n").find("the number of ranks is slots=N") != std::string::npos);
   CHECK(file_error("a slots\n").find("expected slots=N") != std::string::npos);
