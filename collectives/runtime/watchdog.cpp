@@ -25,7 +25,7 @@ constexpr Milliseconds kLookEvery{250};
 constexpr Milliseconds kLookSeldom{2000};
 constexpr int kLooksPerWarning = 8;
 // A watchdog answers at once; this allows for a busy machine.
-constexpr Milliseconds kAnswerPatience{1250};
+constexpr Milliseconds kWatchdogAnswerTime{1250};
 // A watchdog that is this late was itself stopped, or its whole job was.
 constexpr Milliseconds kOverslept{1000};
 
@@ -41,7 +41,7 @@ Watchdog::Watchdog(std::vector<int> fds, OnBreak on_break, std::optional<Watch> 
       on_break_(std::move(on_break)),
       watch_(std::move(watch)),
       look_every_(time_between_looks(watch_)),
-      answer_patience_(kAnswerPatience + (watch_ ? watch_->signs.delay() : 1) * look_every_),
+      answer_patience_(kWatchdogAnswerTime + (watch_ ? watch_->signs.delay() : 1) * look_every_),
       stuck_since_(Clock::now()),
       next_look_(stuck_since_),
       next_warning_(stuck_since_),
@@ -131,7 +131,7 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
 std::vector<int> Watchdog::silent_for(Milliseconds time, Clock::time_point now) const {
   std::vector<int> silent = watch_->signs.silent_since(now - time);
   if (silent.empty()) return silent;
-  return watch_->signs.silent_since(now - time + answer_patience_ - kAnswerPatience);
+  return watch_->signs.silent_since(now - time + answer_patience_ - kWatchdogAnswerTime);
 }
 
 Wait Watchdog::own_wait(Clock::time_point now) {

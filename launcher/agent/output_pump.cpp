@@ -17,7 +17,7 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::size_t kReadChunk = 64 * 1024;
+constexpr std::size_t kOutputChunk = 64 * 1024;
 constexpr std::size_t kFlushAt = 256 * 1024;
 constexpr int kEventsPerTurn = 32;
 constexpr int kLargePipeBytes = 256 * 1024;
@@ -76,9 +76,9 @@ void OutputPump::on_ready() {
 
 // Frames the bytes directly in the link's buffer, without a copy in between.
 OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
-  static char chunk[kReadChunk];
+  static char chunk[kOutputChunk];
   // The window counts bytes that the launcher has not acknowledged.
-  const std::size_t credit = discarding_ ? kReadChunk : window_ - std::min(window_, in_flight_);
+  const std::size_t credit = discarding_ ? kOutputChunk : window_ - std::min(window_, in_flight_);
   if (credit == 0) {
     watch_pipes(false);
     // Another rank may have used up the credit. One that has written nothing since has no need of
@@ -89,7 +89,7 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
   }
   ssize_t got;
   do {
-    got = ::read(stream.pipe.get(), chunk, std::min(credit, kReadChunk));
+    got = ::read(stream.pipe.get(), chunk, std::min(credit, kOutputChunk));
   } while (got < 0 && errno == EINTR);
   if (got <= 0) {
     if (got < 0 && errno == EAGAIN) return ReadResult::kEmpty;
@@ -98,7 +98,7 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
     return ReadResult::kEnded;
   }
   const std::string_view bytes(chunk, static_cast<std::size_t>(got));
-  if (bytes.size() == kReadChunk && !stream.enlarged) {
+  if (bytes.size() == kOutputChunk && !stream.enlarged) {
     // A rank that prints much gets a larger pipe, which saves turns. Beyond the user's limit the
     // pipe keeps its size.
     stream.enlarged = true;
@@ -147,13 +147,13 @@ bool OutputPump::drain(int rank) {
     // A process that the rank left running may print forever. The rank's own output fits into the
     // pipe, so one pipe's worth and one chunk are enough.
     const int capacity = stream->pipe.valid() ? ::fcntl(stream->pipe.get(), F_GETPIPE_SZ) : 0;
-    std::size_t left = static_cast<std::size_t>(std::max(capacity, 0)) + kReadChunk;
+    std::size_t left = static_cast<std::size_t>(std::max(capacity, 0)) + kOutputChunk;
     while (stream->pipe.valid()) {
       const std::size_t before = in_flight_;
       const ReadResult result = read_once(*stream);
       if (result == ReadResult::kNoCredit) drained = false;
       if (result != ReadResult::kMore) break;
-      const std::size_t got = discarding_ ? kReadChunk : in_flight_ - before;
+      const std::size_t got = discarding_ ? kOutputChunk : in_flight_ - before;
       if (got >= left) break;
       left -= got;
     }

@@ -25,7 +25,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMostReply = 16 << 20;
-constexpr std::size_t kMostLastWords = 2048;
+constexpr std::size_t kMostServerOutput = 2048;
 
 // The helper reads the message before anything else, so this does not block for long. If it cannot
 // start, the pipe breaks.
@@ -163,8 +163,8 @@ bool PmiServer::read_record() {
 
 void PmiServer::read_complaints() {
   if (!read_into(complaints_, last_words_)) loop_.unwatch(complaints_.get());
-  if (last_words_.size() > kMostLastWords) {
-    last_words_.erase(0, last_words_.size() - kMostLastWords);
+  if (last_words_.size() > kMostServerOutput) {
+    last_words_.erase(0, last_words_.size() - kMostServerOutput);
   }
 }
 

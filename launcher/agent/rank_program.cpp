@@ -16,12 +16,12 @@ namespace hora::launcher {
 namespace {
 
 // Exit codes are those of shells for "not found" and "cannot execute".
-struct Verdict {
+struct ProgramCheck {
   std::string_view code;
   int exit_code;
 };
 
-Verdict verdict_on(SpawnStage stage, int errnum) {
+ProgramCheck verdict_on(SpawnStage stage, int errnum) {
   switch (stage) {
     case SpawnStage::kSearch:
       if (is_missing(errnum)) return {failure::kProgramNotFound, kExitNotFound};
@@ -64,7 +64,7 @@ const ProgramSearch& ProgramTable::find(const std::string& name, std::string_vie
 }
 
 RankExit not_started(SpawnStage stage, int errnum, std::string program) {
-  const Verdict verdict = verdict_on(stage, errnum);
+  const ProgramCheck verdict = verdict_on(stage, errnum);
   RankExit exit;
   exit.code = verdict.code;
   exit.exit_code = verdict.exit_code;

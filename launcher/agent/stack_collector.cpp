@@ -15,15 +15,15 @@
 #include "launcher/process/process_table.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/abstract_address.h"
-#include "rendezvous/os/random.h"
 #include "rendezvous/os/files.h"
+#include "rendezvous/os/random.h"
 
 namespace hora::launcher {
 
 namespace {
 
 constexpr std::size_t kMostPeers = 512;
-constexpr std::size_t kMostText = 64 * 1024;  // of one process
+constexpr std::size_t kMostStackText = 64 * 1024;  // of one process
 // Limits one turn of the loop: more may arrive than it can take, and the job needs its turn.
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kReadsPerTurn = 16;
@@ -121,7 +121,7 @@ void StackCollector::on_readable(int fd) {
     if (got > 0) {
       last_heard_ = Clock::now();
       // Text that nothing has asked for is dropped.
-      if (peer.asked && peer.text.size() < kMostText)
+      if (peer.asked && peer.text.size() < kMostStackText)
         peer.text.append(bytes, static_cast<std::size_t>(got));
       continue;
     }

@@ -12,7 +12,7 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::size_t kWindow = 256 * 1024;  // that waits for the network
+constexpr std::size_t kJoinWindow = 256 * 1024;  // that waits for the network
 
 std::string head_of(std::uint32_t number) {
   std::string head;
@@ -107,7 +107,7 @@ void JoinedHost::on_lost(const std::string& why) {
 // machine is listened to while the supervisor reads.
 void JoinedHost::pump() {
   if (stream_ == nullptr) return;
-  while (running_ && !link_.outgoing().empty() && stream_->waiting() < kWindow) {
+  while (running_ && !link_.outgoing().empty() && stream_->waiting() < kJoinWindow) {
     const auto piece = link_.outgoing().substr(0, kDialPiece);
     stream_->send(DialFrameType::kInput, head_of(number_), piece);
     link_.sent(piece.size());

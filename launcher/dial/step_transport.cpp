@@ -29,7 +29,7 @@ namespace hora::launcher {
 namespace {
 
 // With a chatty command the end counts: its last lines say why it ended.
-constexpr std::size_t kMostWords = 8 * 1024;
+constexpr std::size_t kMostStepOutput = 8 * 1024;
 // A scheduler of a busy cluster takes a moment. The job has ended, and its user waits.
 constexpr std::chrono::milliseconds kAnswerPatience{3'000};
 
@@ -40,7 +40,7 @@ void EngineWords::hear(std::string_view said) {
   {
     const std::lock_guard lock(mutex_);
     said_ += said;
-    if (said_.size() > kMostWords) said_.erase(0, said_.size() - kMostWords);
+    if (said_.size() > kMostStepOutput) said_.erase(0, said_.size() - kMostStepOutput);
   }
   changed_.notify_all();
 }
@@ -99,7 +99,7 @@ std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds patience
 
 namespace {
 
-constexpr auto kEndPatience = std::chrono::milliseconds(2'000);  // of the step, and after TERM
+constexpr auto kStepEndTime = std::chrono::milliseconds(2'000);  // of the step, and after TERM
 
 class StepTransport : public Transport {
  public:
@@ -226,7 +226,7 @@ StepTransport::~StepTransport() {
   }
   const auto wait = [this] {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kEndPatience, [this] { return step_ended_; });
+    return changed_.wait_for(lock, kStepEndTime, [this] { return step_ended_; });
   };
   if (!left && !wait()) {
     run_on_loop([this] { step_->ask_to_end(); });

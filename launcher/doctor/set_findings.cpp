@@ -68,7 +68,7 @@ constexpr std::string_view kPackages[] = {"torch",
                                           "nvidia-nccl-cu12",
                                           "nvidia-nccl-cu13"};
 
-std::string text_of(const Json& value) {
+std::string found_text(const Json& value) {
   if (value.is_null()) return "none";
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
@@ -82,7 +82,7 @@ void compare(const Examination& set, const std::string& name, Severity severity,
   for (const HostExamination& host : set.hosts) {
     // A host that could not be examined has a finding of its own.
     if (host.failure || host.machine.is_null() || host.software.is_null()) continue;
-    const std::string text = text_of(value(host));
+    const std::string text = found_text(value(host));
     auto group =
         std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
     if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});

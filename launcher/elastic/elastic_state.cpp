@@ -428,11 +428,10 @@ void ElasticState::evaluate(TimePoint now, Actions& actions) {
   }
   leave_out_unreached(now, actions);
   if (options_.reset_limit && resets_ >= *options_.reset_limit) {
-    return finish(
-        launch_cause(failure::kResetLimit,
-                     "the ranks would have to join again once more than the " +
-                         std::to_string(*options_.reset_limit) + " times of --reset-limit"),
-        actions);
+    return finish(launch_cause(failure::kResetLimit, "the job needs more than the " +
+                                                         std::to_string(*options_.reset_limit) +
+                                                         " resets that --reset-limit allows"),
+                  actions);
   }
   ++resets_;
   wait_for_hosts(now);

@@ -224,7 +224,7 @@ Result<std::string> explain_xid(std::string_view text) {
   const XidClass* row = code ? find_xid(*code) : nullptr;
   const std::string catalogue = "NVIDIA's catalogue: " + std::string(kXidCatalogue);
   if (row == nullptr) {
-    return make_error(ErrorCode::kUsage, "explain: unknown Xid " + quote(text.substr(digits)) +
+    return make_error(ErrorCode::kUsage, "explain: no Xid " + quote(text.substr(digits)) +
                                              " is known here; " + catalogue);
   }
   return "Xid " + std::to_string(row->code) + ": " + std::string(row->meaning) +

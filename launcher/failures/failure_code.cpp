@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/failure_code.h"
+
 #include <algorithm>
 
 namespace hora::launcher {
@@ -59,7 +60,7 @@ namespace {
 
 // The fields are: class, exit code, title, cause, fix, and a command that shows the problem.
 // clang-format off
-constexpr FailureClass kClasses[] = {
+constexpr FailureClass kFailureClasses[] = {
     {failure::kUsage, kExitUsage, "the command line is wrong",
      "horarun did not understand an option, a host specification or a file that the command line "
      "names; or a host cannot have the processes, descriptors, memory or GPUs for as many ranks.",
@@ -299,6 +300,6 @@ constexpr FailureClass kClasses[] = {
 
 }  // namespace
 
-std::span<const FailureClass> failure_classes() { return kClasses; }
+std::span<const FailureClass> failure_classes() { return kFailureClasses; }
 
 }  // namespace hora::launcher

@@ -207,7 +207,7 @@ Result<std::vector<FoundLibrary>> LibrarySearch::needs_of(FoundLibrary first) co
 namespace {
 
 // A folder of site-packages has some thousands; nothing of interest has more.
-constexpr std::size_t kMostNames = 4096;
+constexpr std::size_t kMostLibraryNames = 4096;
 
 // Sorted; empty where there is no such folder.
 std::vector<std::string> names_in(const std::string& folder, std::string_view begin) {
@@ -217,7 +217,7 @@ std::vector<std::string> names_in(const std::string& folder, std::string_view be
   while (const dirent* item = ::readdir(directory.get())) {
     const std::string_view name = item->d_name;
     if (name.front() == '.' || name.substr(0, begin.size()) != begin) continue;
-    if (names.size() < kMostNames) names.emplace_back(name);
+    if (names.size() < kMostLibraryNames) names.emplace_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;

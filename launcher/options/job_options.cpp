@@ -45,9 +45,9 @@ std::string problem_with(std::string_view text) {
   return "";
 }
 
-class Reader {
+class JobReader {
  public:
-  Reader(const ProcessInputs& inputs, JobSpec& job, std::vector<std::string>& warnings)
+  JobReader(const ProcessInputs& inputs, JobSpec& job, std::vector<std::string>& warnings)
       : inputs_(inputs), job_(job), warnings_(warnings) {}
 
   Status read_option(const std::string& text) {
@@ -127,7 +127,7 @@ class Reader {
 // several files or options the last one wins, as with docker.
 Status read_environment_options(const OptionValues& values, const ProcessInputs& inputs,
                                 JobSpec& job, std::vector<std::string>& warnings) {
-  Reader reader(inputs, job, warnings);
+  JobReader reader(inputs, job, warnings);
   for (const std::string& path : values.all("--env-file")) HORA_TRY(reader.read_file(path));
   for (const std::string& text : values.all("-x")) HORA_TRY(reader.read_option(text));
   return Ok{};

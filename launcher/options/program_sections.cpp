@@ -27,9 +27,9 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kSeparator = ":";
-constexpr std::string_view kNumber = "--num-proc";
+constexpr std::string_view kNumProcOption = "--num-proc";
 // Nothing here changes where a rank runs, or how the ranks find each other.
-constexpr std::string_view kOwnOptions[] = {kNumber, "--env", "--env-file", "--module"};
+constexpr std::string_view kOwnOptions[] = {kNumProcOption, "--env", "--env-file", "--module"};
 
 // "program 2 (./b)", counted as people do.
 std::string name_of(std::size_t number, const std::vector<std::string>& command) {
@@ -96,9 +96,9 @@ Result<OptionValues> settle_section(const ProgramSection& section, const Spelled
 Result<Program> read_section(const ProgramSection& section, const Spelled& first,
                              const ProcessInputs& inputs, std::vector<std::string>& warnings) {
   const auto& options = section.spelled.options;
-  const bool has_number =
-      std::any_of(options.begin(), options.end(),
-                  [](const SpelledOption& option) { return long_name(*option.row) == kNumber; });
+  const bool has_number = std::any_of(
+      options.begin(), options.end(),
+      [](const SpelledOption& option) { return long_name(*option.row) == kNumProcOption; });
   if (!has_number) {
     const std::string_view which = section.place.empty() ? " behind ':'" : "";
     return usage("-np is missing; each program" + std::string(which) +
@@ -107,7 +107,7 @@ Result<Program> read_section(const ProgramSection& section, const Spelled& first
   auto values = settle_section(section, first, inputs);
   if (!values) return std::move(values).error();
   Program program;
-  program.ranks = values->count(kNumber).value_or(0);
+  program.ranks = values->count(kNumProcOption).value_or(0);
   program.command = section.spelled.command;
   if (values->has("--module")) program.command.insert(program.command.begin(), {"python3", "-m"});
   // The reader of these options fills a job; only its variables are of interest.
@@ -224,7 +224,7 @@ std::optional<std::string> colon_warning(const Spelled& first,
   const auto colon = std::find(words.begin(), words.end(), kSeparator);
   if (colon == words.end() || std::next(colon) == words.end()) return std::nullopt;
   const OptionRow* const option = find_option(*std::next(colon), kVerbLaunch);
-  if (option == nullptr || long_name(*option) != kNumber) return std::nullopt;
+  if (option == nullptr || long_name(*option) != kNumProcOption) return std::nullopt;
   return "':' behind -- is an argument of " + quote(words.front()) +
          " and begins no other program; leave -- out if it is to begin one";
 }

@@ -46,7 +46,7 @@ struct ManualEntry {
   std::string_view name;
   std::string_view meaning;
 };
-constexpr ManualEntry kVariables[] = {
+constexpr ManualEntry kManualVariables[] = {
     {"HORARUN_NAME",
      "The value of the option --name, such as HORARUN_START_TIMEOUT=60s. The "
      "command line wins."},
@@ -264,7 +264,7 @@ std::string manual_page(const std::string& version) {
       "failure\n"
       "of horarun itself; 126 and 127 when the program cannot be executed or does not exist.\n"
       "\\fBhorarun explain\\fR says more of a code.\n";
-  out += ".SH ENVIRONMENT\n" + roff_list(kVariables) + ".SH FILES\n" + roff_list(kFiles);
+  out += ".SH ENVIRONMENT\n" + roff_list(kManualVariables) + ".SH FILES\n" + roff_list(kFiles);
   out += ".SH EXAMPLES\n";
   for (const Example& example : kExamples) {
     out += ".TP\n\\fB" + roff(example.command) + "\\fR\n" + roff(example.meaning) + "\n";

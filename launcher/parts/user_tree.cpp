@@ -43,7 +43,7 @@ const std::set<std::string_view>& unwanted_folders() {
   return names;
 }
 
-Result<std::vector<std::string>> names_in(const std::string& path) {
+Result<std::vector<std::string>> tree_names_in(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
   if (!folder) return errno_error(errno, "reading the folder " + path);
   std::vector<std::string> names;
@@ -98,7 +98,7 @@ class Lister {
  private:
   Status list_folder(const std::string& inside) {
     const std::string path = inside.empty() ? root_.path : root_.path + "/" + inside;
-    auto names = names_in(path);
+    auto names = tree_names_in(path);
     if (!names && is_gone(names.error()) && !inside.empty()) return Ok{};
     if (!names) return std::move(names).error();
     const std::size_t before = listing_->files.size();
@@ -229,7 +229,7 @@ Status check_names(const TreeListing& listing) {
 
 namespace {
 
-constexpr std::size_t kChunk = 1u << 20;
+constexpr std::size_t kTreeChunk = 1u << 20;
 // Most of a tree is text and code, which this level makes small; on what is packed already it takes
 // hardly more time than a lower one.
 constexpr int kTreeLevel = 3;
@@ -242,7 +242,7 @@ Status read_in_pieces(const PartFile& listed, std::string& chunk,
   const std::string& path = listed.source;
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return errno_error(errno, "opening " + path);
-  chunk.resize(kChunk);
+  chunk.resize(kTreeChunk);
   if (!listed.head.empty()) HORA_TRY(take(listed.head));
   for (auto offset = static_cast<off_t>(listed.replaced);;) {
     const ssize_t got = ::pread(file.get(), chunk.data(), chunk.size(), offset);

@@ -260,7 +260,7 @@ Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::v
 
 namespace {
 
-constexpr std::string_view kExpected = "expected 'rank N=HOST slot=CORES'";
+constexpr std::string_view kRankfileForm = "expected 'rank N=HOST slot=CORES'";
 
 std::string place_of(std::string_view path, std::size_t number) {
   return std::string(path) + ":" + std::to_string(number);
@@ -280,7 +280,7 @@ class LineReader {
   Result<RankLine> read() {
     RankLine out;
     out.number = line_.number;
-    if (word() != "rank") return wrong(kExpected);
+    if (word() != "rank") return wrong(kRankfileForm);
     const auto rank = parse_int<int>(word());
     if (!rank || *rank < 0 || *rank >= kMaxRanks) {
       return wrong("expected the number of a rank, such as 0");
@@ -433,7 +433,7 @@ Result<std::vector<RankLine>> parse_rankfile(std::string_view text, std::string_
     }
     out.push_back(std::move(line));
   }
-  if (out.empty()) return usage(std::string(path) + ": no ranks; " + std::string(kExpected));
+  if (out.empty()) return usage(std::string(path) + ": no ranks; " + std::string(kRankfileForm));
   return out;
 }
 

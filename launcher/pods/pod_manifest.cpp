@@ -94,8 +94,6 @@ std::string yaml_text(const Json& value) {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // The pod's own process. It lives as long as there are others: agents and ranks are started by
 // `kubectl exec`, so they are not its children, but they are in its process namespace. It needs no
 // messages, and no program but sleep. SIGTERM (the pod is evicted or deleted) goes on to all of

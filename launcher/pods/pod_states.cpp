@@ -16,15 +16,15 @@ namespace hora::launcher {
 
 namespace {
 
-using Json = nlohmann::json;
+using PodJson = nlohmann::json;
 
 constexpr std::size_t kToldPods = 3;
 constexpr std::size_t kLongestWords = 400;
 
 // A null for what is not there: callers ask it for a type, and do without.
-const Json& at(const Json& value, std::initializer_list<const char*> path) {
-  static const Json none;
-  const Json* found = &value;
+const PodJson& at(const PodJson& value, std::initializer_list<const char*> path) {
+  static const PodJson none;
+  const PodJson* found = &value;
   for (const char* name : path) {
     if (!found->is_object()) return none;
     const auto next = found->find(name);
@@ -35,25 +35,25 @@ const Json& at(const Json& value, std::initializer_list<const char*> path) {
 }
 
 // A loop over a number would see it as its only element.
-const Json& list_at(const Json& value, std::initializer_list<const char*> path) {
-  static const Json none;
-  const Json& found = at(value, path);
+const PodJson& list_at(const PodJson& value, std::initializer_list<const char*> path) {
+  static const PodJson none;
+  const PodJson& found = at(value, path);
   return found.is_array() ? found : none;
 }
 
-std::string text_at(const Json& value, std::initializer_list<const char*> path) {
-  const Json& found = at(value, path);
+std::string text_at(const PodJson& value, std::initializer_list<const char*> path) {
+  const PodJson& found = at(value, path);
   return found.is_string() ? found.get<std::string>() : std::string();
 }
 
-int count_at(const Json& value, std::initializer_list<const char*> path) {
-  const Json& found = at(value, path);
+int count_at(const PodJson& value, std::initializer_list<const char*> path) {
+  const PodJson& found = at(value, path);
   return found.is_number_integer() ? found.get<int>() : 0;
 }
 
 // kubectl prints a warning of the server as text at times, although JSON was asked for.
-Result<Json> parse(std::string_view text) {
-  Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+Result<PodJson> parse(std::string_view text) {
+  PodJson document = PodJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (document.is_object()) return document;
   return make_error(ErrorCode::kFailed,
                     "kubectl printed no JSON object: " + quote(text.substr(0, kLongestWords)));
@@ -67,7 +67,7 @@ std::string reason_and_message(const std::string& reason, const std::string& mes
   return shortened(visible_line(words), kLongestWords);
 }
 
-std::string words_of(const Json& state) {
+std::string words_of(const PodJson& state) {
   return reason_and_message(text_at(state, {"reason"}), text_at(state, {"message"}));
 }
 
@@ -87,7 +87,7 @@ bool is_hopeless(std::string_view reason) {
 }
 
 // "OOMKilled (exit code 137)"; where Kubernetes gives no reason, how it ended alone.
-std::string exit_words(const Json& terminated) {
+std::string exit_words(const PodJson& terminated) {
   std::string words = words_of(terminated);
   const int signal = count_at(terminated, {"signal"});
   const std::string how = signal > 0
@@ -97,17 +97,17 @@ std::string exit_words(const Json& terminated) {
 }
 
 // "True": Kubernetes takes the pod away, and says why (1.26 and later).
-const Json* condition(const Json& pod, std::string_view type, std::string_view status) {
-  for (const Json& each : list_at(pod, {"status", "conditions"})) {
+const PodJson* condition(const PodJson& pod, std::string_view type, std::string_view status) {
+  for (const PodJson& each : list_at(pod, {"status", "conditions"})) {
     if (text_at(each, {"type"}) == type && text_at(each, {"status"}) == status) return &each;
   }
   return nullptr;
 }
 
 // A user's manifest may have other containers in addition to ours, or another name for ours.
-const Json* worker_of(const Json& containers) {
-  const Json* first = nullptr;
-  for (const Json& each : containers) {
+const PodJson* worker_of(const PodJson& containers) {
+  const PodJson* first = nullptr;
+  for (const PodJson& each : containers) {
     if (text_at(each, {"name"}) == kWorkerContainer) return &each;
     if (first == nullptr) first = &each;
   }
@@ -116,10 +116,10 @@ const Json* worker_of(const Json& containers) {
 
 // The first trouble counts: containers start in their order, and the later ones wait for it. A
 // container that has completed is none, such as one that prepares a volume.
-void read_containers(const Json& all, PodState& pod, std::string& waits) {
-  for (const Json& each : all) {
-    const Json& waiting = at(each, {"state", "waiting"});
-    const Json& terminated = at(each, {"state", "terminated"});
+void read_containers(const PodJson& all, PodState& pod, std::string& waits) {
+  for (const PodJson& each : all) {
+    const PodJson& waiting = at(each, {"state", "waiting"});
+    const PodJson& terminated = at(each, {"state", "terminated"});
     const std::string reason = text_at(waiting, {"reason"});
     if (!reason.empty() && !is_start(reason) && waits.empty()) {
       waits = words_of(waiting);
@@ -131,16 +131,16 @@ void read_containers(const Json& all, PodState& pod, std::string& waits) {
 }
 
 // The phase of a pod is that of all its containers; what counts is the one that agents start in.
-PodState read_pod(const Json& json) {
+PodState read_pod(const PodJson& json) {
   PodState pod;
   pod.name = text_at(json, {"metadata", "name"});
   pod.node = text_at(json, {"spec", "nodeName"});
-  if (const Json* worker = worker_of(list_at(json, {"spec", "containers"}))) {
+  if (const PodJson* worker = worker_of(list_at(json, {"spec", "containers"}))) {
     pod.container = text_at(*worker, {"name"});
   }
   const std::string phase = text_at(json, {"status", "phase"});
   bool started = phase == "Running";
-  for (const Json& each : list_at(json, {"status", "containerStatuses"})) {
+  for (const PodJson& each : list_at(json, {"status", "containerStatuses"})) {
     const bool is_worker = text_at(each, {"name"}) == pod.container;
     if (is_worker && !at(each, {"state", "running"}).is_object()) started = false;
     if (is_worker && at(each, {"state", "terminated"}).is_object())
@@ -152,8 +152,8 @@ PodState read_pod(const Json& json) {
   std::string of_containers;
   read_containers(list_at(json, {"status", "initContainerStatuses"}), pod, of_containers);
   read_containers(list_at(json, {"status", "containerStatuses"}), pod, of_containers);
-  const Json* unscheduled = condition(json, "PodScheduled", "False");
-  const Json* disrupted = condition(json, "DisruptionTarget", "True");
+  const PodJson* unscheduled = condition(json, "PodScheduled", "False");
+  const PodJson* disrupted = condition(json, "DisruptionTarget", "True");
   pod.leaves_at = text_at(json, {"metadata", "deletionTimestamp"});
   pod.leaving = disrupted != nullptr || !pod.leaves_at.empty();
   // The pod's own reason (Evicted, NodeLost, Preempting) comes before what it has led to.
@@ -171,8 +171,8 @@ PodState read_pod(const Json& json) {
 }
 
 // By any vendor's name: nvidia.com/gpu, amd.com/gpu. The API server prints numbers as strings.
-int gpus_of(const Json& pod) {
-  const Json* worker = worker_of(list_at(pod, {"containers"}));
+int gpus_of(const PodJson& pod) {
+  const PodJson* worker = worker_of(list_at(pod, {"containers"}));
   if (worker == nullptr) return 0;
   for (const auto& [name, value] : at(*worker, {"resources", "limits"}).items()) {
     if (!name.ends_with("/gpu")) continue;
@@ -201,7 +201,7 @@ Result<PodJob> read_pod_job(std::string_view text) {
   if (job.workers < 1) {
     return make_error(ErrorCode::kUsage, "Job " + job.name + " has no spec.parallelism");
   }
-  if (const Json* failed = condition(*json, "Failed", "True")) job.words = words_of(*failed);
+  if (const PodJson* failed = condition(*json, "Failed", "True")) job.words = words_of(*failed);
   return job;
 }
 
@@ -210,7 +210,7 @@ Result<std::vector<PodState>> read_pod_states(std::string_view text) {
   auto json = parse(text);
   if (!json) return std::move(json).error();
   std::vector<PodState> pods;
-  for (const Json& each : list_at(*json, {"items"})) pods.push_back(read_pod(each));
+  for (const PodJson& each : list_at(*json, {"items"})) pods.push_back(read_pod(each));
   std::sort(pods.begin(), pods.end(),
             [](const PodState& a, const PodState& b) { return a.name < b.name; });
   return pods;
@@ -221,7 +221,7 @@ Result<std::string> read_last_event(std::string_view text) {
   auto json = parse(text);
   if (!json) return std::move(json).error();
   std::string latest, words;
-  for (const Json& each : list_at(*json, {"items"})) {
+  for (const PodJson& each : list_at(*json, {"items"})) {
     const std::string reason = text_at(each, {"reason"});
     const bool tells = text_at(each, {"type"}) == "Warning" || reason == "TaintManagerEviction" ||
                        reason == "Preempted" || reason == "Killing";

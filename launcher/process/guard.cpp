@@ -28,7 +28,7 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr int kLookAgainMs = 50;                            // where the kernel has no pidfds
+constexpr int kGuardLookMs = 50;                            // where the kernel has no pidfds
 constexpr std::chrono::milliseconds kEndPatience{8'000};    // from SIGTERM to SIGKILL
 constexpr std::chrono::milliseconds kSweepPatience{3'000};  // what is left is stuck in the kernel
 
@@ -66,7 +66,7 @@ std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_
     if (ended < 0 && errno != EINTR) return int{kExitClientFailed};
     int pause = os::milliseconds_until(deadline);
     if (pause == 0) return std::nullopt;
-    if (pidfd < 0) pause = std::min(pause, kLookAgainMs);
+    if (pidfd < 0) pause = std::min(pause, kGuardLookMs);
     pollfd watched[] = {{pidfd, POLLIN, 0}, {lifeline, POLLIN, 0}};  // negative ones are skipped
     const int seen = ::poll(watched, 2, pause);
     if (seen > 0 && watched[1].revents != 0) return std::nullopt;

@@ -34,7 +34,7 @@ class Numbers {
 };
 
 template <typename Message>
-Result<LauncherMessage> as_message(Result<Message> message) {
+Result<LauncherMessage> as_launcher_message(Result<Message> message) {
   if (!message) return std::move(message).error();
   return LauncherMessage(std::move(*message));
 }
@@ -80,11 +80,11 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
     case FrameType::kDataEnd:
       return LauncherMessage(DeliveryFrame{std::move(frame)});
     case FrameType::kTree:
-      return as_message(decode_offer_tree(frame.payload));
+      return as_launcher_message(decode_offer_tree(frame.payload));
     case FrameType::kKeep:
-      return as_message(decode_keep_delivery(frame.payload));
+      return as_launcher_message(decode_keep_delivery(frame.payload));
     case FrameType::kFetch:
-      return as_message(decode_fetch_delivery(frame.payload));
+      return as_launcher_message(decode_fetch_delivery(frame.payload));
     case FrameType::kForget:
       return LauncherMessage(ForgetDeliveries{std::move(frame.payload)});
     case FrameType::kServeImage:
@@ -92,9 +92,9 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
     case FrameType::kRelay:
       return LauncherMessage(OpenRelay{std::move(frame.payload)});
     case FrameType::kProbe:
-      return as_message(decode_probe(frame.payload));
+      return as_launcher_message(decode_probe(frame.payload));
     case FrameType::kOrder:
-      return as_message(decode_host_order(frame.payload));
+      return as_launcher_message(decode_host_order(frame.payload));
     case FrameType::kStart:
       return LauncherMessage(StartRanks{});
     case FrameType::kSuspend:

@@ -68,25 +68,25 @@ std::string escaped(std::string_view text) {
 }
 
 // A page of 80,000 rows opens slowly and shows nothing: of that many, a table has the most telling.
-constexpr std::size_t kMostRows = 256;
+constexpr std::size_t kMostHtmlRows = 256;
 
 // Numbers below `count`, ascending: those with the smallest keys.
 template <typename KeyOf>
 std::vector<std::size_t> rows_to_show(std::size_t count, const KeyOf& key_of) {
   std::vector<std::size_t> rows(count);
   std::iota(rows.begin(), rows.end(), std::size_t{0});
-  if (count <= kMostRows) return rows;
+  if (count <= kMostHtmlRows) return rows;
   std::stable_sort(rows.begin(), rows.end(),
                    [&key_of](std::size_t a, std::size_t b) { return key_of(a) < key_of(b); });
-  rows.resize(kMostRows);
+  rows.resize(kMostHtmlRows);
   std::sort(rows.begin(), rows.end());
   return rows;
 }
 
 // "256 of 80000 ranks: WHICH"; nothing where the table has all.
 std::string note_of_rows(std::size_t count, std::string_view things, std::string_view which) {
-  if (count <= kMostRows) return "";
-  return "<p>" + std::to_string(kMostRows) + " of " + std::to_string(count) + " " +
+  if (count <= kMostHtmlRows) return "";
+  return "<p>" + std::to_string(kMostHtmlRows) + " of " + std::to_string(count) + " " +
          std::string(things) + ": " + std::string(which) + "</p>\n";
 }
 
@@ -261,7 +261,7 @@ std::string tails(const JobReport& report) {
   std::size_t shown = 0;
   for (const auto& [rank, exit] : exits) {
     if (exit.last_stderr.empty()) continue;
-    if (++shown > kMostRows && rank != first) continue;
+    if (++shown > kMostHtmlRows && rank != first) continue;
     (rank == first ? told : others) +=
         std::string("<details") + (rank == first ? " open" : "") + "><summary>rank " +
         std::to_string(rank) + "</summary><pre>" + escaped(exit.last_stderr) + "</pre></details>\n";

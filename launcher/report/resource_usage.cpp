@@ -14,7 +14,7 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::size_t kMostRows = 16;
+constexpr std::size_t kMostUsageRows = 16;
 constexpr std::size_t kLongestName = 64;
 
 std::string how(const RankExit& exit) {
@@ -97,11 +97,11 @@ std::string resource_usage_text(const std::map<int, RankExit>& exits,
     system += static_cast<double>(exit.system_time_us);
   }
   const std::size_t all = rows.size();
-  if (all > kMostRows) {
+  if (all > kMostUsageRows) {
     std::stable_sort(rows.begin(), rows.end(), [](const RankExit* a, const RankExit* b) {
       return a->max_rss_bytes > b->max_rss_bytes;
     });
-    rows.resize(kMostRows);
+    rows.resize(kMostUsageRows);
   }
   std::string out = "  rank   host              peak memory  user        system      ended by\n";
   for (const RankExit* exit : rows) {

@@ -17,12 +17,12 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::string_view kComponent = "horarun";
+constexpr std::string_view kPartComponent = "horarun";
 // From here on hosts forget each part as soon as all have it: a message for each host and part.
 constexpr std::size_t kMuchKeptBytes = kMostKeptBytes / 8;
-constexpr std::chrono::seconds kLook{1};
+constexpr std::chrono::seconds kPartLook{1};
 // Without any host getting anything. A start has 30 s, unless the user says otherwise.
-constexpr std::chrono::seconds kWaitPatience{10};
+constexpr std::chrono::seconds kPartWaitTime{10};
 
 // A source that serves others as well, over a slow network, still counts as alive.
 int patience_ms(std::size_t bytes) {
@@ -150,9 +150,9 @@ void PartDelivery::note_refusals(Part& part, int host, const DeliveryReport& rep
     const std::string text = handlers_.name(host) + " could not fetch a part of the runtime from " +
                              handlers_.name(source) + ": " + report.refusals[i];
     if (std::exchange(told_, true)) {
-      os::log_debug(kComponent, text);
+      os::log_debug(kPartComponent, text);
     } else {
-      os::log_info(kComponent, text + "; what no host can give, the launcher sends");
+      os::log_info(kPartComponent, text + "; what no host can give, the launcher sends");
     }
   }
   if (!report.here) part.fetches.erase(fetch);
@@ -233,9 +233,9 @@ void PartDelivery::forget(Part& part) {
 // that lives, but does not read), waiting on would cost the job its start.
 void PartDelivery::watch_waiting() {
   if (timer_ != 0) return;
-  timer_ = loop_.call_after(kLook, [this] {
+  timer_ = loop_.call_after(kPartLook, [this] {
     timer_ = 0;
-    const bool late = Clock::now() - moved_at_ > kWaitPatience;
+    const bool late = Clock::now() - moved_at_ > kPartWaitTime;
     for (auto& [hash, part] : parts_) {
       if (late && part.plan.anybody_waits()) carry_out(part, part.plan.give_up());
     }

@@ -122,7 +122,7 @@ bool is_entry(std::string_view name) {
 bool is_gone(int errnum) { return errnum == ENOENT || errnum == ESTALE; }
 
 // What the choice needs to know about an entry, and what users want to see.
-struct Entry {
+struct CleanedEntry {
   CacheItem item;
   std::optional<Use> use;
 };
@@ -159,13 +159,13 @@ std::optional<time_t> last_use(const CacheDirectory& directory, const std::strin
 }
 
 // Skips entries that disappear meanwhile. Without users: see find_users().
-Result<std::vector<Entry>> look_at(const CacheDirectory& directory) {
+Result<std::vector<CleanedEntry>> look_at(const CacheDirectory& directory) {
   const auto names = directory.names();
   if (!names) return names.error();
   // One clock for all entries, and one write to the directory. A directory without write permission
   // needs no exact time.
   const time_t now = directory.now().value_or(::time(nullptr));
-  std::vector<Entry> entries;
+  std::vector<CleanedEntry> entries;
   for (const std::string& name : *names) {
     if (!is_entry(name)) continue;
     const auto used = last_use(directory, name);
@@ -177,8 +177,8 @@ Result<std::vector<Entry>> look_at(const CacheDirectory& directory) {
 }
 
 // Each takes a look at the marks of all hosts.
-Status find_users(const CacheDirectory& directory, std::vector<Entry>& entries) {
-  for (Entry& entry : entries) {
+Status find_users(const CacheDirectory& directory, std::vector<CleanedEntry>& entries) {
+  for (CleanedEntry& entry : entries) {
     auto use = use_of(directory, entry.item.name);
     if (!use) return std::move(use).error();
     entry.use = std::move(*use);
@@ -188,15 +188,15 @@ Status find_users(const CacheDirectory& directory, std::vector<Entry>& entries) 
 }
 
 // For the choice, which does not look at the users.
-std::vector<CacheItem> items_of(const std::vector<Entry>& entries) {
+std::vector<CacheItem> items_of(const std::vector<CleanedEntry>& entries) {
   std::vector<CacheItem> items;
-  for (const Entry& entry : entries) items.push_back(entry.item);
+  for (const CleanedEntry& entry : entries) items.push_back(entry.item);
   return items;
 }
 
-const Entry& named(const std::vector<Entry>& entries, const std::string& name) {
+const CleanedEntry& named(const std::vector<CleanedEntry>& entries, const std::string& name) {
   return *std::find_if(entries.begin(), entries.end(),
-                       [&name](const Entry& entry) { return entry.item.name == name; });
+                       [&name](const CleanedEntry& entry) { return entry.item.name == name; });
 }
 
 // Coarse: minutes do not matter for an entry of a day ago. Clocks of other hosts may be ahead.
@@ -278,20 +278,21 @@ std::string tell_removed(const std::string& path, const std::vector<CacheItem>& 
 }
 
 // The agent that lists is not a user.
-bool is_used(const Entry& entry) { return entry.use && entry.use->bundle != kCleaner; }
+bool is_used(const CleanedEntry& entry) { return entry.use && entry.use->bundle != kCleaner; }
 
 // Oldest use first. None where there is no directory.
-Result<std::vector<Entry>> entries_by_use(const std::string& path) {
+Result<std::vector<CleanedEntry>> entries_by_use(const std::string& path) {
   const auto directory = CacheDirectory::open(path);
   if (!directory) {
-    if (directory.error().code == ErrorCode::kNotFound) return std::vector<Entry>();
+    if (directory.error().code == ErrorCode::kNotFound) return std::vector<CleanedEntry>();
     return directory.error();
   }
   auto entries = look_at(*directory);
   if (!entries) return std::move(entries).error();
   HORA_TRY(find_users(*directory, *entries));
-  std::sort(entries->begin(), entries->end(),
-            [](const Entry& a, const Entry& b) { return b.item.unused < a.item.unused; });
+  std::sort(entries->begin(), entries->end(), [](const CleanedEntry& a, const CleanedEntry& b) {
+    return b.item.unused < a.item.unused;
+  });
   return entries;
 }
 
@@ -353,7 +354,7 @@ Result<std::vector<std::string>> list_cache_as_json(const std::string& path,
   const auto entries = entries_by_use(path);
   if (!entries) return entries.error();
   std::vector<std::string> lines;
-  for (const Entry& entry : *entries) {
+  for (const CleanedEntry& entry : *entries) {
     std::string line =
         head + ",\"path\":" + json_text(path + "/" + entry.item.name) +
         ",\"bytes\":" + std::to_string(total_bytes({entry.item})) +
@@ -375,14 +376,14 @@ Result<std::vector<std::string>> list_cache(const std::string& path) {
                   what.c_str());
     lines.push_back(columns + where);
   };
-  for (const Entry& entry : *entries) {
+  for (const CleanedEntry& entry : *entries) {
     add(total_bytes({entry.item}),
         is_used(entry) ? use_text(*entry.use) : age_text(entry.item.unused),
         path + "/" + entry.item.name);
   }
   if (entries->empty()) return lines;
   std::uint64_t sum = 0;
-  for (const Entry& entry : *entries) sum += total_bytes({entry.item});
+  for (const CleanedEntry& entry : *entries) sum += total_bytes({entry.item});
   const std::uint64_t total = total_bytes(items_of(*entries));
   add(total, "total", path + (total < sum ? " (what entries share counts once)" : ""));
   return lines;

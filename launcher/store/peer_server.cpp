@@ -160,7 +160,7 @@ Status DeliveryOpener::State::open(std::string_view piece, std::string& contents
 
 namespace {
 
-constexpr std::chrono::milliseconds kLook{500};
+constexpr std::chrono::milliseconds kPeerLook{500};
 
 }  // namespace
 
@@ -180,7 +180,7 @@ PeerServer::PeerServer(os::EventLoop& loop, PeerLimits limits, MakeTalk make_tal
       make_talk_(std::move(make_talk)),
       acceptor_(loop, std::move(socket),
                 [this](net::Accepted accepted) { admit(std::move(accepted.fd)); }) {
-  timer_ = loop_.call_after(kLook, [this] { look_at_deadlines(); });
+  timer_ = loop_.call_after(kPeerLook, [this] { look_at_deadlines(); });
 }
 
 // Peers that are being served find the end of the stream, and turn to another source.
@@ -274,7 +274,7 @@ void PeerServer::look_at_deadlines() {
     const auto number = (each++)->first;
     if (peers_.at(number).deadline < now) drop(number);
   }
-  timer_ = loop_.call_after(kLook, [this] { look_at_deadlines(); });
+  timer_ = loop_.call_after(kPeerLook, [this] { look_at_deadlines(); });
 }
 
 // A peer says hello, is challenged, proves, and is served. It holds the frames itself from the
@@ -283,8 +283,8 @@ void PeerServer::look_at_deadlines() {
 
 namespace {
 
-constexpr std::size_t kSentPerTurn = 256 * 1024;
-constexpr PeerLimits kLimits{
+constexpr std::size_t kPeerSentPerTurn = 256 * 1024;
+constexpr PeerLimits kPeerLimits{
     .strangers = 128,  // the hosts of a large job may all connect at one time
     .served = kMostServed,
     .talk_patience = std::chrono::seconds(3),
@@ -304,7 +304,7 @@ class DeliveryServer::Talk : public PeerTalk {
   }
 
   ssize_t send_some(int fd) override {
-    if (sealed_.empty()) sealed_ = sealer_->next(*frames_, kSentPerTurn);
+    if (sealed_.empty()) sealed_ = sealer_->next(*frames_, kPeerSentPerTurn);
     if (sealed_.empty()) return 0;
     const ssize_t sent = ::send(fd, sealed_.data(), sealed_.size(), MSG_NOSIGNAL);
     if (sent > 0) sealed_.erase(0, static_cast<std::size_t>(sent));
@@ -355,7 +355,7 @@ class DeliveryServer::Talk : public PeerTalk {
 Result<std::unique_ptr<DeliveryServer>> DeliveryServer::create(os::EventLoop& loop,
                                                                std::string key) {
   std::unique_ptr<DeliveryServer> server(new DeliveryServer(std::move(key)));
-  auto peers = PeerServer::create(loop, kLimits,
+  auto peers = PeerServer::create(loop, kPeerLimits,
                                   [raw = server.get()] { return std::make_unique<Talk>(*raw); });
   if (!peers) return std::move(peers).error();
   server->peers_ = std::move(*peers);

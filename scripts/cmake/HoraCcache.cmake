@@ -12,6 +12,7 @@ if(CCACHE_PROGRAM AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
     message(STATUS "without ccache: ${hora_ccache_error}")
   else()
     set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+    # HoraTargets.cmake says what a precompiled header is made of.
+    set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_PCH_EXTSUM=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
   endif()
 endif()

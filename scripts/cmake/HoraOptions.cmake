@@ -10,6 +10,7 @@ endforeach()
 
 set(HORA_SANITIZE "" CACHE STRING "Sanitizers, semicolon-separated: address;undefined or thread")
 option(HORA_WERROR "Warnings are errors" OFF)
+option(HORA_FAST_BUILD "Read the standard library's headers once and compile several files together" OFF)
 option(HORA_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
 option(HORA_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(HORA_INSTALL_HOROVODRUN "Install horarun under the name horovodrun too" ON)

@@ -130,7 +130,7 @@ BUGS = [
     ("a presumed agent that cannot start is not reported", "launcher/transports/local_transport.cpp", "if (const Status started = spawn_agent(start); !started) {", "if (const Status started = spawn_agent(start); false && !started) {", "fleet_test"),
     ("ranks start for a launcher that is gone", "launcher/agent/agent.cpp", "if (link_->hung_up()) return on_launcher_lost();", "", "agent_life_test"),
     ("the lease is not kept", "launcher/agent/agent.cpp", "[this] { on_lease_over(); }", "[] {}", "agent_life_test"),
-    ("credit is not asked for", PUMP, "const std::size_t credit = discarding_ ? kReadChunk : window_ - std::min(window_, in_flight_);", "const std::size_t credit = kReadChunk;", "agent_output_test"),
+    ("credit is not asked for", PUMP, "const std::size_t credit = discarding_ ? kOutputChunk : window_ - std::min(window_, in_flight_);", "const std::size_t credit = kReadChunk;", "agent_output_test"),
     ("credit does not come back", PUMP, "in_flight_ -= std::min(in_flight_, bytes);", "(void)bytes;", "agent_output_test"),
     ("a stream's end is not told", PUMP, "append_frame(link_.outgoing(), FrameType::kOutputEnd, payload);", "", "agent_ranks_test agent_output_test"),
     ("a wrong code for a missing program", "launcher/agent/rank_program.cpp", "{failure::kProgramNotFound, kExitNotFound}", "{failure::kProgramNotFound, kExitCannotExecute}", "agent_ranks_test"),
