@@ -29,6 +29,7 @@
 #include "launcher/protocol/exit_code.h"
 #include "launcher/protocol/launcher_message.h"
 #include "launcher/store/own_image.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 
@@ -77,7 +78,7 @@ class Agent {
   void on(const Probe& probe);
   void on(HostOrder order);
   void on(StartRanks);
-  void on(TerminateRanks end) { end_job(end.grace); }
+  void on(TerminateRanks end) { end_job(end.grace, end.signal); }
   void on(TerminateRank end);
   void on(SignalRanks signal);
   void on(SignalRank signal);
@@ -101,7 +102,8 @@ class Agent {
 
   void fail(Failure failure);
   void fail_protocol(const std::string& what);
-  void end_job(Milliseconds grace);
+  void end_job(Milliseconds grace, int signal = SIGTERM);
+  bool is_passed_on_twice(const signalfd_siginfo& info);
   void say_goodbye(Goodbye goodbye);
   void leave();
   void warn(std::string message);
@@ -127,6 +129,11 @@ class Agent {
   ReservedPort reserved_port_;
   bool leaving_ = false;
   bool done_ = false;
+  struct {
+    std::uint32_t signal = 0;
+    bool from_shim = false;
+    Clock::time_point when{};
+  } user_signal_;  // the last
 };
 
 int Agent::run() {
@@ -179,7 +186,9 @@ Status Agent::open() {
 Status Agent::watch_signals() {
   sigset_t watched;
   ::sigemptyset(&watched);
-  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::sigaddset(&watched, signal);
+  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    ::sigaddset(&watched, signal);
+  }
   signals_ = os::Fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_.valid()) return errno_error(errno, "watching signals");
   return loop_->watch(signals_.get(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
@@ -416,14 +425,31 @@ void Agent::on_signals() {
   signalfd_siginfo info;
   bool child = false;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo == SIGCHLD) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) {
       child = true;
+    } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+      if (job_ && !is_passed_on_twice(info)) job_->signal_ranks(signal);
     } else {
-      warn("the agent received signal " + std::to_string(info.ssi_signo) + " and ends the job");
-      end_job(grace());
+      warn("the agent received " + signal_name(signal) + " and ends the job");
+      end_job(grace(), signal == SIGQUIT ? SIGTERM : signal);
     }
   }
   if (child && job_) job_->on_child_ended();
+}
+
+// A batch system signals all that it has started, and the shim passes on its own.
+bool Agent::is_passed_on_twice(const signalfd_siginfo& info) {
+  constexpr Milliseconds kAtOnce{500};
+  const bool from_shim = static_cast<pid_t>(info.ssi_pid) == ::getppid();
+  const auto now = Clock::now();
+  const auto& [signal, was_from_shim, when] = user_signal_;
+  if (signal == info.ssi_signo && was_from_shim != from_shim && now - when < kAtOnce) {
+    user_signal_ = {};
+    return true;
+  }
+  user_signal_ = {info.ssi_signo, from_shim, now};
+  return false;
 }
 
 void Agent::renew_marks() {
@@ -459,10 +485,10 @@ void Agent::fail(Failure failure) {
 
 void Agent::fail_protocol(const std::string& what) { fail(protocol_failure(what)); }
 
-void Agent::end_job(Milliseconds grace) {
+void Agent::end_job(Milliseconds grace, int signal) {
   if (leaving_) return;
   if (job_) {
-    job_->terminate(grace);
+    job_->terminate(grace, signal);
   } else {
     say_goodbye({});
   }

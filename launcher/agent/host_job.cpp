@@ -167,20 +167,24 @@ void HostJob::signal_everything(int signal) {
 void HostJob::suspend() { signal_everything(SIGSTOP); }
 void HostJob::resume() { signal_everything(SIGCONT); }
 
-void HostJob::terminate(Milliseconds grace) {
+void HostJob::terminate(Milliseconds grace, int signal) {
   if (phase_ == Phase::kFinished) return;
   if (phase_ == Phase::kPrepared) return finish();
   on_child_ended();  // not ended by us: it had ended already
   if (phase_ == Phase::kFinished) return;
   const auto now = Clock::now();
-  const auto deadline = now + grace;
+  const bool begins_with_term = signal == SIGTERM;
+  const auto deadline = now + (begins_with_term ? grace : 2 * grace);
   kill_at_ = kill_at_ ? std::min(*kill_at_, deadline) : deadline;
   term_at_ = now;
   release_reserve();
-  if (!terminating_) {
-    terminating_ = true;
-    termed_groups_ = ranks_.terminate(std::min(kLeavingPatience, grace / 2));
+  if (begins_with_term && (!terminating_ || ranks_term_at_)) {
+    terminate_ranks(std::min(kLeavingPatience, grace / 2));
+  } else if (!terminating_) {
+    ranks_term_at_ = now + grace;
+    (void)ranks_.terminate(signal, std::min(kLeavingPatience, grace / 2));
   }
+  terminating_ = true;
   advance();
 }
 
@@ -219,11 +223,18 @@ void HostJob::advance() {
   }
 }
 
-// Ranks have had TERM. They live until they end or the grace is over; then they are killed until
-// none is left, or until what is left is beyond killing.
+void HostJob::terminate_ranks(Milliseconds time_limit) {
+  ranks_term_at_.reset();
+  termed_groups_ = ranks_.terminate(SIGTERM, time_limit);
+}
+
+// Ranks have had their signal. They live until they end or the grace is over; then they are killed
+// until none is left, or until what is left is beyond killing.
 void HostJob::end_running_ranks() {
   const auto now = Clock::now();
-  if (now < *kill_at_) return look_again(std::chrono::ceil<Milliseconds>(*kill_at_ - now));
+  if (ranks_term_at_ && now >= *ranks_term_at_) terminate_ranks(Milliseconds(0));
+  const auto next = ranks_term_at_ ? std::min(*ranks_term_at_, *kill_at_) : *kill_at_;
+  if (now < *kill_at_) return look_again(std::chrono::ceil<Milliseconds>(next - now));
   kill_everything();
   if (Clock::now() >= *give_up_at_) return begin_sweep();
   look_again(kKillAgain);

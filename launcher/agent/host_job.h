@@ -3,7 +3,7 @@
 //
 //   prepared --start()--> running --ranks end--> sweeping --> draining --> finished
 //                            |                      ^
-//                            +---- terminate() -----+      TERM, grace, KILL
+//                            +---- terminate() -----+      (INT or HUP, grace,) TERM, grace, KILL
 //
 // This class holds the phases and their deadlines. RankSet has the ranks, StrayHunt the processes
 // that are not ranks. Every wait has a deadline: what does not die within kKillPatience of KILL is
@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/agent/flight_records.h"
 #include "launcher/agent/kernel_watch.h"
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/pmi_server.h"
 #include "launcher/agent/prepared_job.h"
-#include "launcher/agent/flight_records.h"
 #include "launcher/agent/rank_set.h"
 #include "launcher/agent/stray_hunt.h"
 #include "rendezvous/base/time.h"
@@ -52,8 +52,9 @@ class HostJob {
 
   void start();
   bool started() const { return phase_ != Phase::kPrepared; }
-  // TERM now, KILL after `grace`; a later call can only shorten it.
-  void terminate(Milliseconds grace);
+  // TERM now, KILL after `grace`; before another `signal` than TERM, it gets as much time itself. A
+  // later call can only shorten it.
+  void terminate(Milliseconds grace, int signal);
   // The same for one rank; the others go on.
   void end_rank(int rank, Milliseconds grace);
   void signal_ranks(int signal) { ranks_.signal(signal); }
@@ -84,6 +85,7 @@ class HostJob {
 
   void advance();
   void end_running_ranks();
+  void terminate_ranks(Milliseconds time_limit);
   void check_pmi_use();
   void begin_sweep();
   void sweep();
@@ -107,7 +109,8 @@ class HostJob {
   Phase phase_ = Phase::kPrepared;
   // Ending: set by terminate(), or by the sweep for processes that the ranks left behind.
   bool terminating_ = false;
-  std::optional<Clock::time_point> term_at_;  // strays get TERM then
+  std::optional<Clock::time_point> ranks_term_at_;  // they have had another signal first
+  std::optional<Clock::time_point> term_at_;        // strays get TERM then
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> give_up_at_;
   struct {

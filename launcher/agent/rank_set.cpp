@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <deque>
 
-#include "launcher/machine/host_facts.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/machine/host_facts.h"
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/exit_code.h"
 
@@ -236,30 +236,30 @@ void RankSet::signal_rank(int rank, int signal) const {
   }
 }
 
-std::set<pid_t> RankSet::terminate(Milliseconds patience) {
+std::set<pid_t> RankSet::terminate(int signal, Milliseconds time_limit) {
   std::set<pid_t> groups;
   bool some_end = false;
   for (Rank& rank : ranks_) {
     if (!rank.alive) continue;
-    if (ending_for(rank.exit.rank)) {
+    if (!rank.ended_by_us && ending_for(rank.exit.rank)) {
       some_end = true;
       continue;
     }
-    send_term(rank);
+    send_end(rank, signal);
     groups.insert(rank.pid);
   }
   if (!some_end) return groups;
-  timers_.push_back(loop_.call_after(patience, [this] {
+  timers_.push_back(loop_.call_after(time_limit, [this, signal] {
     for (Rank& rank : ranks_) {
-      if (rank.alive && !rank.ended_by_us) send_term(rank);
+      if (rank.alive && !rank.ended_by_us) send_end(rank, signal);
     }
   }));
   return groups;
 }
 
-void RankSet::send_term(Rank& rank) {
+void RankSet::send_end(Rank& rank, int signal) {
   rank.ended_by_us = true;
-  signal_with_group(rank.pid, SIGTERM);
+  signal_with_group(rank.pid, signal);
   signal_with_group(rank.pid, SIGCONT);  // a stopped one could not react
 }
 
@@ -274,7 +274,7 @@ void RankSet::kill() {
 void RankSet::end_rank(int rank, Milliseconds grace) {
   for (Rank& each : ranks_) {
     if (each.exit.rank != rank || !each.alive) continue;
-    send_term(each);
+    send_end(each, SIGTERM);
     timers_.push_back(loop_.call_after(grace, [this, rank] { signal_rank(rank, SIGKILL); }));
   }
 }

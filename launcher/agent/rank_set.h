@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "launcher/agent/input_feeder.h"
-#include "launcher/agent/launcher_link.h"
 #include "launcher/agent/kernel_watch.h"
+#include "launcher/agent/launcher_link.h"
 #include "launcher/agent/output_pump.h"
 #include "launcher/agent/prepared_job.h"
 #include "launcher/agent/rank_processes.h"
@@ -60,10 +60,10 @@ class RankSet {
   // To the groups of all living ranks, or of one.
   void signal(int signal) const;
   void signal_rank(int rank, int signal) const;
-  // TERM to all. Ranks that end from now on were ended by us. Returns the groups that had it. A
-  // rank that is about to end by itself gets it after `patience`: it may be why the others have
+  // INT, HUP or TERM to all. What ends from now on was ended by us. Returns the groups that had it.
+  // A rank that is about to end by itself has it after `time_limit`: it may be why the others have
   // failed.
-  std::set<pid_t> terminate(Milliseconds patience);
+  std::set<pid_t> terminate(int signal, Milliseconds time_limit);
   void kill();
   // TERM to one rank, KILL after `grace`; the others go on.
   void end_rank(int rank, Milliseconds grace);
@@ -95,7 +95,7 @@ class RankSet {
   void take_exit(Rank& rank, int status, const ::rusage& usage, ::rlim_t cpu_seconds);
   void explain_kill(Rank& rank, ::rlim_t cpu_seconds) const;
   std::optional<std::chrono::nanoseconds> ending_for(int rank) const;
-  void send_term(Rank& rank);
+  void send_end(Rank& rank, int signal);
   void output_is_lost(Rank& rank, const std::string& what);
 
   os::EventLoop& loop_;

@@ -214,7 +214,9 @@ int run_with_shim(std::unique_ptr<OneCpu> place, const AgentMain& agent_main) {
   ::prctl(PR_SET_NAME, "hora-shim", 0, 0, 0);
   sigset_t watched;
   ::sigemptyset(&watched);
-  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::sigaddset(&watched, signal);
+  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    ::sigaddset(&watched, signal);
+  }
   os::Fd signals(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals.valid()) {
     ::kill(agent, SIGKILL);

@@ -55,6 +55,28 @@ CollectiveStanding collective_standing(const rendezvous::FlightStanding& flight)
   return standing;
 }
 
+constexpr int kDeepest = 100;  // children of children
+
+// Of the process, of the children that it has waited for, and of those that live.
+std::int64_t cpu_ms_of_tree(pid_t pid, int deepest) {
+  const std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t close = stat.rfind(')');
+  if (close == std::string::npos) return 0;
+  const auto fields = split(trim(std::string_view(stat).substr(close + 1)), ' ');
+  if (fields.size() < 15) return 0;
+  std::int64_t ticks = 0;
+  // User and system time in ticks, its own and that of its children; see describe().
+  for (const std::size_t field : {11, 12, 13, 14}) {
+    ticks += parse_int<std::int64_t>(fields[field]).value_or(0);
+  }
+  std::int64_t sum = ticks * 1000 / ::sysconf(_SC_CLK_TCK);
+  if (deepest == 0) return sum;
+  for (const pid_t child : list_children(pid).value_or(std::vector<pid_t>())) {
+    sum += cpu_ms_of_tree(child, deepest - 1);
+  }
+  return sum;
+}
+
 }  // namespace
 
 StackCollector::~StackCollector() {
@@ -140,6 +162,7 @@ void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& reco
   ranks_ = std::move(ranks);
   records_ = &records;
   done_ = std::move(done);
+  if (patience == Milliseconds(0)) return finish({});
   deadline_ = Clock::now() + patience;
   last_heard_ = Clock::now();
   // Native stacks first: a handler of this signal blocks the others, but a thread that is asked
@@ -194,6 +217,7 @@ void StackCollector::finish(const std::map<pid_t, std::string>& stacks) {
   for (const RankProcess& rank : ranks_) {
     ProcessStacks own = describe(rank.rank, rank.pid);
     own.leader = true;
+    own.cpu_ms = cpu_ms_of_tree(rank.pid, kDeepest);
     own.stacks = text_of_process(rank.pid);
     if (const auto standing = records_->standing_of(rank.rank))
       own.standing = collective_standing(*standing);
@@ -228,13 +252,9 @@ ProcessStacks StackCollector::describe(int rank, pid_t pid) const {
   }
   out.program = stat.substr(open + 1, close - open - 1);
   const auto fields = split(trim(std::string_view(stat).substr(close + 1)), ' ');
-  // Fields count from the state (field 3 of proc(5)): 11 and 12 are user and system time in ticks,
-  // 17 is the number of threads.
+  // Fields count from the state (field 3 of proc(5)): 17 is the number of threads.
   if (fields.size() > 17) {
     out.state = fields[0];
-    const auto ticks = parse_int<std::int64_t>(fields[11]).value_or(0) +
-                       parse_int<std::int64_t>(fields[12]).value_or(0);
-    out.cpu_ms = ticks * 1000 / ::sysconf(_SC_CLK_TCK);
     out.threads = parse_int<int>(fields[17]).value_or(0);
   }
   // wchan names the kernel function that the process sleeps in; 0 means that it runs.

@@ -40,7 +40,7 @@ class StackCollector {
   static int signal_number();
 
   // `done` is called once, when all that was said has come or the time is up. One at a time.
-  // `records` has to live until then.
+  // `records` has to live until then. With a limit of 0 no process is asked for its stacks.
   void collect(std::vector<RankProcess> ranks, FlightRecords& records, Milliseconds patience,
                std::function<void(StackReport)> done);
 

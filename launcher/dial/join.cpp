@@ -224,7 +224,7 @@ void Joiner::on_signal(int signal) {
   if (!running_ || again) return leave(exit_code_of_signal(signal));
   // The agent informs the launcher, and ends its ranks.
   say("ending what runs here; once more to kill it");
-  child_.ask_to_end();
+  child_.ask_to_end(signal == SIGINT || signal == SIGHUP ? signal : SIGTERM);
 }
 
 // --- the command ---------------------------------------------------------------------------------

@@ -264,11 +264,13 @@ void Fleet::ship(int host, const ShipFiles& files) {
 
 // A job that ends before it has begun to connect has no members. Sending what is shipped may take
 // minutes; a user who has asked for the end does not wait for it.
-bool Fleet::close(int host, std::optional<std::chrono::milliseconds> grace) {
+bool Fleet::close(int host, std::optional<std::chrono::milliseconds> grace, int signal) {
   if (host >= size() || !member(host).link) return true;
   const Member& each = member(host);
   if (grace && (each.link->has_sent_order() || each.link->queued_bytes() < kMuchToSend)) {
-    send(host, FrameType::kTerminate, u32_payload(static_cast<std::uint32_t>(grace->count())));
+    std::string payload = u32_payload(static_cast<std::uint32_t>(grace->count()));
+    append_u32(payload, static_cast<std::uint32_t>(signal));
+    send(host, FrameType::kTerminate, payload);
     return false;
   }
   each.link->close();

@@ -4,6 +4,7 @@
 // decides nothing: the run, or the doctor, does. On the event loop's thread.
 #pragma once
 
+#include <csignal>
 #include <functional>
 #include <map>
 #include <memory>
@@ -131,7 +132,7 @@ class Fleet {
   void ship(int host, const ShipFiles& files);
   // With `grace`, the agent is asked to end its ranks, and the link stays for its goodbye: false.
   // Nothing can run there while the order is still queued after other data.
-  bool close(int host, std::optional<std::chrono::milliseconds> grace = {});
+  bool close(int host, std::optional<std::chrono::milliseconds> grace = {}, int signal = SIGTERM);
 
   // --- signs of life ---
   void begin_heartbeats();

@@ -21,6 +21,13 @@ constexpr Milliseconds kSweepTime{3'000};
 // How long the start waits, once a host has failed, for what the others have to say.
 constexpr Milliseconds kOthersPatience{5'000};
 
+// A terminal's keys and its end reach a program as what they are: Python saves its work when it is
+// interrupted. Every other request is a polite end.
+int signal_for_ranks(const Cause& cause) {
+  const bool is_users = cause.kind == Cause::Kind::kSignal;
+  return is_users && (cause.signal == SIGINT || cause.signal == SIGHUP) ? cause.signal : SIGTERM;
+}
+
 }  // namespace
 
 int exit_code_of(const RankExit& exit) {
@@ -84,7 +91,7 @@ void JobState::settle_start(TimePoint now, std::vector<Action>& actions) {
     std::ranges::stable_sort(failures, {}, &Cause::host);
     Cause first = std::move(failures.front());
     failures.erase(failures.begin());
-    return end(std::move(first), now, options_.grace, actions);
+    return end(std::move(first), now, actions);
   }
   if (phase_ == Phase::kConnecting) {
     phase_ = Phase::kPreparing;
@@ -127,7 +134,7 @@ void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& action
   cause.host = e.host;
   cause.exit = e.exit;
   cause.exit_code = exit_code_of(e.exit);
-  end(std::move(cause), now, options_.grace, actions);
+  end(std::move(cause), now, actions);
 }
 
 void JobState::on(const HostRanksGone& e, TimePoint, std::vector<Action>&) {
@@ -147,7 +154,7 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.host = e.host;
     cause.failure = {std::string(failure::kAgent), "the agent ended before the job started", ""};
     cause.exit_code = kExitLauncher;
-    end(std::move(cause), now, options_.grace, actions);
+    end(std::move(cause), now, actions);
   }
   if (phase_ == Phase::kRunning && (agent_ended_ranks_ || e.missing_exits > 0) &&
       !options_.elastic) {
@@ -166,7 +173,7 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
                        ""};
     }
     cause.exit_code = kExitLauncher;
-    end(std::move(cause), now, options_.grace, actions);
+    end(std::move(cause), now, actions);
   }
   finish_if_over(actions);
 }
@@ -190,7 +197,7 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
       }
       settle_start(now, actions);
     } else {
-      end(std::move(cause), now, options_.grace, actions);
+      end(std::move(cause), now, actions);
     }
   }
   finish_if_over(actions);
@@ -210,7 +217,7 @@ void JobState::on(const HostLost& e, TimePoint now, std::vector<Action>& actions
   cause.exit_code = kExitLauncher;
   if (options_.elastic) return finish_if_over(actions);
   if (phase_ != Phase::kEnding) {
-    end(std::move(cause), now, options_.grace, actions);
+    end(std::move(cause), now, actions);
   } else if (outcome_.cause && outcome_.cause->kind == Cause::Kind::kRank &&
              outcome_.cause->host != e.host && e.silent_since < cause_time_) {
     // The host fell silent before the first rank failed, so that rank died of it.
@@ -226,7 +233,7 @@ void JobState::on(const LaunchFailed& e, TimePoint now, std::vector<Action>& act
   cause.kind = Cause::Kind::kLaunch;
   cause.failure = e.failure;
   cause.exit_code = e.exit_code;
-  end(std::move(cause), now, options_.grace, actions);
+  end(std::move(cause), now, actions);
 }
 
 // A host that is added while the job ends counts as finished at once.
@@ -235,7 +242,7 @@ void JobState::on(const HostAdded&, TimePoint, std::vector<Action>&) {
 }
 
 void JobState::on(const HostDismissed& e, TimePoint, std::vector<Action>& actions) {
-  end_host(e.host, options_.grace, actions);
+  end_host(e.host, options_.grace, SIGTERM, actions);
   finish_if_over(actions);
 }
 
@@ -250,7 +257,7 @@ void JobState::on(const ElasticOver& e, TimePoint now, std::vector<Action>& acti
   outcome_.cause = e.cause;
   cause_time_ = now;
   phase_ = Phase::kEnding;
-  terminate_hosts(now, options_.grace, actions);
+  terminate_hosts(now, options_.grace, SIGTERM, actions);
   finish_if_over(actions);
 }
 
@@ -263,10 +270,10 @@ void JobState::on(const UserSignal& e, TimePoint now, std::vector<Action>& actio
     cause.kind = Cause::Kind::kSignal;
     cause.signal = e.signal;
     cause.exit_code = exit_code_of_signal(e.signal);
-    end(std::move(cause), now, options_.grace, actions);
+    end(std::move(cause), now, actions);
   } else if (user_signals_ <= 2) {
     // Second signal: kill now.
-    terminate_hosts(now, Milliseconds(0), actions);
+    terminate_hosts(now, Milliseconds(0), SIGTERM, actions);
   } else {
     // Third signal: leave the hosts that do not answer to their lease.
     end_deadline_ = now;
@@ -281,7 +288,7 @@ void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actio
   cause.kind = Cause::Kind::kOutputClosed;
   // The code that a shell reports for a program that SIGPIPE ended.
   cause.exit_code = exit_code_of_signal(SIGPIPE);
-  end(std::move(cause), now, options_.grace, actions);
+  end(std::move(cause), now, actions);
 }
 
 // The agents' remaining output is lost.
@@ -306,7 +313,7 @@ void JobState::on(const ClockTick& e, TimePoint now, std::vector<Action>& action
     cause.kind = Cause::Kind::kTimeout;
     cause.failure = {std::string(code), std::move(message), ""};
     cause.exit_code = kExitTimeout;
-    end(std::move(cause), now, options_.grace, actions);
+    end(std::move(cause), now, actions);
   };
   if (phase_ < Phase::kRunning && others_deadline_) {
     settle_start(now, actions);
@@ -339,28 +346,32 @@ void JobState::give_up_hosts(bool output_waits, std::vector<Action>& actions) {
 
 // The one way from running to ending. The job stays in kEnding until every host has confirmed that
 // its ranks are gone, or end_deadline_ passes: an exit code must not come before the processes end.
-void JobState::end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions) {
+void JobState::end(Cause cause, TimePoint now, std::vector<Action>& actions) {
   outcome_.cause = std::move(cause);
   cause_time_ = now;
   phase_ = Phase::kEnding;
-  terminate_hosts(now, grace, actions);
+  terminate_hosts(now, options_.grace, signal_for_ranks(*outcome_.cause), actions);
   finish_if_over(actions);
 }
 
-void JobState::end_host(int host, Milliseconds grace, std::vector<Action>& actions) {
+void JobState::end_host(int host, Milliseconds grace, int signal, std::vector<Action>& actions) {
   if (hosts_[host] == HostPhase::kConnecting) {
     // There is no agent yet, so nothing runs there; what is on its way ends with the link.
     hosts_[host] = HostPhase::kFinished;
     actions.push_back(DropHost{host});
   } else if (hosts_[host] < HostPhase::kFinished) {
-    actions.push_back(TerminateHost{host, grace});
+    actions.push_back(TerminateHost{host, grace, signal});
   }
 }
 
-void JobState::terminate_hosts(TimePoint now, Milliseconds grace, std::vector<Action>& actions) {
-  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) end_host(host, grace, actions);
+void JobState::terminate_hosts(TimePoint now, Milliseconds grace, int signal,
+                               std::vector<Action>& actions) {
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+    end_host(host, grace, signal, actions);
+  }
+  const Milliseconds time_limit = (signal == SIGTERM ? grace : 2 * grace) + kSweepTime;
   // A repeated request may move the end forward, but never back.
-  end_deadline_ = std::min(end_deadline_.value_or(TimePoint::max()), now + grace + kSweepTime);
+  end_deadline_ = std::min(end_deadline_.value_or(TimePoint::max()), now + time_limit);
 }
 
 void JobState::finish_if_over(std::vector<Action>& actions) {

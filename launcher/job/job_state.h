@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <map>
 #include <optional>
 #include <string>
@@ -84,7 +85,7 @@ struct ElasticBegun {};
 struct ElasticOver {
   std::optional<Cause> cause;  // none: success
 };
-// INT, TERM, HUP; QUIT while the job is being ended.
+// INT, TERM, HUP, ...; QUIT while the job is being ended.
 struct UserSignal {
   int signal;
 };
@@ -112,9 +113,11 @@ using Event = std::variant<HostGreeted, HostUnneeded, HostReady, RankEnded, Host
 struct PrepareAll {};
 // All hosts are ready: start the ranks.
 struct StartAll {};
+// `signal`, then TERM after `grace` if that is another one, then KILL.
 struct TerminateHost {
   int host;
   Milliseconds grace;
+  int signal = SIGTERM;
 };
 // Close the link; an agent at its end ends by itself.
 struct DropHost {
@@ -204,10 +207,10 @@ class JobState {
   void on(const StillEnding&, TimePoint, std::vector<Action>&);
 
   void settle_start(TimePoint now, std::vector<Action>& actions);
-  void end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions);
+  void end(Cause cause, TimePoint now, std::vector<Action>& actions);
   void give_up_hosts(bool output_waits, std::vector<Action>& actions);
-  void end_host(int host, Milliseconds grace, std::vector<Action>& actions);
-  void terminate_hosts(TimePoint now, Milliseconds grace, std::vector<Action>& actions);
+  void end_host(int host, Milliseconds grace, int signal, std::vector<Action>& actions);
+  void terminate_hosts(TimePoint now, Milliseconds grace, int signal, std::vector<Action>& actions);
   void finish_if_over(std::vector<Action>& actions);
   void settle_cause();
   bool all_hosts_at_least(HostPhase phase) const;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/output/console.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <system_error>
 
@@ -8,10 +11,19 @@
 
 namespace hora::launcher {
 
+std::size_t console_width() {
+  winsize size{};
+  if (::isatty(STDERR_FILENO) != 1) return 0;
+  // Without a known width, assume 80 columns.
+  const bool is_known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0;
+  return is_known ? size.ws_col : 80;
+}
+
 // A full disk or a reader that is gone does not end a job because of our own messages, so errors
 // are ignored here.
-Console::Console(os::EventLoop& loop, int fd)
+Console::Console(os::EventLoop& loop, int fd, std::atomic<bool>* row_is_open)
     : fd_(fd),
+      row_is_open_(::isatty(fd) == 1 ? row_is_open : nullptr),
       writer_(loop, OutputWriter::Wake::kAtOnce,
               {[this](int, std::size_t bytes) {
                  std::lock_guard lock(mutex_);
@@ -21,6 +33,7 @@ Console::Console(os::EventLoop& loop, int fd)
 
 void Console::say(std::string text) {
   if (text.empty()) return;
+  if (row_is_open_ != nullptr && row_is_open_->exchange(false)) text.insert(0, 1, '\n');
   if (text.size() > kMostHeld) text = shortened(text, kMostHeld / 2) + "\n";
   std::lock_guard lock(mutex_);
   // Drops messages instead of blocking when nothing reads the terminal, and says so later.

@@ -4,6 +4,7 @@
 // without a reader, delays neither heartbeats nor signals.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <mutex>
@@ -14,13 +15,17 @@
 
 namespace hora::launcher {
 
+// Of the terminal that standard error is; 0: it is none, and lines may be of any length.
+std::size_t console_width();
+
 class Console {
  public:
   // Limit of unread text. Text beyond it is lost, which is reported later.
   static constexpr std::size_t kMostHeld = 16u << 20;
 
-  // Text that is still held in the destructor is lost: call flush() first.
-  explicit Console(os::EventLoop& loop, int fd);
+  // Text that is still held in the destructor is lost: call flush() first. `row_is_open`: the last
+  // row of the terminal has text of a rank, which ours must not follow.
+  Console(os::EventLoop& loop, int fd, std::atomic<bool>* row_is_open = nullptr);
 
   void say(std::string text);  // from any thread
   // Calls `done` on the loop's thread when all that was said before is written.
@@ -31,7 +36,8 @@ class Console {
 
  private:
   int fd_;
-  int broken_ = 0;  // errno
+  std::atomic<bool>* row_is_open_;  // none: not a terminal
+  int broken_ = 0;                  // errno
   std::mutex mutex_;
   std::size_t held_ = 0;
   std::size_t lost_ = 0;      // since the last report

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/output/job_streams.h"
 
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,12 @@ namespace {
 // A quarter of the agents' window: acknowledging less often would stall them, more often is noise.
 constexpr std::size_t kAcknowledgeEvery = 64 * 1024;
 
+// What is typed there appears on the terminal.
+bool is_echoed(int fd) {
+  termios settings{};
+  return ::tcgetattr(fd, &settings) == 0 && (settings.c_lflag & ECHO) != 0;
+}
+
 }  // namespace
 
 JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& plan,
@@ -26,10 +33,11 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
       writer_(loop, OutputWriter::Wake::kAtEndOfTurn,
               {[this](int host, std::size_t bytes) { acknowledge(host, bytes); },
                [this](int fd, int errnum) { on_broken(fd, errnum); }}),
-      sinks_(writer_,
+      sinks_(loop, writer_,
              {plan.world_size, spec.prefix_output, spec.prefix_timestamp, spec.output_directory,
               spec.elastic ? std::max(spec.num_proc, spec.elastic->max_np.value_or(0)) : 0,
-              spec.restart && spec.restart->attempt > 0, spec.merge_stderr, spec.shown_ranks}),
+              spec.restart && spec.restart->attempt > 0, spec.merge_stderr, spec.shown_ranks},
+             handlers_.row_is_open),
       input_(loop, STDIN_FILENO, [this](std::string_view bytes) { return send_input(bytes); }) {
   for (const HostPlan& host : plan.hosts) {
     for (const Slot& slot : host.slots) host_of_rank_[slot.rank] = host.index;
@@ -97,6 +105,7 @@ void JobStreams::start_input() {
 }
 
 int JobStreams::send_input(std::string_view bytes) {
+  if (bytes.ends_with('\n') && is_echoed(STDIN_FILENO)) sinks_.line_typed();
   int receivers = 0;
   // One receiver is rank 0, as with mpirun; when it has ended, the rest is dropped.
   const std::size_t count = stdin_policy_ == StdinPolicy::kAll ? rank_lives_.size() : 1;

@@ -3,6 +3,7 @@
 // the flow control of both. On the event loop's thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,7 @@ class JobStreams {
     // Standard output or standard error takes nothing more: EPIPE when its reader has gone, ENOSPC,
     // EIO, ... A user who has closed standard error wants nothing of it.
     std::function<void(int fd, int errnum)> on_console_broken;
+    std::atomic<bool>& row_is_open;  // see OutputSinks
   };
 
   JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& plan, Handlers handlers);

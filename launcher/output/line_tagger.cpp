@@ -24,10 +24,34 @@ std::size_t find_byte(std::string_view bytes, std::size_t from, char byte) {
              : static_cast<std::size_t>(static_cast<const char*>(found) - bytes.data());
 }
 
+// The start of a character of UTF-8 whose other bytes have not come yet.
+std::size_t half_character(std::string_view text) {
+  for (std::size_t back = 1; back <= std::min<std::size_t>(text.size(), 3); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0u) == 0x80u) continue;
+    const std::size_t length = byte >= 0xF0u ? 4 : byte >= 0xE0u ? 3 : byte >= 0xC0u ? 2 : 1;
+    return length > back ? back : 0;
+  }
+  return 0;
+}
+
+// An escape sequence that has begun: CSI up to its final byte, the others of two bytes.
+std::size_t half_sequence(std::string_view text) {
+  constexpr std::size_t kLongest = 64;
+  const std::size_t escape = text.rfind('\033');
+  if (escape == kNone || text.size() - escape > kLongest) return 0;
+  const std::string_view sequence = text.substr(escape);
+  if (sequence.size() == 1) return 1;
+  if (sequence[1] != '[') return 0;
+  const bool ended = std::any_of(sequence.begin() + 2, sequence.end(),
+                                 [](char byte) { return byte >= '@' && byte <= '~'; });
+  return ended ? 0 : sequence.size();
+}
+
 }  // namespace
 
-LineTagger::LineTagger(int rank, OutputStream stream, bool with_prefix)
-    : stream_(stream), with_prefix_(with_prefix) {
+LineTagger::LineTagger(int rank, OutputStream stream, bool with_prefix, Returns returns)
+    : stream_(stream), with_prefix_(with_prefix), returns_(returns) {
   relabel(rank);
 }
 
@@ -49,8 +73,42 @@ void LineTagger::emit(std::string_view bytes, bool ends_segment, std::string_vie
   in_segment_ = !ends_segment;
 }
 
+std::string LineTagger::unfinished(std::string_view timestamp) const {
+  std::string_view text = held_;
+  text.remove_suffix(half_character(text));
+  text.remove_suffix(half_sequence(text));
+  while (!text.empty() && text.back() == '\r') text.remove_suffix(1);
+  if (text.empty()) return {};
+  return (in_segment_ ? std::string() : prefix(timestamp)).append(text);
+}
+
+// Of what is held, which may end in the line's end or in half of it.
+void LineTagger::keep_last_state() {
+  if (is_data_ || in_segment_) return;
+  const std::size_t last = held_.find_last_not_of("\r\n");
+  if (last == kNone) return;
+  const std::size_t replaced = held_.rfind('\r', last);
+  if (replaced != kNone) held_.erase(0, replaced + 1);
+}
+
+void LineTagger::feed_lines(std::string_view bytes, std::string_view timestamp, std::string& out) {
+  constexpr std::size_t kManyStates = 16 * 1024;
+  std::size_t start = 0;
+  for (std::size_t end = 0; (end = find_byte(bytes, start, '\n')) != kNone; start = end + 1) {
+    held_.append(bytes.substr(start, end + 1 - start));
+    is_data_ = is_data_ || find_byte(held_, 0, '\0') != kNone;
+    keep_last_state();
+    emit({}, true, timestamp, out);
+  }
+  held_.append(bytes.substr(start));
+  is_data_ = is_data_ || find_byte(bytes, start, '\0') != kNone;
+  if (held_.size() > kManyStates && find_byte(bytes, start, '\r') != kNone) keep_last_state();
+  if (held_.size() > kMaxHeldBytes) emit({}, false, timestamp, out);
+}
+
 void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::string& out) {
   if (bytes.empty()) return;
+  if (returns_ == Returns::kReplaceLine) return feed_lines(bytes, timestamp, out);
   const bool interrupted = std::exchange(interrupted_, false);
   // The last read ended in '\r' and was printed; a '\n' now belongs to it, unless other output came
   // in between.
@@ -96,6 +154,7 @@ void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::s
 
 bool LineTagger::finish(std::string_view timestamp, std::string& out) {
   const bool is_unterminated = !held_.empty() || ((in_segment_ || after_return_) && !interrupted_);
+  if (returns_ == Returns::kReplaceLine) keep_last_state();
   if (!held_.empty()) emit({}, true, timestamp, out);
   in_segment_ = false;
   after_return_ = false;

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts "[3]<stdout>:" before every line of a rank's output. [pure] Bytes of one stream of one rank
-// go in as they come, whole segments come out: a segment ends with '\n' or '\r' ("\r\n" counts
-// once), so that progress bars keep moving. Nothing else is changed: NUL and bytes that are not
-// UTF-8 pass. An incomplete segment is held, at most kMaxHeldBytes; a longer segment comes out in
-// pieces with one prefix at its start; in_segment() says that the last piece is not its end. A '\r'
-// at the end of the input could be half of a "\r\n". After a small write it is a progress bar and
-// comes out at once; after a large one it is more likely where a read was cut, and is held.
+// Puts "[3]<stdout>:" before every line of a rank's output.  [pure]
+//
+// Bytes of one stream of one rank go in as they come, whole segments come out: a segment ends with
+// '\n' or '\r' ("\r\n" counts once), so that progress bars keep moving. Nothing else is changed:
+// NUL and bytes that are not UTF-8 pass. What is not complete yet is held, at most kMaxHeldBytes;
+// a longer segment comes out in pieces with one prefix at its start; in_segment() says that the
+// last piece is not its end.
+//
+// A '\r' that ends what came in could be half of a "\r\n". After a small write it is a progress
+// bar and comes out at once; after a large one it is more likely where a read was cut, and is
+// held.
+//
+// For a file, segments are whole lines in the state that a terminal would show last: of
+// "10%\r20%\r30%\n" it keeps "30%\n". A stream with a NUL is data, of which nothing is left out.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +23,17 @@ namespace hora::launcher {
 
 enum class OutputStream { kStdout, kStderr };
 
+// Whether a lone '\r' ends a segment, or is followed by text that replaces the line's so far.
+enum class Returns { kEndSegment, kReplaceLine };
+
 class LineTagger {
  public:
   static constexpr std::size_t kMaxHeldBytes = 1 << 20;
   static constexpr std::size_t kSmallWriteBytes = 4096;
 
   // `with_prefix` false: the segments as they are.
-  LineTagger(int rank, OutputStream stream, bool with_prefix = true);
+  LineTagger(int rank, OutputStream stream, bool with_prefix = true,
+             Returns returns = Returns::kEndSegment);
 
   // The number before the segments that come out from now on.
   void relabel(int rank);
@@ -43,8 +54,13 @@ class LineTagger {
   // The text before a segment; empty without prefixes.
   std::string prefix(std::string_view timestamp) const;
   std::size_t held_bytes() const { return held_.size(); }
+  // What would come out if the segment ended here, but for half a character or half a control
+  // sequence at its end. Empty when nothing is held.
+  std::string unfinished(std::string_view timestamp) const;
 
  private:
+  void feed_lines(std::string_view bytes, std::string_view timestamp, std::string& out);
+  void keep_last_state();
   void emit(std::string_view bytes, bool ends_segment, std::string_view timestamp,
             std::string& out);
 
@@ -55,6 +71,8 @@ class LineTagger {
   bool in_segment_ = false;    // the prefix and the first bytes of a long segment are out already
   bool after_return_ = false;  // the last byte out was '\r': a '\n' now belongs to it
   bool interrupted_ = false;   // since the last feed()
+  Returns returns_;
+  bool is_data_ = false;  // a NUL was seen
 };
 
 // "Sat Nov 21 02:44:46 2026", local to the given broken-down values as in asctime() of the C

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the bytes of each rank's streams go: tagged lines to the console, and the same text to the
-// files of --output-filename. The console shows whole lines. Only a line longer than the tagger's
+// Where the bytes of each rank's streams go: tagged lines to the console and to the files of
+// --output-filename. The console shows whole lines. Only a line longer than the tagger's
 // limit is shown in segments; when another stream needs the console in between, the cut and the
 // continuation are marked.
 #include "launcher/output/output_sinks.h"
@@ -12,7 +12,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <filesystem>
 #include <utility>
+
+#include "rendezvous/os/log.h"
 
 namespace hora::launcher {
 
@@ -75,6 +78,37 @@ Result<os::Fd> open_below(int folder, const std::string& folder_path, const std:
   return errno_error(problem, "--output-filename: opening " + path);
 }
 
+bool is_rank_directory(const std::string& name) {
+  constexpr std::string_view kStart = "rank.";
+  return name.starts_with(kStart) && name.size() > kStart.size() &&
+         name.find_first_not_of("0123456789", kStart.size()) == std::string::npos;
+}
+
+// The two that belong to a rank, and their folder if nothing else is in it. False: they are not
+// there as we make them.
+bool remove_files(int folder, const std::string& name) {
+  const os::Fd of_rank(
+      ::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!of_rank.valid()) return false;
+  for (const char* file : {"stdout", "stderr"}) {
+    struct stat info {};
+    if (::fstatat(of_rank.get(), file, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) {
+      return false;
+    }
+  }
+  bool removed = true;
+  for (const char* file : {"stdout", "stderr"}) {
+    removed = ::unlinkat(of_rank.get(), file, 0) == 0 && removed;
+  }
+  (void)::unlinkat(folder, name.c_str(), AT_REMOVEDIR);
+  return removed;
+}
+
+// A progress bar's, and not half of a "\r\n".
+bool is_lone_return(std::string_view text, std::size_t at) {
+  return text[at] == '\r' && (at + 1 == text.size() || text[at + 1] != '\n');
+}
+
 }  // namespace
 
 std::string rank_directory(int rank, int world_size) {
@@ -84,21 +118,49 @@ std::string rank_directory(int rank, int world_size) {
   return "rank." + number;
 }
 
-OutputSinks::OutputSinks(OutputWriter& writer, Options options)
-    : writer_(writer),
+OutputSinks::OutputSinks(os::EventLoop& loop, OutputWriter& writer, Options options,
+                         std::atomic<bool>& row_is_open)
+    : loop_(loop),
+      writer_(writer),
       options_(std::move(options)),
-      one_console_(are_one(STDOUT_FILENO, STDERR_FILENO)) {}
+      one_console_(are_one(STDOUT_FILENO, STDERR_FILENO)),
+      terminal_{::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1},
+      row_is_open_(row_is_open) {}
 
 Status OutputSinks::open() {
+  if (!options_.directory.empty() && !options_.append) remove_former_files();
   for (int rank = 0; rank < options_.world_size; ++rank)
     HORA_TRY(open_files(rank, rank, options_.append));
   return Ok{};
 }
 
+std::string OutputSinks::directory_of(int label) const {
+  return rank_directory(label, std::max(options_.world_size, options_.digits_for));
+}
+
+// Next to those of this run they would pass for its own. What is not as this class makes it stays.
+void OutputSinks::remove_former_files() const {
+  std::set<std::string> own;
+  for (int rank = 0; rank < options_.world_size; ++rank) own.insert(directory_of(rank));
+  const os::Fd whole(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!whole.valid()) return;
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(options_.directory, failed)) {
+    const std::string name = entry.path().filename();
+    if (is_rank_directory(name) && own.count(name) == 0) names.push_back(name);
+  }
+  std::erase_if(names, [&](const std::string& name) { return !remove_files(whole.get(), name); });
+  if (names.empty()) return;
+  std::sort(names.begin(), names.end());
+  os::log_warn("horarun", "--output-filename: removed the files of an earlier run from " +
+                              options_.directory + ": " + names.front() +
+                              (names.size() > 1 ? " to " + names.back() : ""));
+}
+
 Status OutputSinks::open_files(int rank, int label, bool append) {
   if (options_.directory.empty()) return Ok{};
-  const std::string name =
-      rank_directory(label, std::max(options_.world_size, options_.digits_for));
+  const std::string name = directory_of(label);
   const std::string directory = options_.directory + "/" + name;
   HORA_TRY(make_directories(directory));
   const os::Fd whole(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -128,8 +190,12 @@ void OutputSinks::relabel(int rank, int label) {
   for (const int stream : {1, 2}) {
     const auto found = streams_.find({rank, stream});
     if (found == streams_.end()) continue;
-    found->second.tagger.relabel(label);
-    found->second.shown = is_shown(label);
+    Stream& entry = found->second;
+    // What the row begins with is no longer what the line begins with.
+    if (in_row(entry)) leave_row(&entry, false);
+    entry.tagger.relabel(label);
+    entry.file_tagger.relabel(label);
+    entry.shown = is_shown(label);
   }
 }
 
@@ -139,8 +205,11 @@ OutputSinks::Stream& OutputSinks::stream_of(int host, int rank, int stream) {
   if (found == streams_.end()) {
     const OutputStream kind = stream == 2 ? OutputStream::kStderr : OutputStream::kStdout;
     LineTagger tagger(rank, kind, options_.prefix);
+    LineTagger file_tagger(rank, kind, options_.prefix, Returns::kReplaceLine);
     const int console = options_.merge_stderr ? STDOUT_FILENO : stream;
-    found = streams_.emplace(key, Stream{std::move(tagger), {}, console, host}).first;
+    found =
+        streams_.emplace(key, Stream{std::move(tagger), std::move(file_tagger), {}, console, host})
+            .first;
     const auto label = labels_.find(rank);
     found->second.shown = is_shown(label == labels_.end() ? rank : label->second);
   }
@@ -171,9 +240,16 @@ void OutputSinks::take_console(Stream& stream, std::string& text) {
   if (last != nullptr && last != &stream && last->tagger.in_segment()) {
     last->cut = true;
     writer_.write(last->console, std::string(kContinues), last->host, 0);
+    row_is_open_ = false;
   }
   if (last != nullptr && std::exchange(last->open, false)) {
     writer_.write(last->console, "\n", last->host, 0);
+    row_is_open_ = false;
+  }
+  if (last != &stream && on_terminal(stream)) {
+    const std::size_t end = text.find_first_of("\r\n");
+    const bool is_bar = end == std::string::npos ? stream.is_bar : is_lone_return(text, end);
+    leave_row(last, is_bar);
   }
   last = &stream;
   if (!std::exchange(stream.cut, false)) return;
@@ -187,9 +263,19 @@ void OutputSinks::output(int host, int rank, int stream, std::string_view bytes)
   std::string text;
   text.reserve(bytes.size() + 64);
   if (last_on(entry.console) != &entry) entry.tagger.interrupt();
+  const bool is_new = entry.tagger.held_bytes() == 0;
+  const std::size_t head = on_terminal(entry) ? head_of(entry) : 0;
   entry.tagger.feed(bytes, timestamp(), text);
+  if (entry.file.valid()) {
+    std::string lines;
+    entry.file_tagger.feed(bytes, timestamp(), lines);
+    write_file(entry, std::move(lines));
+  }
+  const bool ends_line = !text.empty();
+  drop_shown(entry, head, text);
   // An incomplete line waits in the tagger, which is bounded by itself: its credit goes back now.
   emit(entry, std::move(text), false, bytes.size());
+  expect_end(entry, is_new || ends_line);
 }
 
 void OutputSinks::end_of_stream(int host, int rank, int stream) {
@@ -197,17 +283,28 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   Stream& entry = stream_of(host, rank, stream);
   if (entry.ended) return;
   entry.ended = true;
+  entry.due = kNever;
   std::string text;
   if (last_on(entry.console) != &entry) entry.tagger.interrupt();
+  const std::size_t head = on_terminal(entry) ? head_of(entry) : 0;
   // The tagger may hold a last line without a line feed.
   const bool unterminated = entry.tagger.finish(timestamp(), text);
-  // On the console another rank's line must not continue this one.
+  std::string lines;
+  (void)entry.file_tagger.finish(timestamp(), lines);
+  write_file(entry, std::move(lines));
+  drop_shown(entry, head, text);
+  // On the console another rank's line must not run on behind this one.
   emit(entry, std::move(text), unterminated, 0);
 }
 
+void OutputSinks::write_file(Stream& stream, std::string text) {
+  // Its credit is returned with the console's copy.
+  if (stream.file.valid() && !text.empty()) {
+    writer_.write(stream.file.get(), std::move(text), stream.host, 0);
+  }
+}
+
 void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::size_t credit) {
-  // The same text twice: its credit is returned once, with the console's copy.
-  if (stream.file.valid() && !text.empty()) writer_.write(stream.file.get(), text, stream.host, 0);
   // The text is not shown, but its bytes are done with: the host may send more.
   if (!stream.shown) return writer_.write(stream.console, {}, stream.host, credit);
   if (!text.empty()) take_console(stream, text);
@@ -218,7 +315,108 @@ void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::siz
   } else {
     stream.open = end_line;
   }
+  if (!text.empty() && on_terminal(stream)) {
+    row_is_open_ = text.back() != '\n';
+    stream.is_bar = text.back() == '\r';
+  }
   writer_.write(stream.console, std::move(text), stream.host, credit);
+}
+
+// --- unfinished lines on a terminal --------------------------------------------------------------
+
+// Its line is the last that was written, and nothing has ended the row since.
+bool OutputSinks::in_row(const Stream& stream) {
+  return stream.row > 0 && last_on(stream.console) == &stream && row_is_open_;
+}
+
+// Before text of another stream. A progress bar is replaced by another one, as each replaces its
+// own former state: where every rank has one, rows would fly by otherwise.
+void OutputSinks::leave_row(Stream* last, bool next_is_bar) {
+  const bool is_open = row_is_open_.exchange(false);
+  if (last == nullptr) {
+    // What the terminal shows of a key, such as ^C.
+    if (is_open) writer_.write(terminal_[0] ? STDOUT_FILENO : STDERR_FILENO, "\n", 0, 0);
+    return;
+  }
+  const bool replaces = next_is_bar && last->is_bar;
+  std::string end = replaces ? "\r" : "\n";
+  if (std::exchange(last->row, 0) > 0) {
+    const auto now = Clock::now();
+    const auto wait = std::max<Clock::duration>(kUnfinishedDelay, now - last->since);
+    if (!replaces) show_later(*last, now + wait);
+    // Its colours stay with it.
+    if (last->tagger.unfinished({}).find('\033') != std::string::npos) end.insert(0, "\033[0m");
+  }
+  if (is_open) writer_.write(last->console, std::move(end), last->host, 0);
+}
+
+// Of a line that begins, the bytes before the rank's own.
+std::size_t OutputSinks::head_of(const Stream& stream) const {
+  return stream.tagger.in_segment() ? 0 : stream.tagger.prefix(timestamp()).size();
+}
+
+// Of text that ends the line that began with `head` bytes of our own.
+void OutputSinks::drop_shown(Stream& stream, std::size_t head, std::string& text) {
+  if (text.empty()) return;
+  if (stream.passed > 0) text.erase(head, std::exchange(stream.passed, 0));
+  if (in_row(stream)) text.erase(0, stream.row);
+  stream.row = 0;
+  stream.due = kNever;
+}
+
+void OutputSinks::expect_end(Stream& stream, bool is_new) {
+  if (stream.tagger.held_bytes() == 0 || !stream.shown || !on_terminal(stream)) return;
+  const auto now = Clock::now();
+  if (is_new) stream.since = now;
+  const bool has_row = in_row(stream) || (stream.is_bar && last_on(stream.console) == &stream);
+  if (has_row) return show_unfinished(stream);
+  if (is_new) show_later(stream, now + kUnfinishedDelay);
+}
+
+void OutputSinks::show_unfinished(Stream& stream) {
+  stream.due = kNever;
+  std::string text = stream.tagger.unfinished(timestamp());
+  const std::size_t head = head_of(stream);
+  if (text.size() <= head + stream.passed) return;
+  text.erase(head, stream.passed);
+  const std::size_t whole = text.size();
+  if (in_row(stream)) text.erase(0, stream.row);
+  take_console(stream, text);
+  stream.row = whole;
+  row_is_open_ = true;
+  writer_.write(stream.console, std::move(text), stream.host, 0);
+}
+
+void OutputSinks::show_later(Stream& stream, Clock::time_point due) {
+  stream.due = due;
+  if (timer_at_ <= due) return;
+  loop_.cancel(timer_);
+  timer_at_ = due;
+  timer_ = loop_.call_at(due, [this] { show_due(); });
+}
+
+void OutputSinks::show_due() {
+  timer_ = 0;
+  timer_at_ = kNever;
+  const auto now = Clock::now();
+  for (auto& [key, stream] : streams_) {
+    if (stream.due == kNever) continue;
+    if (stream.due <= now) {
+      show_unfinished(stream);
+    } else {
+      show_later(stream, stream.due);
+    }
+  }
+}
+
+void OutputSinks::line_typed() {
+  row_is_open_ = false;
+  for (Stream* last : last_) {
+    if (last == nullptr || last->row == 0) continue;
+    last->passed += last->row - head_of(*last);
+    last->row = 0;
+    last->is_bar = false;
+  }
 }
 
 void OutputSinks::finish() {

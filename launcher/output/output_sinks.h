@@ -8,11 +8,19 @@
 //   [1]<stdout>:of another rank
 //   [0]<stdout>:<continued>aaaa
 // To wait for its end instead would take memory without bounds, or hold up all others for as long
-// as it does not end. Files are never cut. On the event loop's thread; the writing itself happens
-// in OutputWriter.
+// as it does not end. Files are never cut.
+//
+// On a terminal, a line that has no end yet (a prompt) is shown after kUnfinishedDelay. Where other
+// output comes then, it goes to a row of its own, and the line is shown again as a whole when it
+// ends, or after as long a time as it has been without an end.
+//
+// On the event loop's thread; the writing itself happens in OutputWriter.
 #pragma once
 
+#include <unistd.h>
+
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +33,8 @@
 #include "launcher/output/output_writer.h"
 #include "launcher/plan/selection.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -42,10 +52,18 @@ class OutputSinks {
     std::optional<RankList> shown;  // whose output the console has; none: all. Files have all.
   };
 
-  OutputSinks(OutputWriter& writer, Options options);
+  static constexpr Milliseconds kUnfinishedDelay{200};
 
-  // Creates the directory and every file (truncated). Errors name the path. Nothing is started
-  // before this succeeded.
+  // `row_is_open`: the last row of the terminal has text that other text must not follow. Shared
+  // with what else writes there.
+  OutputSinks(os::EventLoop& loop, OutputWriter& writer, Options options,
+              std::atomic<bool>& row_is_open);
+  ~OutputSinks() { loop_.cancel(timer_); }
+  OutputSinks(const OutputSinks&) = delete;
+  OutputSinks& operator=(const OutputSinks&) = delete;
+
+  // Creates the directory and every file (truncated), and removes the files of an earlier run that
+  // had more ranks. Errors name the path. Nothing is started before this succeeded.
   Status open();
 
   // Of an elastic job, whose processes come and go: `rank` is the number of a process that is never
@@ -60,12 +78,17 @@ class OutputSinks {
   // Writes the held parts of streams that never ended (a lost host), and the end of all files.
   void finish();
 
-  // The name of one of our files, closed ones included; "" for any other.
+  // The user has typed a line on the terminal, whose echo has ended the row.
+  void line_typed();
+
+  // Of one of our files, closed ones included; "" of any other.
   std::string path_of(int fd) const;
 
  private:
+  static constexpr Clock::time_point kNever = Clock::time_point::max();
   struct Stream {
     LineTagger tagger;
+    LineTagger file_tagger;
     os::Fd file;
     int console = 1;
     int host = 0;
@@ -73,16 +96,39 @@ class OutputSinks {
     bool cut = false;   // in the middle of a line, on the console
     bool open = false;  // it has ended in the middle of a line, to which nothing was added yet
     bool shown = true;
+    // On a terminal: of the line that has no end yet.
+    std::size_t row = 0;     // its bytes in the last row, prefix included
+    std::size_t passed = 0;  // its bytes, without prefix, in rows that a typed line has ended
+    Clock::time_point since{};
+    Clock::time_point due = kNever;  // when it is to be shown
+    bool is_bar = false;             // what came before it ended with '\r'
   };
 
   Stream& stream_of(int host, int rank, int stream);
   bool is_shown(int label) const;
   Status open_files(int rank, int label, bool append);
+  std::string directory_of(int label) const;
+  void remove_former_files() const;
   Stream*& last_on(int console);
   void take_console(Stream& stream, std::string& text);
+  void write_file(Stream& stream, std::string text);
   void emit(Stream& stream, std::string text, bool end_line, std::size_t credit);
   std::string timestamp() const;
 
+  // Of unfinished lines on a terminal.
+  bool on_terminal(const Stream& stream) const {
+    return terminal_[stream.console == STDOUT_FILENO ? 0 : 1];
+  }
+  bool in_row(const Stream& stream);
+  void leave_row(Stream* last, bool next_is_bar);
+  std::size_t head_of(const Stream& stream) const;
+  void drop_shown(Stream& stream, std::size_t head, std::string& text);
+  void expect_end(Stream& stream, bool is_new);
+  void show_unfinished(Stream& stream);
+  void show_later(Stream& stream, Clock::time_point due);
+  void show_due();
+
+  os::EventLoop& loop_;
   OutputWriter& writer_;
   Options options_;
   std::map<std::pair<int, int>, Stream> streams_;  // by rank and stream
@@ -90,6 +136,10 @@ class OutputSinks {
   std::set<int> opened_;                           // labels with files
   std::map<int, std::string> paths_;               // of files, by descriptor
   bool one_console_;  // stdout and stderr are the same terminal or file
+  std::array<bool, 2> terminal_;
+  std::atomic<bool>& row_is_open_;
+  os::EventLoop::TimerId timer_ = 0;  // for what is to be shown
+  Clock::time_point timer_at_ = kNever;
   // Whose bytes are the last on stdout, and on stderr.
   std::array<Stream*, 2> last_{};
 };

@@ -207,8 +207,8 @@ std::optional<int> PipedChild::ended() const {
 }
 
 // The negative pid names the whole group: clients fork helpers.
-void PipedChild::ask_to_end() {
-  if (pid_ > 0 && !status_) ::kill(-pid_, SIGTERM);
+void PipedChild::ask_to_end(int signal) {
+  if (pid_ > 0 && !status_) ::kill(-pid_, signal);
 }
 
 // Reaped by its new parent.

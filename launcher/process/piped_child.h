@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <optional>
 #include <string>
@@ -47,7 +48,7 @@ class PipedChild {
   std::optional<int> try_wait();
   // The same without reaping it: the remaining processes of its process group still end with us.
   std::optional<int> ended() const;
-  void ask_to_end();  // SIGTERM to its process group
+  void ask_to_end(int signal = SIGTERM);  // to its process group
   // It goes on without us. Only for one with a guard, which sees to it.
   void leave();
 

@@ -73,8 +73,9 @@ Status check_interrupted() {
 Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler) {
   sigset_t set = ending_signals();
-  if (!is_handled_by(SIG_IGN, SIGQUIT)) sigaddset(&set, SIGQUIT);
-  for (const int signal : {SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  // QUIT also where a script's `&` or nohup has made this process ignore it: jobs that hang at
+  // night run there. While it is blocked, the kernel keeps even a signal that is ignored.
+  for (const int signal : {SIGQUIT, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   struct sigaction ignored {};
   struct sigaction old_pipe {};
   ignored.sa_handler = SIG_IGN;
@@ -103,9 +104,10 @@ bool EndRequests::is_repeat(bool from_terminal, Clock::time_point now) {
 void Signals::take() {
   signalfd_siginfo info;
   while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-    const bool from_terminal = info.ssi_code == SI_KERNEL;
     const int signal = static_cast<int>(info.ssi_signo);
-    if (ends_job(signal) && requests_.is_repeat(from_terminal, Clock::now())) continue;
+    from_terminal_ = info.ssi_code == SI_KERNEL && (signal == SIGINT || signal == SIGQUIT);
+    const bool is_kernels = info.ssi_code == SI_KERNEL;
+    if (ends_job(signal) && requests_.is_repeat(is_kernels, Clock::now())) continue;
     // Above its limit, the kernel sends it every second: that does not ask for more haste.
     if (signal == SIGXCPU && std::exchange(over_cpu_limit_, true)) continue;
     handler_(signal);

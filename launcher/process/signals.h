@@ -52,6 +52,8 @@ class Signals {
   static Result<std::unique_ptr<Signals>> watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler);
   ~Signals();
+  // Whether the one that the handler has now is a key of the terminal, which may show it (^C).
+  bool from_terminal() const { return from_terminal_; }
   // Hands those that wait to the handler now, and not when the loop runs.
   void take();
   Signals(const Signals&) = delete;
@@ -71,6 +73,7 @@ class Signals {
   os::Fd fd_;
   EndRequests requests_;
   bool over_cpu_limit_ = false;
+  bool from_terminal_ = false;
   sigset_t old_mask_;
   struct sigaction old_pipe_;  // what SIGPIPE did: a program that is executed inherits SIG_IGN
 };

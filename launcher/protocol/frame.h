@@ -56,7 +56,7 @@ enum class FrameType : std::uint8_t {
   kInputEnd = 40,  // rank:u32le
   kOutputAck = 41,   // bytes:u32le                       (output consumed: flow control)
   kSignal = 42,      // signo:u32le                       (forward to every rank)
-  kTerminate = 43,   // grace_ms:u32le                    (TERM, grace, KILL)
+  kTerminate = 43,   // grace_ms:u32le [signo:u32le]      ([signo, grace,] TERM, grace, KILL)
   kSuspend = 44,     // empty: the launcher stops (Ctrl-Z); stop ranks, the lease is 24 hours
   kResume = 45,      // empty
   kDump = 46,        // patience_ms:u32le (what are the ranks doing?)

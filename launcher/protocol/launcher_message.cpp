@@ -26,6 +26,7 @@ class Numbers {
     good_ = good_ && number >= 1 && number <= kLargestSignal;
     return static_cast<int>(number);
   }
+  bool is_empty() const { return rest_.empty(); }
   bool good() const { return good_; }
 
  private:
@@ -48,7 +49,7 @@ std::string type_of(const Frame& frame) {
 std::optional<LauncherMessage> read_numbers(FrameType type, Numbers& in) {
   switch (type) {
     case FrameType::kTerminate:
-      return TerminateRanks{in.time()};
+      return TerminateRanks{in.time(), in.is_empty() ? SIGTERM : in.signal()};
     case FrameType::kEndRank:
       return TerminateRank{in.rank(), in.time()};
     case FrameType::kSignal:

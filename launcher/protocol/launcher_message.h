@@ -4,6 +4,7 @@
 // messages that no launcher sends are an error.
 #pragma once
 
+#include <csignal>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -29,9 +30,10 @@ struct ServeImage {
   std::string token;  // empty: none any more
 };
 struct StartRanks {};
-// TERM, then KILL after `grace`.
+// TERM, then KILL after `grace`. Another signal comes before that, and gets as much time.
 struct TerminateRanks {
   Milliseconds grace{0};
+  int signal = SIGTERM;
 };
 struct TerminateRank {
   int rank = 0;

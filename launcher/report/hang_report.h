@@ -3,10 +3,15 @@
 // up. Also watches for a job that has gone silent. On the supervisor's loop.
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/plan/job_spec.h"
@@ -20,9 +25,10 @@ class HangReport {
  public:
   struct Handlers {
     // Sends kDump to the host; false when it cannot be asked.
-    std::function<bool(int host, std::chrono::milliseconds patience)> ask;
+    std::function<bool(int host, std::chrono::milliseconds time_limit)> ask;
     std::function<const std::vector<HostPlan>&()> hosts;
     std::function<void(const std::string& text)> tell;
+    bool with_own_frames = false;
   };
 
   HangReport(os::EventLoop& loop, Handlers handlers)
@@ -36,27 +42,52 @@ class HangReport {
   void on_stacks(int host, StackReport report);
   const std::string& last_text() const { return text_; }
 
-  // From now on: silence of `after` is a stall, reported once until a rank is active again.
-  void watch_for_stall(std::chrono::milliseconds after, std::function<void()> on_stall);
-  void heard() { last_heard_ = Clock::now(); }
+  struct StallHandlers {
+    std::function<void()> on_stall;
+    // Silent as well, but some ranks compute: which, and how many percent of a processor the least
+    // of them takes.
+    std::function<void(const std::vector<int>& ranks, int percent)> on_computing;
+  };
+  // From now on: silence of `after`, in which no rank computes, is a stall; each is reported once
+  // until something comes again. A rank computes that uses the processor and is in no collective:
+  // there, it may wait by spinning.
+  void watch_for_stall(std::chrono::milliseconds after, StallHandlers handlers);
+  void heard() { last_sign_ = Clock::now(); }
 
  private:
-  void finish();
+  using Done = std::function<void(std::vector<RankStanding> standings)>;
+  struct Round {
+    std::chrono::milliseconds time_limit;
+    Done done;
+  };
+  struct Usage {
+    std::map<std::pair<int, std::int64_t>, std::int64_t> cpu_ms;  // by host and process
+    Clock::time_point when;
+  };
+
+  void ask(Round round);
+  void next_round();
+  void finish_round();
+  void finish(std::vector<RankStanding> standings);
   void look();
+  void judge(const std::vector<RankStanding>& standings, Clock::time_point asked);
 
   os::EventLoop& loop_;
   Handlers handlers_;
   std::string why_;
+  std::deque<Round> rounds_;  // the first is under way while timer_ runs
   std::set<int> waiting_;
   std::vector<RankStanding> standings_;
-  std::vector<std::function<void()>> then_;
+  std::vector<std::function<void()>> then_;  // of the report that is being made
   os::EventLoop::TimerId timer_ = 0;
   std::string text_;
 
   std::chrono::milliseconds stall_after_{0};
-  std::function<void()> on_stall_;
-  Clock::time_point last_heard_;
-  bool told_ = false;
+  StallHandlers stall_;
+  Clock::time_point last_sign_;
+  std::optional<Usage> usage_;  // since half of the silence
+  Clock::time_point reported_computing_;
+  bool reported_ = false;
   os::EventLoop::TimerId stall_timer_ = 0;
 };
 

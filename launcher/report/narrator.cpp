@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/narrator.h"
 
+#include <termios.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -13,8 +14,8 @@
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/startup/start_board.h"
-#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
@@ -46,7 +47,7 @@ Narrator::~Narrator() { os::set_log_sink({}); }
 void Narrator::open(os::EventLoop& loop, std::string job_id) {
   loop_ = &loop;
   job_id_ = std::move(job_id);
-  console_.emplace(loop, STDERR_FILENO);
+  console_.emplace(loop, STDERR_FILENO, &row_is_open_);
   os::set_log_sink([this](std::string line) { console_->say(std::move(line)); });
 }
 
@@ -161,6 +162,14 @@ void Narrator::keep_start_table() {
 void Narrator::show_start() {
   hang_report("where the start stands (SIGQUIT)\n" +
               start_timeout_text(display_.board(), Clock::now(), reach_words(spec_)));
+}
+
+void Narrator::key_pressed() {
+  termios settings{};
+  const bool known = ::tcgetattr(STDERR_FILENO, &settings) == 0;
+  if (known && (settings.c_lflag & ECHO) != 0 && (settings.c_lflag & ECHOCTL) != 0) {
+    row_is_open_ = true;
+  }
 }
 
 // --- ranks ---------------------------------------------------------------------------------------

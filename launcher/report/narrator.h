@@ -4,6 +4,7 @@
 // decides nothing. On the event loop's thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -86,6 +87,8 @@ class Narrator {
 
   // --- ranks ---
   void output_follows() { display_.hide(); }
+  std::atomic<bool>& row_is_open() { return row_is_open_; }  // see Console
+  void key_pressed();  // that is a signal: a terminal that shows it as ^C is in the middle of a row
   void agent_logged(const std::string& name, const LogLine& line);
   void rank_ended(const std::string& name, const RankExit& exit);
   void gpu_failed(const std::string& name, GpuFault fault);
@@ -117,6 +120,7 @@ class Narrator {
   const EnvironmentList& environment_;
   std::string job_id_;
   os::EventLoop* loop_ = nullptr;
+  std::atomic<bool> row_is_open_{false};
   std::optional<Console> console_;
   Timings timings_;
   StartDisplay display_;

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/text/user_input.h"
 #include "launcher/text/text.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

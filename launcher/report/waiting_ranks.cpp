@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <map>
 
+#include "launcher/report/fitted_text.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/text/text.h"
 #include "rendezvous/contract/flight_record.h"
@@ -139,8 +140,8 @@ std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings
   return rows;
 }
 
-std::string waiting_table(const std::vector<WaitingRank>& ranks) {
-  // In a job of a thousand ranks all but a few are in the same call: one row for them.
+std::string waiting_table(const std::vector<WaitingRank>& ranks, std::size_t width) {
+  // In a job of a thousand ranks all but a few stand in the same call: one row for them.
   struct Row {
     WaitingRank first;
     std::vector<int> ranks;
@@ -161,30 +162,27 @@ std::string waiting_table(const std::vector<WaitingRank>& ranks) {
     }
   }
   if (rows.empty()) return {};
-  std::size_t width = 10;
+  std::size_t widest = 10;
   for (const Row& row : rows)
-    width = std::max(width, std::min<std::size_t>(row.first.stands_in.size(), 64));
-  const auto put = [&](const std::string& ranks_text, const std::string& in,
-                       const std::string& time, const std::string& behind,
-                       const std::string& whom) {
-    return "  " + column(ranks_text, 13) + column(in, width + 2) + column(time, 10) +
-           column(behind, 10) + whom + "\n";
-  };
-  std::string out = put("rank", "stands in", "for", "behind", "waits for");
+    widest = std::max(widest, std::min<std::size_t>(row.first.stands_in.size(), 64));
+  const std::vector<TableColumn> columns = {{13, 1}, {widest + 2, 1}, {10}, {10, 2}, {0, 1}};
+  std::vector<std::vector<std::string>> cells = {
+      {"rank", "stands in", "for", "behind", "waits for"}};
   for (std::size_t i = 0; i < rows.size() && i < kMostRows; ++i) {
     Row& row = rows[i];
     std::sort(row.ranks.begin(), row.ranks.end());
-    std::string whom = "-";
+    std::string waits_for = "-";
     if (!row.first.waits_for.empty()) {
-      whom = (row.first.waits_for.size() == 1 ? "rank " : "ranks ") +
-             number_ranges(row.first.waits_for);
+      waits_for = (row.first.waits_for.size() == 1 ? "rank " : "ranks ") +
+                  number_ranges(row.first.waits_for);
     } else if (row.first.all_there) {
-      whom = "all have come";
+      waits_for = "all have come";
     }
-    out += put(number_ranges(row.ranks), row.first.stands_in,
-               row.first.for_ms > 0 ? seconds(row.first.for_ms) : "-",
-               row.first.behind_ms > 0 ? seconds(row.first.behind_ms) : "-", whom);
+    cells.push_back({number_ranges(row.ranks), row.first.stands_in,
+                     row.first.for_ms > 0 ? seconds(row.first.for_ms) : "-",
+                     row.first.behind_ms > 0 ? seconds(row.first.behind_ms) : "-", waits_for});
   }
+  std::string out = fitted_table(columns, std::move(cells), width);
   if (rows.size() > kMostRows)
     out += "  and " + std::to_string(rows.size() - kMostRows) + " more rows\n";
   return out;

@@ -26,6 +26,7 @@ std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings
                                       const std::vector<HostPlan>& hosts);
 
 // As a table, ranks that stand alike in one row.
-std::string waiting_table(const std::vector<WaitingRank>& ranks);
+// See fitted_table() for `width`.
+std::string waiting_table(const std::vector<WaitingRank>& ranks, std::size_t width = 0);
 
 }  // namespace hora::launcher

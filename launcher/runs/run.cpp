@@ -17,7 +17,7 @@ void Run::use_plan(Plan plan) {
                              context_.fleet.send(host, type, payload);
                              return true;
                            },
-                           context_.on_console_broken});
+                           context_.on_console_broken, context_.narrator.row_is_open()});
 }
 
 void Run::launch_failed(std::string_view code, const Error& error) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/report/resource_usage.h"
 #include "launcher/runs/elastic_run.h"
 #include "launcher/runs/static_run.h"
 #include "launcher/text/units.h"
@@ -193,16 +194,24 @@ void Supervisor::make_hang_report() {
   };
   handlers.hosts = [this]() -> const std::vector<HostPlan>& { return run_->plan().hosts; };
   handlers.tell = [this](const std::string& text) { narrator_.hang_report(text); };
+  handlers.with_own_frames = job_.spec.verbose;
   hang_report_ = std::make_unique<HangReport>(*loop_, std::move(handlers));
 }
 
 void Supervisor::watch_for_stall() {
   if (job_.spec.on_stall == StallPolicy::kIgnore) return;
+  const std::string silence = "no rank has written anything or ended a collective for " +
+                              std::to_string(job_.spec.stall_after.count() / 1000) + " s";
+  HangReport::StallHandlers handlers;
+  handlers.on_computing = [this, silence](const std::vector<int>& ranks, int percent) {
+    const std::string who = (ranks.size() == 1 ? "rank " : "ranks ") + number_ranges(ranks);
+    narrator_.tell(silence + " (--stall-after), but " + who +
+                   (ranks.size() == 1 ? " computes (" : " compute (at least ") +
+                   std::to_string(percent) + "% of a CPU): not stalled\n");
+  };
   // The report comes first, whatever the policy: a job that was ended has nothing left to show.
-  hang_report_->watch_for_stall(job_.spec.stall_after, [this] {
+  handlers.on_stall = [this, silence] {
     if (state_->ending()) return;
-    const std::string silence = "no rank has written anything or ended a collective for " +
-                                std::to_string(job_.spec.stall_after.count() / 1000) + " s";
     narrator_.stalled(job_.spec.stall_after, silence + " (--stall-after)\n");
     if (job_.spec.on_stall == StallPolicy::kWarn) return;
     hang_report_->begin("stall", [this, silence] {
@@ -210,7 +219,8 @@ void Supervisor::watch_for_stall() {
       feed(LaunchFailed{{std::string(failure::kStalled), silence + "; the job was ended", ""},
                         exit_code_of_failure(failure::kStalled)});
     });
-  });
+  };
+  hang_report_->watch_for_stall(job_.spec.stall_after, std::move(handlers));
 }
 
 // --- what the fleet reports ----------------------------------------------------------------------
@@ -304,6 +314,7 @@ void Supervisor::on(int host, const LogLine& line) {
 // --- what happens to this process ----------------------------------------------------------------
 
 void Supervisor::on_signal(int signal) {
+  if (signals_ && signals_->from_terminal()) narrator_.key_pressed();
   switch (signal) {
     case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
       if (state_->ending()) return feed(UserSignal{signal});
@@ -390,7 +401,7 @@ void Supervisor::perform(const Action& action) {
     run_->start_all();
   } else if (const auto* terminate = std::get_if<TerminateHost>(&action)) {
     // Not within the step that has decided this.
-    if (fleet_->close(terminate->host, terminate->grace)) {
+    if (fleet_->close(terminate->host, terminate->grace, terminate->signal)) {
       loop_->post([this, host = terminate->host] { feed(HostFinished{host, {}}); });
     }
   } else if (const auto* drop = std::get_if<DropHost>(&action)) {

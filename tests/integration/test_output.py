@@ -50,6 +50,19 @@ def check_all(ranks, chatter, count, total):
         )
 
 
+def last_states(rank, chatter, total):
+    """What a file has: of a line the text behind its last lone carriage return, and all of it once a NUL has come."""
+    lines = re.findall(rb"[^\n]*\n|[^\n]+\Z", b"".join(chatter.lines_of(rank, total)))
+    stored, is_data = b"", False
+    for line in lines:
+        is_data = is_data or b"\0" in line
+        text = line.rstrip(b"\r\n")
+        if not is_data and text:
+            line = text.rpartition(b"\r")[2] + line[len(text) :]
+        stored += b"[%d]<stdout>:" % rank + line
+    return stored
+
+
 def test_sixty_four_ranks_of_mixed_lines(horarun, chatter, shared):
     total = 300_000
     done = horarun.run("-np", 64, PYTHON, "-S", f"{shared}/chatter.py", total).expect(0)
@@ -70,15 +83,38 @@ def test_files(horarun, chatter, shared, tmp_path):
     assert sorted(os.listdir(folder)) == [f"rank.{rank:02}" for rank in range(11)]
     for rank in range(11):
         assert sorted(os.listdir(folder / f"rank.{rank:02}")) == ["stderr", "stdout"]
-        stored = untag((folder / f"rank.{rank:02}" / "stdout").read_bytes())
-        check_all({0: stored[rank]} if rank == 0 else {}, chatter, 1 if rank == 0 else 0, total)
-        assert stored[rank] == b"".join(chatter.lines_of(rank, total))
+        assert (folder / f"rank.{rank:02}" / "stdout").read_bytes() == last_states(rank, chatter, total)
 
 
 def test_files_of_a_single_rank(horarun, tmp_path):
     horarun.run("-np", 1, "--output-filename", tmp_path, "sh", "-c", "echo out; echo err >&2").expect(0)
     assert (tmp_path / "rank.0" / "stdout").read_text() == "[0]<stdout>:out\n"
     assert (tmp_path / "rank.0" / "stderr").read_text() == "[0]<stderr>:err\n"
+
+
+def test_progress_bars_leave_their_last_state_in_files(horarun, tmp_path):
+    script = "i=0; while [ $i -lt 500 ]; do i=$((i+1)); printf '\\r%3d of 500' $i; done >&2; echo >&2; echo next >&2"
+    done = horarun.run("-np", 1, "--output-filename", tmp_path, "bash", "-c", script).expect(0)
+    assert done.messages.count("of 500\r") >= 499, done  # the console has all of them
+    assert (tmp_path / "rank.0" / "stderr").read_text() == "[0]<stderr>:500 of 500\n[0]<stderr>:next\n"
+
+
+def test_files_of_an_earlier_run_go(horarun, tmp_path):
+    horarun.run("-np", 11, "--output-filename", tmp_path, "echo", "first").expect(0)
+    (tmp_path / "rank.03" / "mine").touch()
+    (tmp_path / "rank.99").mkdir()
+    (tmp_path / "rank.99" / "stdout").write_text("not of a rank: there is no stderr")
+    (tmp_path / "rank.x").mkdir()
+    (tmp_path / "rank.77").symlink_to(tmp_path / "rank.x")
+    (tmp_path / "notes").touch()
+    done = horarun.run("-np", 2, "--output-filename", tmp_path, "echo", "second").expect(0)
+    assert "removed the files of an earlier run" in done.messages and "rank.00 to rank.10" in done.messages, done
+    assert sorted(os.listdir(tmp_path)) == [
+        "notes", "rank.0", "rank.03", "rank.1", "rank.77", "rank.99", "rank.x"
+    ]  # fmt: skip
+    assert os.listdir(tmp_path / "rank.03") == ["mine"]
+    again = horarun.run("-np", 2, "--output-filename", tmp_path, "echo", "third").expect(0)
+    assert not again.messages and (tmp_path / "rank.1" / "stdout").read_text() == "[1]<stdout>:third\n"
 
 
 def test_files_that_cannot_be_made(horarun, tmp_path):

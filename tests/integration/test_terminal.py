@@ -202,3 +202,91 @@ def test_input_after_bg_and_fg(terminal):
     terminal.wait_for("PROMPT> ")
     terminal.type("echo code=$?\n")
     terminal.wait_for("code=130")
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+WAITS = "import os, sys, time\nrank = int(os.environ['HOROVOD_RANK'])\n" + (
+    "def wait(path):\n    while not os.path.exists(path): time.sleep(0.02)\n"
+)
+
+
+@pytest.mark.parametrize("tags", [True, False], ids=["tags", "no tags"])
+def test_a_prompt_is_shown_before_it_is_answered(terminal, tmp_path, tags):
+    program = write(tmp_path / "ask.py", "name = input('name? ')\nprint('hello', name)\n")
+    options = "" if tags else "--no-prefix-output "
+    terminal.type(f"horarun -np 1 {options}/usr/bin/python3 {program}\n")
+    tag = "[0]<stdout>:" if tags else ""
+    terminal.wait_for(f"\r\n{tag}name? ")
+    terminal.type("bob\n")
+    # The echo has ended the row.
+    terminal.wait_for(f"bob\r\n{tag}hello bob\r\n")
+    terminal.wait_for("PROMPT> ")
+
+
+def test_a_debugger_can_be_used(terminal, tmp_path):
+    program = write(tmp_path / "stop.py", "x = 6\nbreakpoint()\nprint('af' 'ter')\n")
+    terminal.type(f"horarun -np 2 sh -c 'test $HOROVOD_RANK = 1 || exec /usr/bin/python3 {program}'\n")
+    terminal.wait_for("[0]<stdout>:(Pdb) ")
+    terminal.type("x * 7\n")
+    terminal.wait_for("\r\n[0]<stdout>:42\r\n[0]<stdout>:(Pdb) ")
+    terminal.type("c\n")
+    terminal.wait_for("\r\n[0]<stdout>:after\r\n")
+    terminal.wait_for("PROMPT> ")
+
+
+def rows_of(text):
+    return [row.rpartition("\r")[2] for row in text.replace("\r\n", "\n").split("\n")]
+
+
+def test_unfinished_lines_tear_no_others(terminal, tmp_path):
+    """Both ranks leave lines without an end; each writes whole ones in between."""
+    go = tmp_path / "go"
+    program = write(
+        tmp_path / "dots.py",
+        WAITS + f"print('half', rank, end='', flush=True)\nwait('{go}')\n"
+        "for i in range(20):\n"
+        "    print('\\033[31m.\\033[0m', end='', flush=True)\n"
+        "    print('whole', rank, i, file=sys.stderr, flush=True)\n"
+        "    time.sleep(0.02)\n"
+        "print(' end', rank)\n",
+    )
+    terminal.type(f"horarun -np 2 /usr/bin/python3 {program}\n")
+    begun = ["half 0", "half 1"]
+    terminal.wait_for("]<stdout>:half ")
+    terminal.wait_for("]<stdout>:half ")
+    go.touch()
+    rows = rows_of(terminal.wait_for("PROMPT> "))
+    for rank in (0, 1):
+        whole = [f"[{rank}]<stderr>:whole {rank} {i}" for i in range(20)]
+        assert [row for row in rows if f"whole {rank}" in row] == whole, rows
+        dots = "\033[31m.\033[0m" * 20
+        assert f"[{rank}]<stdout>:{begun[rank]}{dots} end {rank}" in rows, rows
+
+
+def test_progress_bars_of_two_ranks(terminal, tmp_path):
+    """A bar does not hold the end of another rank's line, and its last state is seen while it stands still."""
+    program = write(
+        tmp_path / "bars.py",
+        WAITS + "for i in range(5):\n    print(f'\\r{i * 25:3}% of rank {rank}', end='', file=sys.stderr, flush=True)\n"
+        "    time.sleep(0.05)\n"
+        f"open('{tmp_path}/bar' + str(rank), 'w')\n"
+        f"wait('{tmp_path}/go')\n"
+        "if rank: print('a whole line', flush=True)\n"
+        "print(file=sys.stderr)\n",
+    )
+    terminal.type(f"horarun -np 2 /usr/bin/python3 {program}\n")
+    terminal.wait_for("100% of rank")
+    jobs.wait_until(lambda: (tmp_path / "bar0").exists() and (tmp_path / "bar1").exists(), "both bars to be full")
+    (tmp_path / "go").touch()
+    rows = rows_of(terminal.wait_for("PROMPT> "))
+    assert "[1]<stdout>:a whole line" in rows, rows
+
+
+def test_unfinished_lines_stay_whole_in_a_pipe(horarun):
+    script = "test $HOROVOD_RANK = 0 || { for i in 1 2 3 4 5 6; do echo line; sleep 0.1; done; exit; }; "
+    done = horarun.run("-np", 2, "sh", "-c", script + "printf half; sleep 0.7; echo ' and half'").expect(0)
+    assert done.out.count(b"half and half") == 1 and done.out.count(b"[0]<stdout>:") == 1, done

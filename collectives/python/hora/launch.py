@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -212,9 +213,14 @@ def _call(command, watcher, **options):
         try:
             watcher.began(process)
             return process.wait()
-        except BaseException:
-            process.terminate()
+        except BaseException as error:
+            # The ranks get the same, so that they can save their work.
+            number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+            process.send_signal(number)
             try:
+                process.wait(_END_SECONDS)
+            except KeyboardInterrupt:  # again: it kills them
+                process.send_signal(number)
                 process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()

@@ -2,6 +2,8 @@
 // The launcher of a simulated life, which follows the real JobState, and the judgement on both.
 #include "tests/unit/launcher/job/job_simulation.h"
 
+#include <csignal>
+
 #include "tests/unit/launcher/job/simulated_job.h"
 
 namespace hora::launcher::simulation {
@@ -54,7 +56,9 @@ void SimulatedJob::feed(const Event& event) {
   for (const Action& action : actions) obey(action);
   if (!ended_ && (state_.ending() || state_.done())) {
     ended_ = true;
-    over_by_ = now_ + options_.grace + kSweep + kSlack;
+    // A rank that is interrupted has as long before it is terminated as after that.
+    const auto& cause = state_.outcome().cause;
+    over_by_ = now_ + (cause && cause->signal == SIGINT ? 2 : 1) * options_.grace + kSweep + kSlack;
   }
   if (was_ending && signals_ >= 3 && std::holds_alternative<UserSignal>(event) && !state_.done()) {
     // The first signal may have been another's fault: two more after it end the wait.
@@ -89,7 +93,9 @@ void SimulatedJob::obey(const Action& action) {
     if (host.let_go) broke("an order to a host that was let go");
     if (!ending) broke("TerminateHost while the job goes on");
     host.told = true;
-    send_down(terminate->host, Kind::kTerminateArrives, static_cast<int>(terminate->grace.count()));
+    const int stages = terminate->signal == SIGTERM ? 1 : 2;
+    send_down(terminate->host, Kind::kTerminateArrives,
+              stages * static_cast<int>(terminate->grace.count()));
   } else if (const auto* drop = std::get_if<DropHost>(&action)) {
     let_go(drop->host);
   } else {

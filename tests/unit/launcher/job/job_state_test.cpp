@@ -292,6 +292,22 @@ TEST_CASE("Ctrl-C ends, again kills, a third time leaves") {
   REQUIRE(job.state.outcome().unconfirmed_hosts.size() == 2);
 }
 
+TEST_CASE("The keys of a terminal reach the ranks as they are, every other request as TERM") {
+  const std::pair<int, int> signals[] = {
+      {SIGINT, SIGINT}, {SIGHUP, SIGHUP}, {SIGTERM, SIGTERM}, {SIGXCPU, SIGTERM}};
+  for (const auto& [asked, sent] : signals) {
+    Job job = started_job(1);
+    const auto actions = job(UserSignal{asked});
+    REQUIRE(count<TerminateHost>(actions) == 1);
+    CHECK(std::get<TerminateHost>(actions[0]).signal == sent);
+    // Before TERM, another signal has as much time.
+    const auto time_limit = *job.state.next_deadline() - job.now;
+    CHECK(time_limit > (sent == SIGTERM ? 5s : 10s));
+    CHECK(time_limit < (sent == SIGTERM ? 10s : 15s));
+    CHECK(std::get<TerminateHost>(job(UserSignal{asked})[0]).signal == SIGTERM);
+  }
+}
+
 TEST_CASE("hosts that never confirm the end are left after grace and sweep time") {
   Job job = started_job(1);
   job(RankEnded{0, exited(0, 3)});

@@ -64,6 +64,43 @@ TEST_CASE("Progress bars come out at once, CR LF counts once") {
   CHECK(out == "[3]<stdout>:1%\r");
 }
 
+TEST_CASE("What has no end yet can be shown, without half a character or half a sequence") {
+  const auto unfinished = [](std::string_view bytes) {
+    LineTagger tagger(3, OutputStream::kStdout);
+    std::string out;
+    tagger.feed(bytes, "", out);
+    return tagger.unfinished("");
+  };
+  CHECK(unfinished("name? ") == "[3]<stdout>:name? ");
+  CHECK(unfinished("whole\nhalf") == "[3]<stdout>:half");
+  CHECK(unfinished("whole\n").empty());
+  CHECK(unfinished("\xc3\xa9").ends_with("\xc3\xa9"));
+  CHECK(unfinished("a\xc3") == "[3]<stdout>:a");
+  CHECK(unfinished("a\xf0\x9f\x98") == "[3]<stdout>:a");
+  CHECK(unfinished("\xe2\x82").empty());
+  CHECK(unfinished("a\033[3") == "[3]<stdout>:a");
+  CHECK(unfinished("a\033") == "[3]<stdout>:a");
+  CHECK(unfinished("a\033[31mred") == "[3]<stdout>:a\033[31mred");
+}
+
+TEST_CASE("In a file a line has the state that a terminal would show last") {
+  const auto stored = [](const std::vector<std::string>& writes) {
+    LineTagger tagger(3, OutputStream::kStderr, true, Returns::kReplaceLine);
+    std::string out;
+    for (const std::string& bytes : writes) tagger.feed(bytes, "", out);
+    (void)tagger.finish("", out);
+    return out;
+  };
+  CHECK(stored({"\r 1%\r 2%", "\r100%\n", "next\n"}) == "[3]<stderr>:100%\n[3]<stderr>:next\n");
+  CHECK(stored({"a\r\nb\r", "\nc"}) == "[3]<stderr>:a\r\n[3]<stderr>:b\r\n[3]<stderr>:c");
+  CHECK(stored({"1%\r2%\r"}) == "[3]<stderr>:2%\r");
+  CHECK(stored({std::string("PK\0\1\r2\n", 7), "3\r4\n"}) ==
+        std::string("[3]<stderr>:PK\0\1\r2\n[3]<stderr>:3\r4\n", 35));
+  std::string bar;
+  for (int i = 0; i < 100'000; ++i) bar += "\rstep " + std::to_string(i);
+  CHECK(stored({bar, "\n"}) == "[3]<stderr>:step 99999\n");
+}
+
 TEST_CASE("A CR where a large read was cut waits for what follows") {
   const std::string line(LineTagger::kSmallWriteBytes, 'x');
   LineTagger tagger(3, OutputStream::kStdout);

@@ -38,6 +38,10 @@ TEST_CASE("launcher message: numbers in the order of the payload") {
   CHECK(signal.rank == 7);
   CHECK(signal.signal == 15);
   CHECK(read<TerminateRanks>(FrameType::kTerminate, numbers({0})).grace == Milliseconds(0));
+  CHECK(read<TerminateRanks>(FrameType::kTerminate, numbers({0})).signal == SIGTERM);
+  const auto interrupt = read<TerminateRanks>(FrameType::kTerminate, numbers({100, 2}));
+  CHECK(interrupt.grace == Milliseconds(100));
+  CHECK(interrupt.signal == 2);
   CHECK(read<SignalRanks>(FrameType::kSignal, numbers({64})).signal == 64);
   CHECK(read<DumpStacks>(FrameType::kDump, numbers({100})).patience == Milliseconds(100));
   CHECK(read<OutputTaken>(FrameType::kOutputAck, numbers({4'000'000'000u})).bytes ==
@@ -91,6 +95,7 @@ TEST_CASE("launcher message: what no launcher sends") {
   // The first number is there, the second is not.
   CHECK(problem(FrameType::kEndRank, numbers({1})) == "a malformed frame of type 47");
   CHECK(problem(FrameType::kSignal, numbers({0})).find("malformed") != std::string::npos);
+  CHECK(problem(FrameType::kTerminate, numbers({1, 65})).find("malformed") != std::string::npos);
   CHECK(problem(FrameType::kSignal, numbers({65})).find("malformed") != std::string::npos);
   CHECK(problem(FrameType::kSignalRank, numbers({1, 65})).find("malformed") != std::string::npos);
 }

@@ -4,6 +4,7 @@
 #include "launcher/report/job_report.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/report/secrets.h"
+#include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -73,6 +74,53 @@ TEST_CASE("child processes that stand alike are told with the ranks that they be
        standing(3, stack("c3", "worker"), false), standing(1, stack("d4", "worker"), false)},
       {}, kHosts);
   CHECK(text.find("  3 child processes of ranks 1,3:\n") != std::string::npos);
+}
+
+TEST_CASE("the hang report fits the terminal") {
+  const std::string stacks =
+      "Thread python3 (most recent call first):\n  at syscall (libc.so.6)\n"
+      "  File \"/home/user/projects/training/experiments/train.py\", line 1234 in "
+      "train_one_epoch\n";
+  const std::vector<RankStanding> ranks = {standing(0, stacks), standing(1, stacks),
+                                           standing(3, "")};
+  for (const std::size_t width : {40u, 41u, 60u, 72u, 80u, 132u, 200u}) {
+    const std::string text = hang_report_text("--timeout", ranks, {}, kHosts, width);
+    CAPTURE(width, text);
+    for (const std::string_view line : hora::split("horarun: " + text, '\n')) {
+      CHECK(line.size() <= width);
+    }
+    CHECK(text.find("train.py\", line") != std::string::npos);
+    CHECK(text.find("  rank") != std::string::npos);
+    CHECK((width < 60 || text.find("pid") != std::string::npos));
+  }
+}
+
+TEST_CASE("our own frames and threads are a line each") {
+  const std::string stacks =
+      "Thread python3 (most recent call first):\n"
+      "  at syscall (libc.so.6)\n"
+      "  at hora::wait() (libhora.so)\n"
+      "  at ffi_call (libffi.so.8)\n"
+      "  at _ctypes.cpython-311-x86_64-linux-gnu.so+0x8e12\n"
+      "  File \"/cache/bundle/python/hora/operations.py\", line 7 in synchronize\n"
+      "  File \"/cache/bundle/python/hora/numpy.py\", line 7 in allreduce\n"
+      "  File \"/home/me/hora/train.py\", line 3 in <module>\n"
+      "Thread loader (most recent call first):\n"
+      "  at read (libc.so.6)\n"
+      "Thread hora-runtime (most recent call first):\n"
+      "  at epoll_wait (libc.so.6)\n"
+      "  at hora::loop() (libhora.so)\n"
+      "Thread hora-watchdog (most recent call first):\n"
+      "  at poll (libc.so.6)\n";
+  CHECK(without_own_frames(stacks) ==
+        "Thread python3 (most recent call first):\n"
+        "  ... 6 frames of Hora, from allreduce()\n"
+        "  File \"/home/me/hora/train.py\", line 3 in <module>\n"
+        "Thread loader (most recent call first):\n"
+        "  at read (libc.so.6)\n"
+        "Hora's own threads: hora-runtime, hora-watchdog\n");
+  CHECK(hang_report_text("x", {standing(0, stacks)}, {}, kHosts, 0, true).find("libffi") !=
+        std::string::npos);
 }
 
 TEST_CASE("hosts and ranks that say nothing are named") {
