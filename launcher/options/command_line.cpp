@@ -165,12 +165,17 @@ Result<Command> parse_rendezvous(const Arguments& arguments) {
   return Command(std::move(server));
 }
 
-Result<Command> parse_completion(const Arguments& arguments) {
+Result<Command> parse_completion(const Arguments& arguments, const ProcessInputs& inputs) {
+  if (!arguments.empty() && arguments[0] == "--") {
+    return Command(ShowText{complete_words({arguments.begin() + 1, arguments.end()}, inputs)});
+  }
   if (arguments.size() != 1) return usage("expected: horarun completion bash|zsh|fish");
   if (arguments[0] == "-h" || arguments[0] == "--help") {
     return Command(
         ShowText{"usage: horarun completion bash|zsh|fish\nPrints a completion script for "
-                 "horarun's options, their values and host names.\n"});
+                 "horarun's options, their values, host names, and what follows a program.\n"
+                 "The script asks horarun: horarun completion -- WORD... prints what may complete "
+                 "the last WORD.\n"});
   }
   auto script = completion_script(arguments[0]);
   if (!script) return std::move(script).error();
@@ -507,7 +512,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
   if (first == "cache") return parse_cache(rest, inputs);
   if (first == "doctor") return parse_doctor(rest, inputs);
   if (first == "rendezvous") return parse_rendezvous(rest);
-  if (first == "completion") return parse_completion(rest);
+  if (first == "completion") return parse_completion(rest, inputs);
   if (first == "explain") return parse_explain(rest);
   if (first == "timeline") return parse_timeline(rest);
   const bool as_horovodrun = is_named_horovodrun(argv[0]);

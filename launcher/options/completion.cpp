@@ -1,344 +1,422 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scripts are generated from the option table, so they cannot miss an option. They run only
-// tools that every system has.
+// Everything follows from the option table and the table of verbs. Files, folders, programs and the
+// arguments of programs are left to the shells, which know quotes, tildes and other completions.
 #include "launcher/options/completion.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "launcher/failures/explain.h"
+#include "launcher/options/option_check.h"
 #include "launcher/options/option_table.h"
+#include "launcher/options/program_sections.h"
 #include "launcher/text/text.h"
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
 
-// What may follow an option.
-enum class Behind { kNothing, kAnything, kFile, kFolder, kHosts, kWords };
+using Words = std::vector<std::string>;
 
-Behind behind(const OptionRow& row) {
-  if (!row.takes_value()) return Behind::kNothing;
-  if (row.kind == ValueKind::kChoice) return Behind::kWords;
-  if (long_name(row) == "--hosts") return Behind::kHosts;
-  if (row.metavar == "FILE") return Behind::kFile;
-  if (row.metavar == "DIR") return Behind::kFolder;
-  return Behind::kAnything;
-}
+constexpr std::string_view kWords = "words";
+constexpr std::string_view kList = "list";
+constexpr std::string_view kFiles = "files";
+constexpr std::string_view kFolders = "folders";
+constexpr std::string_view kProgram = "program";
 
-std::string names_with(Behind wanted, std::string_view separator) {
-  std::string out;
-  for (const OptionRow& row : option_table()) {
-    if (behind(row) != wanted) continue;
-    for (const std::string_view name : names_of(row)) {
-      if (!out.empty()) out += separator;
-      out += name;
-    }
+struct Offer {
+  std::string kind = std::string(kWords);
+  std::string prefix;
+  Words lines;
+
+  // Only what the last word begins is offered.
+  void add(std::string_view typed, std::string_view word, std::string_view description = {}) {
+    if (!word.starts_with(typed)) return;
+    lines.push_back(std::string(word) + (description.empty() ? "" : "\t") +
+                    std::string(description));
   }
-  return out;
-}
-
-// The verbs that take options, besides none at all, which starts a job.
-struct VerbWithOptions {
-  std::string_view name;
-  Verb verb;
-  std::string_view zsh_arguments;  // specifications of _arguments
 };
-constexpr VerbWithOptions kWithOptions[] = {
-    {"bundle-report", kVerbDoctor, "'1:record:_files'"},
-    {"cache", kVerbCache, "'1:action:(ls clean)'"},
-    {"doctor", kVerbDoctor, ""},
-    {"k8s", kVerbKubernetes, "'1:program:_command_names' '*::arguments:_normal'"},
-    {"rendezvous", kVerbRendezvous, ""}};
 
-std::string names_of_verb(Verb verb) {
-  std::string out;
-  for (const OptionRow& row : option_table()) {
-    if (row.has(kHidden) || (row.verbs & verb) == 0) continue;
-    for (const std::string_view name : names_of(row)) out += std::string(name) + " ";
-  }
-  return out;
+Offer offer_of(std::string_view kind, std::string_view prefix = {}) {
+  return {std::string(kind), std::string(prefix), {}};
 }
 
-// Of "cpu-list:LIST", the part before the list.
-std::string words_of(const OptionRow& row) {
-  std::string out;
+Offer offer_words(std::string_view typed, const Words& words) {
+  Offer offer;
+  for (const std::string& word : words) offer.add(typed, word);
+  return offer;
+}
+
+std::string read_or_nothing(const ProcessInputs& inputs, const std::string& path) {
+  auto text = inputs.read_file(path);
+  return text ? std::move(*text) : std::string();
+}
+
+// Patterns are left out.
+void add_configured_hosts(const std::string& text, std::set<std::string>& names) {
+  for (const std::string_view line : split(text, '\n')) {
+    const auto words = split_shell_words(line);
+    if (!words || words->empty() || !equals_ignoring_case(words->front(), "Host")) continue;
+    for (std::size_t i = 1; i < words->size(); ++i) {
+      const std::string& name = (*words)[i];
+      if (name.find_first_of("*?!") == name.npos) names.insert(name);
+    }
+  }
+}
+
+// Hashed names, marks, patterns and names with a port are left out.
+void add_known_hosts(const std::string& text, std::set<std::string>& names) {
+  for (const std::string_view line : split(text, '\n')) {
+    const std::string_view field = line.substr(0, line.find(' '));
+    if (field.empty() || field.find_first_of("|#@") == 0) continue;
+    for (const std::string_view name : split(field, ',')) {
+      if (name.find_first_of("[*?!") == name.npos) names.emplace(name);
+    }
+  }
+}
+
+std::set<std::string> host_names(const ProcessInputs& inputs) {
+  const std::string home = inputs.variable("HOME").value_or("");
+  std::set<std::string> names;
+  for (const std::string& file : {home + "/.ssh/config", std::string("/etc/ssh/ssh_config")}) {
+    add_configured_hosts(read_or_nothing(inputs, file), names);
+  }
+  for (const std::string& file :
+       {home + "/.ssh/known_hosts", std::string("/etc/ssh/ssh_known_hosts")}) {
+    add_known_hosts(read_or_nothing(inputs, file), names);
+  }
+  return names;
+}
+
+// `head` is what stands before the value in the last word, as in "--hosts=a:2,".
+Offer offer_hosts(std::string head, std::string_view typed, std::string_view separators,
+                  const ProcessInputs& inputs) {
+  const std::size_t last = typed.find_last_of(separators);
+  if (last != typed.npos) {
+    head += typed.substr(0, last + 1);
+    typed.remove_prefix(last + 1);
+  }
+  Offer offer = offer_of(kList);
+  for (const std::string& name : host_names(inputs))
+    offer.add(head + std::string(typed), head + name);
+  return offer;
+}
+
+// What a word of a choice begins, as "cpu-list:" or "rankfile:file=", takes the rest of the value.
+Offer offer_choices(const OptionRow& row, const std::string& head, std::string_view typed) {
+  Offer offer;
   for (const std::string_view word : split(row.metavar, '|')) {
-    if (!out.empty()) out += ' ';
-    out += word.substr(0, word.find(':') == word.npos ? word.npos : word.find(':') + 1);
+    const std::size_t colon = word.find(':');
+    const std::string_view start = word.substr(0, word.find_last_of(":=") + 1);
+    if (colon != word.npos && typed.starts_with(start) && word.ends_with("FILE")) {
+      return offer_of(kFiles, head + std::string(start));
+    }
+    const std::string_view shown = colon == word.npos ? word : start;
+    if (shown.starts_with(typed) && colon != word.npos) offer.kind = kList;
+    offer.add(head + std::string(typed), head + std::string(shown));
   }
-  return out;
+  // A blank follows a word that is complete, even if another one is not.
+  if (offer.lines.size() > 1) offer.kind = kWords;
+  return offer;
 }
 
-// What may follow a verb; empty: options and files.
-std::string words_behind(const VerbRow& verb) {
-  if (verb.name == "explain") return join(explained_words(), " ") + " " + std::string(verb.words);
-  if (verb.name == "help") return join(verb_names(), " ");
-  return std::string(verb.words);
-}
-
-std::string bash_words_behind_verbs() {
-  std::string out;
-  for (const VerbRow& verb : verbs()) {
-    const std::string words = words_behind(verb);
-    if (words.empty()) continue;
-    out += "      " + std::string(verb.name) + ") COMPREPLY=($(compgen -W '" + words +
-           "' -- \"$cur\")); return ;;\n";
+Offer offer_value(const OptionRow& row, const std::string& head, std::string_view typed,
+                  const ProcessInputs& inputs) {
+  const std::string_view name = long_name(row);
+  if (row.kind == ValueKind::kChoice) return offer_choices(row, head, typed);
+  if (row.kind == ValueKind::kCountOrAuto) {
+    return offer_words(head + std::string(typed), {head + "auto"});
   }
-  return out;
-}
-
-// An option of one verb is an error after another.
-std::string bash_options_of_verbs() {
-  std::string out = "  local options='" + names_of_verb(kVerbLaunch) +
-                    "'\n"
-                    "  case ${COMP_WORDS[1]} in\n";
-  for (const auto& [name, verb, arguments] : kWithOptions) {
-    out += "    " + std::string(name) + ") options='" + names_of_verb(verb) + "' ;;\n";
+  if (name == "--hosts") return offer_hosts(head, typed, ",", inputs);
+  if (name == "--include" || name == "--exclude") return offer_hosts(head, typed, "@", inputs);
+  if (row.metavar == "FILE" || row.metavar == "FILE|-" || row.metavar == "PATH" ||
+      row.metavar == "SCRIPT") {
+    return offer_of(kFiles, head);
   }
-  return out + "  esac\n";
+  if (row.metavar == "DIR") return offer_of(kFolders, head);
+  if (row.metavar == "COMMAND" && head.empty()) return offer_of(kProgram);
+  if (name != "--env" || !inputs.variable_names) return {};
+  Offer offer = offer_of(kList);
+  for (const std::string& variable : inputs.variable_names()) {
+    offer.add(head + std::string(typed), head + variable);
+  }
+  return offer;
 }
 
-// Prints known host names, one per line. POSIX sh, so that every shell can run it. Patterns and
-// hashed names are left out.
-constexpr std::string_view kHostLister =
-    "{ cat ~/.ssh/config /etc/ssh/ssh_config 2>/dev/null |\n"
-    "      awk 'tolower($1) == \"host\" { for (i = 2; i <= NF; i++) if ($i !~ /[*?!]/) print $i "
-    "}'\n"
-    "    cat ~/.ssh/known_hosts /etc/ssh/ssh_known_hosts 2>/dev/null |\n"
-    "      awk '$1 !~ /^[|#@]/ { n = split($1, a, \",\"); for (i = 1; i <= n; i++) if (a[i] !~ "
-    "/[\\[*?]/) print a[i] }'\n"
-    "  } | sort -u";
+// "--opt=value" and "-Hvalue"; nothing for a name that is still being typed.
+std::optional<Offer> offer_glued_value(const std::string& typed, Verb verb,
+                                       const ProcessInputs& inputs) {
+  const std::size_t equals = typed.find('=');
+  if (equals != typed.npos) {
+    const OptionRow* const row = find_option(typed.substr(0, equals), verb);
+    if (row == nullptr) return Offer();
+    if (long_name(*row) == "--help") return offer_words(typed, {typed.substr(0, equals) + "=all"});
+    if (!row->takes_value()) return Offer();
+    return offer_value(*row, typed.substr(0, equals + 1), typed.substr(equals + 1), inputs);
+  }
+  for (const std::string_view name : {"-H", "-i"}) {
+    const OptionRow* const row = find_option(name, verb);
+    if (row == nullptr || typed.size() <= name.size() || !typed.starts_with(name)) continue;
+    return offer_value(*row, std::string(name), std::string_view(typed).substr(name.size()),
+                       inputs);
+  }
+  return std::nullopt;
+}
 
-std::string bash_script() {
-  std::string out =
-      "# bash completion for horarun; load it by: source <(horarun completion bash)\n"
-      "_horarun_hosts() {\n  " +
-      std::string(kHostLister) +
-      "\n}\n"
-      "_horarun() {\n"
-      "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} head\n"
-      "  COMPREPLY=()\n"
-      "  if [ \"$COMP_CWORD\" -eq 2 ]; then\n"
-      // The word after a verb has its own candidates.
-      "    case $prev in\n" +
-      bash_words_behind_verbs() +
-      "    esac\n"
-      "  fi\n"
-      "  case $prev in\n"
-      "    " +
-      names_with(Behind::kHosts, "|") +
-      ")\n"
-      // Hosts are a list: complete what follows the last comma, and keep the rest as a prefix.
-      "      head=; case $cur in *,*) head=${cur%,*}, ;; esac\n"
-      "      COMPREPLY=($(compgen -P \"$head\" -W \"$(_horarun_hosts)\" -- \"${cur##*,}\"))\n"
-      "      compopt -o nospace 2>/dev/null; return ;;\n"
-      "    " +
-      names_with(Behind::kFile, "|") +
-      ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n"
-      "    " +
-      names_with(Behind::kFolder, "|") + ") COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n";
+using Accepts = bool (*)(const OptionRow&);
+
+Offer offer_options(const std::string& typed, Verb verb, Accepts accepts,
+                    const ProcessInputs& inputs) {
+  if (auto value = offer_glued_value(typed, verb, inputs)) return std::move(*value);
+  Offer offer;
   for (const OptionRow& row : option_table()) {
-    if (behind(row) != Behind::kWords) continue;
-    out += "    " + std::string(long_name(row)) + ") COMPREPLY=($(compgen -W '" + words_of(row) +
-           "' -- \"$cur\")); return ;;\n";
+    if (row.has(kHidden) || (row.verbs & verb) == 0 || !accepts(row)) continue;
+    for (const std::string_view name : names_of(row)) offer.add(typed, name, help_of(row, verb));
   }
-  out += "    " + names_with(Behind::kAnything, "|") +
-         ") return ;;\n"
-         "  esac\n" +
-         bash_options_of_verbs() +
-         "  case $cur in\n"
-         "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")) ;;\n"
-         "    *)\n"
-         "      COMPREPLY=($(compgen -c -- \"$cur\"))\n"
-         // Verbs only count as the first word.
-         "      [ \"$COMP_CWORD\" -ne 1 ] || COMPREPLY+=($(compgen -W '" +
-         join(verb_names(), " ") +
-         "' -- \"$cur\")) ;;\n"
-         "  esac\n"
-         "}\n"
-         "complete -o default -F _horarun horarun\n";
-  return out;
+  return offer;
 }
 
-// Quotes, brackets and colons have a meaning in _arguments' specifications.
-std::string zsh_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else if (c == '[' || c == ']' || c == ':') {
-      out += std::string("\\") + c;
-    } else {
-      out += c;
+// The option in front of the last word that still lacks its value.
+const OptionRow* option_without_value(Words before, Verb verb) {
+  if (before.empty()) return nullptr;
+  const OptionRow* const row = find_option(before.back(), verb);
+  if (row == nullptr || !row->takes_value()) return nullptr;
+  before.pop_back();
+  const auto spelled = read_spelling(before, verb);
+  return spelled && spelled->command.empty() && !spelled->after_dashes ? row : nullptr;
+}
+
+bool accepts_all(const OptionRow&) { return true; }
+
+bool has_option(const Spelled& spelled, std::string_view name) {
+  return std::any_of(
+      spelled.options.begin(), spelled.options.end(),
+      [name](const SpelledOption& option) { return long_name(*option.row) == name; });
+}
+
+// Whether the verb has options alone is the caller's to know; `offset` is how many words stand
+// before these.
+Offer complete_launch(const Words& words, Verb verb, std::size_t offset, Accepts accepts,
+                      const ProcessInputs& inputs) {
+  const std::string& typed = words.back();
+  const Words before(words.begin(), words.end() - 1);
+  const bool runs_programs = verb == kVerbLaunch || verb == kVerbKubernetes;
+  const auto spelled = read_spelling(before, verb);
+  if (!spelled) {
+    const OptionRow* const row = option_without_value(before, verb);
+    return row != nullptr ? offer_value(*row, "", typed, inputs) : offer_of(kFiles);
+  }
+  const auto& command = spelled->command;
+  if (!runs_programs) {
+    return command.empty() ? offer_options(typed, verb, accepts, inputs) : Offer();
+  }
+  if (command.empty()) {
+    if (!spelled->after_dashes && typed.starts_with('-')) {
+      return offer_options(typed, verb, accepts, inputs);
     }
+    const bool is_file = has_option(*spelled, "--multi-prog") || has_option(*spelled, "--module");
+    return offer_of(is_file ? kFiles : kProgram);
   }
-  return out;
+  const auto colon = std::find(command.rbegin(), command.rend(), ":");
+  if (!spelled->after_dashes && colon != command.rend()) {
+    Words section(colon.base(), command.end());
+    section.push_back(typed);
+    const std::size_t start = offset + words.size() - section.size();
+    return complete_launch(section, verb, start, is_option_of_program, inputs);
+  }
+  return offer_of("arguments " + std::to_string(offset + before.size() - command.size()));
 }
 
-std::string zsh_action(const OptionRow& row) {
-  const std::string value =
-      ":" + zsh_text(row.kind == ValueKind::kChoice ? "value" : row.metavar) + ":";
-  switch (behind(row)) {
-    case Behind::kNothing:
-      return "";
-    case Behind::kAnything:
-      return value + " ";
-    case Behind::kFile:
-      return value + "_files";
-    case Behind::kFolder:
-      return value + "_files -/";
-    case Behind::kHosts:
-      return value + "_horarun_hosts";
-    case Behind::kWords:
-      return value + "(" + zsh_text(words_of(row)) + ")";
-  }
-  return "";
+Offer complete_timeline(const Words& words) {
+  if (words.size() == 1) return offer_words(words.back(), {"merge"});
+  return words.back().starts_with('-') ? offer_words(words.back(), {"-o"}) : offer_of(kFiles);
 }
 
-std::string zsh_words_behind_verbs() {
-  std::string out;
-  for (const VerbRow& verb : verbs()) {
-    const std::string words = words_behind(verb);
-    if (words.empty()) continue;
-    out += "      " + std::string(verb.name) + ") compadd - " + words + "; return ;;\n";
-  }
-  return out;
+Offer complete_bundle_report(const Words& words, const ProcessInputs& inputs) {
+  if (words.size() == 2) return offer_words(words.back(), {"-o"});
+  if (words.size() <= 3) return offer_of(kFiles);
+  return complete_launch({words.begin() + 3, words.end()}, kVerbDoctor, 0, accepts_all, inputs);
 }
 
-std::string zsh_options(Verb verb) {
-  std::string out;
-  for (const OptionRow& row : option_table()) {
-    if (row.has(kHidden) || (row.verbs & verb) == 0) continue;
-    for (const std::string_view name : names_of(row)) {
-      out += "    '" + std::string(row.has(kRepeats) ? "*" : "") + std::string(name) + "[" +
-             zsh_text(help_of(row, verb)) + "]" + zsh_action(row) + "' \\\n";
-    }
+// `words` stand after the verb.
+Offer complete_verb(std::string_view verb, const Words& words, const ProcessInputs& inputs) {
+  const std::string& typed = words.back();
+  const bool is_first = words.size() == 1;
+  if (verb == "k8s") return complete_launch(words, kVerbKubernetes, 1, accepts_all, inputs);
+  if (verb == "doctor") return complete_launch(words, kVerbDoctor, 1, accepts_all, inputs);
+  if (verb == "rendezvous") return complete_launch(words, kVerbRendezvous, 1, accepts_all, inputs);
+  if (verb == "cache" && !is_first) {
+    return complete_launch({words.begin() + 1, words.end()}, kVerbCache, 2, accepts_all, inputs);
   }
-  return out;
-}
-
-// _arguments looks for options in front of the first word alone, which would be the verb.
-std::string zsh_options_of_verbs() {
-  std::string out = "  (( CURRENT > 2 )) && case $words[2] in\n";
-  for (const auto& [name, verb, arguments] : kWithOptions) {
-    out += "    " + std::string(name) + ")\n  shift words; (( CURRENT-- )); _arguments -S -s \\\n" +
-           zsh_options(verb) + "    " + std::string(arguments) + "; return ;;\n";
+  if (is_first && typed.starts_with('-')) return offer_words(typed, {"--help"});
+  if (verb == "timeline") return complete_timeline(words);
+  if (verb == "bundle-report") return complete_bundle_report(words, inputs);
+  if (!is_first) return {};
+  if (verb == "help") return offer_words(typed, verb_names());
+  for (const VerbRow& row : verbs()) {
+    if (row.name != verb) continue;
+    Offer offer;
+    for (const std::string_view word : split(row.words, ' ')) offer.add(typed, word);
+    if (verb != "explain") return offer;
+    for (const std::string& word : explained_words()) offer.add(typed, word);
+    return offer;
   }
-  return out + "  esac\n";
-}
-
-std::string zsh_script() {
-  return "#compdef horarun\n"
-         "# zsh completion for horarun; put it into a folder of $fpath as _horarun\n"
-         "_horarun_hosts() {\n"
-         "  local -a names\n"
-         "  names=(${(f)\"$(" +
-         std::string(kHostLister) +
-         ")\"})\n"
-         "  _sequence compadd - $names\n"
-         "}\n"
-         // After the program, its own completion takes over.
-         "_horarun_arguments() {\n"
-         "  if (( CURRENT == 2 )); then\n"
-         "    case $words[1] in\n" +
-         zsh_words_behind_verbs() +
-         "    esac\n"
-         "  fi\n"
-         "  _normal\n"
-         "}\n"
-         "_horarun() {\n"
-         "  local -a verbs\n"
-         "  verbs=(" +
-         join(verb_names(), " ") + ")\n" + zsh_options_of_verbs() +
-         // -S: no options after "--"; -s: single letters may be combined.
-         "  _arguments -S -s \\\n" + zsh_options(kVerbLaunch) +
-         "    '1:program:{ compadd -a verbs; _command_names }' \\\n"
-         "    '*::arguments:_horarun_arguments'\n"
-         "}\n"
-         "_horarun \"$@\"\n";
-}
-
-// In fish's single quotes, only the quote and the backslash need escaping.
-std::string fish_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\'' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
-// The condition for fish to offer the option: its verb is given, or no other one.
-std::string fish_condition(const OptionRow& row) {
-  const bool is_of_jobs = (row.verbs & kVerbLaunch) != 0;
-  std::string out;
-  for (const auto& [name, verb, arguments] : kWithOptions) {
-    if (((row.verbs & verb) == 0) == is_of_jobs) out += " " + std::string(name);
-  }
-  if (out.empty()) return out;
-  return std::string(" -n '") + (is_of_jobs ? "not " : "") + "__fish_seen_subcommand_from" + out +
-         "'";
-}
-
-std::string fish_script() {
-  std::string out =
-      "# fish completion for horarun; put it into ~/.config/fish/completions/horarun.fish\n"
-      "function __horarun_hosts\n  sh -c '" +
-      fish_text(kHostLister) +
-      "'\nend\n"
-      "complete -c horarun -n '__fish_is_first_arg' -a '" +
-      join(verb_names(), " ") + "'\n";
-  for (const VerbRow& verb : verbs()) {
-    const std::string words = words_behind(verb);
-    if (words.empty()) continue;
-    out += "complete -c horarun -n '__fish_seen_subcommand_from " + std::string(verb.name) +
-           "' -xa '" + words + "'\n";
-  }
-  for (const OptionRow& row : option_table()) {
-    if (row.has(kHidden)) continue;
-    out += "complete -c horarun" + fish_condition(row);
-    // fish distinguishes long options, short ones, and old-style ones such as -np.
-    for (const std::string_view name : names_of(row)) {
-      if (name.substr(0, 2) == "--") {
-        out += " -l " + std::string(name.substr(2));
-      } else if (name.size() == 2) {
-        out += " -s " + std::string(name.substr(1));
-      } else {
-        out += " -o " + std::string(name.substr(1));
-      }
-    }
-    out += " -d '" + fish_text(row.help) + "'";
-    switch (behind(row)) {
-      case Behind::kNothing:
-        break;
-      case Behind::kAnything:
-        out += " -x";
-        break;
-      case Behind::kFile:
-        out += " -r -F";
-        break;
-      case Behind::kFolder:
-        out += " -xa '(__fish_complete_directories)'";
-        break;
-      case Behind::kHosts:
-        out += " -xa '(__horarun_hosts)'";
-        break;
-      case Behind::kWords:
-        out += " -xa '" + words_of(row) + "'";
-        break;
-    }
-    out += "\n";
-  }
-  return out;
+  return {};
 }
 
 }  // namespace
 
+std::string complete_words(const std::vector<std::string>& words, const ProcessInputs& inputs) {
+  Offer offer;
+  if (words.size() > 1 && is_verb(words.front())) {
+    offer = complete_verb(words.front(), {words.begin() + 1, words.end()}, inputs);
+  } else if (!words.empty()) {
+    offer = complete_launch(words, kVerbLaunch, 0, accepts_all, inputs);
+  }
+  if (words.size() == 1 && offer.kind == kProgram) {
+    for (const VerbRow& row : verbs()) offer.add(words.front(), row.name, row.purpose);
+  }
+  std::string out = offer.kind + "\n" + offer.prefix + "\n";
+  for (const std::string& line : offer.lines) out += line + "\n";
+  return out;
+}
+
+namespace {
+
+// bash takes '=', ':' and '@' for words of their own; horarun does not, and bash replaces what
+// stands after the last one alone. Where nothing is offered, bash completes file names, with all
+// that belongs to quotes and tildes.
+constexpr std::string_view kBash =
+    R"(# bash completion for horarun; load it by: source <(horarun completion bash)
+_horarun_programs() {
+  local IFS=: folder file
+  for folder in $PATH; do
+    for file in "$folder/$1"*; do
+      if [ -f "$file" ] && [ -x "$file" ]; then printf '%s\n' "${file##*/}"; fi
+    done
+  done | sort -u
+}
+_horarun() {
+  local line=${COMP_LINE:0:COMP_POINT} word= words=() starts=() start=0 i
+  for ((i = 0; i < COMP_CWORD; i++)); do
+    line=${line#"${line%%[![:space:]]*}"}
+    [ -n "$word" ] || start=$i
+    word+=${COMP_WORDS[i]}
+    line=${line#"${COMP_WORDS[i]}"}
+    case $line in
+      "" | [[:space:]]*) words+=("$word") starts+=("$start") word= ;;
+    esac
+  done
+  line=${line#"${line%%[![:space:]]*}"}
+  local current=$word${line}
+  case $line in [\"\']*) current=$word${line:1} ;; esac
+  local reply=() breaks=${COMP_WORDBREAKS//[^=:@]} kept=
+  mapfile -t reply < <("${words[0]/#\~/$HOME}" completion -- "${words[@]:1}" "$current" 2>/dev/null)
+  [ -z "$breaks" ] || kept=${current%"${current##*[$breaks]}"}
+  COMPREPLY=()
+  case ${reply[0]-} in
+    files) compopt -o filenames; return ;;
+    folders) compopt +o default -o dirnames; return ;;
+    arguments\ *)
+      start=${starts[${reply[0]#* } + 1]}
+      if declare -F _comp_command_offset >/dev/null; then
+        _comp_command_offset "$start"
+      elif declare -F _command_offset >/dev/null; then
+        _command_offset "$start"
+      fi
+      return ;;
+    program)
+      case $current in
+        "" | */* | \~*) ;;
+        *) mapfile -t COMPREPLY < <(_horarun_programs "$current") ;;
+      esac ;;
+    list) compopt +o default -o nospace ;;
+    *) compopt +o default ;;
+  esac
+  for ((i = 2; i < ${#reply[@]}; i++)); do
+    word=${reply[i]%%$'\t'*}
+    COMPREPLY+=("${word#"$kept"}")
+  done
+}
+complete -o default -F _horarun horarun
+)";
+
+constexpr std::string_view kZsh = R"(#compdef horarun
+# zsh completion for horarun; put it into a folder of $fpath as _horarun
+_horarun() {
+  local -a reply offered
+  local line word
+  reply=("${(@f)$(${~words[1]} completion -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}")
+  for line in "${(@)reply[3,-1]}"; do
+    word=${line%%$'\t'*}
+    offered+=("${word//:/\\:}${${line#$word}/$'\t'/:}")
+  done
+  case $reply[1] in
+    (files) compset -p ${#reply[2]}; _files ;;
+    (folders) compset -p ${#reply[2]}; _files -/ ;;
+    (arguments*)
+      local -i at=${reply[1]#* }+1
+      shift at words
+      (( CURRENT -= at ))
+      _normal || _files ;;
+    (program)
+      (( $#offered )) && _describe verb offered
+      if [[ -n $PREFIX && $PREFIX != */* ]]; then _command_names -e || _files; else _files; fi ;;
+    (list) _describe value offered -S '' ;;
+    (*) _describe value offered ;;
+  esac
+}
+_horarun "$@"
+)";
+
+constexpr std::string_view kFish =
+    R"(# fish completion for horarun; put it into ~/.config/fish/completions/horarun.fish
+function __horarun_paths
+  set -l value (string sub -s (math (string length -- "$argv[2]") + 1) -- "$argv[3]")
+  for path in ($argv[1] $value)
+    echo -- $argv[2]$path
+  end
+end
+function __horarun_complete
+  set -l words (commandline -opc)
+  set -l current (commandline -ct)
+  set -l reply ($words[1] completion -- $words[2..-1] "$current" 2>/dev/null)
+  set -l prefix "$reply[2]"
+  switch "$reply[1]"
+    case files
+      __horarun_paths __fish_complete_path "$prefix" "$current"
+    case folders
+      __horarun_paths __fish_complete_directories "$prefix" "$current"
+    case program 'arguments *'
+      set -q reply[3]; and printf '%s\n' $reply[3..-1]
+      set -l at (string replace -r '^\D*' '' -- $reply[1])
+      test -n "$at"; and set -l before (string escape -- $words[(math $at + 2)..-1])
+      set -l offered
+      test -n "$before$current"; and set offered (complete -C (string join ' ' -- $before "$current"))
+      if set -q offered[1]
+        printf '%s\n' $offered
+      else
+        __fish_complete_path "$current"
+      end
+    case '*'
+      set -q reply[3]; and printf '%s\n' $reply[3..-1]
+  end
+end
+complete -c horarun -e
+complete -c horarun -f -a '(__horarun_complete)'
+)";
+
+}  // namespace
+
 Result<std::string> completion_script(std::string_view shell) {
-  if (shell == "bash") return bash_script();
-  if (shell == "zsh") return zsh_script();
-  if (shell == "fish") return fish_script();
+  if (shell == "bash") return std::string(kBash);
+  if (shell == "zsh") return std::string(kZsh);
+  if (shell == "fish") return std::string(kFish);
   return make_error(ErrorCode::kUsage,
                     "completion: expected bash, zsh or fish, found " + quote(shell));
 }

@@ -51,10 +51,7 @@ std::optional<std::vector<std::string>> cut(Spelled& spelled) {
   return rest;
 }
 
-bool is_own_option(const SpelledOption& option) {
-  const std::string_view name = long_name(*option.row);
-  return std::find(std::begin(kOwnOptions), std::end(kOwnOptions), name) != std::end(kOwnOptions);
-}
+bool is_own_option(const SpelledOption& option) { return is_option_of_program(*option.row); }
 
 Status check_section(const ProgramSection& section, std::size_t number) {
   const bool in_file = !section.place.empty();
@@ -178,6 +175,11 @@ Status add_programs(const std::vector<ProgramSection>& sections, const Spelled& 
 }
 
 }  // namespace
+
+bool is_option_of_program(const OptionRow& row) {
+  return std::find(std::begin(kOwnOptions), std::end(kOwnOptions), long_name(row)) !=
+         std::end(kOwnOptions);
+}
 
 // Elastic epochs and mpirun number and start the ranks by their own rules.
 Status check_may_have_programs(const JobSpec& job) {

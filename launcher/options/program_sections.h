@@ -23,6 +23,9 @@ struct ProgramSection {
   std::string place;  // "FILE:3" in a file of programs; else empty
 };
 
+// Whether each program may have its own; the others are for the whole job.
+bool is_option_of_program(const OptionRow& row);
+
 // Errors (kUsage): a job that can have one program only.
 Status check_may_have_programs(const JobSpec& job);
 
