@@ -5,7 +5,7 @@
 #            from then on; only ssh_is_connected() and ssh_get_error() know of the end
 # guess      ssh_userauth_publickey() answers SSH_AUTH_ERROR once the server is gone
 # seen       2026-11-28: "again, connected 0, Received SSH_MSG_DISCONNECT: 2:Too many authentication failures"
-# relies     SshAuthentication::outcome_of() in launcher/transports/ssh_authentication.cpp;
+# relies     SshClient::Authentication::outcome_of() in launcher/transports/ssh_client.cpp;
 #            test_a_server_that_ends_the_login in tests/integration/ssh/test_login.py
 set -euo pipefail
 command -v cc >/dev/null || { echo "there is no C compiler here"; exit 77; }

@@ -5,7 +5,7 @@
 #            other host that the pattern matches
 # guess      it removes what is known of node1 alone, or leaves a line with a wildcard as it is
 # seen       2026-11-28: "# Host node1 found: line 1", "kh updated."; the file is empty, and node2 is not found any more
-# relies     the advice of a changed host key in launcher/transports/ssh_refusals.cpp, which names the line and recommends
+# relies     the advice of a changed host key in launcher/transports/ssh_failures.cpp, which names the line and recommends
 #            -R only for one that is for no other host
 set -euo pipefail
 folder=$(mktemp -d -p /var/tmp)

@@ -74,7 +74,6 @@ class Agent {
   void on(KeepDelivery order) { intake_->on(std::move(order)); }
   void on(FetchDelivery order) { intake_->on(std::move(order)); }
   void on(const ForgetDeliveries& forget) { intake_->on(forget); }
-  void on(const ServeImage& order);
   void on(const Probe& probe);
   void on(HostOrder order);
   void on(StartRanks);
@@ -118,7 +117,6 @@ class Agent {
   std::unique_ptr<LauncherLease> lease_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<DeliveryIntake> intake_;
-  std::unique_ptr<ImageServer> image_server_;
   std::unique_ptr<ProbeListener> probe_listener_;
   std::unique_ptr<RelayDoor> relay_;
   std::unique_ptr<Prober> prober_;
@@ -254,17 +252,6 @@ AgentProgress Agent::progress() const {
 // The lease is not known before the order: answer at the launcher's own pace.
 void Agent::on(LauncherAlive) {
   if (!job_) link_->send(FrameType::kHeartbeat);
-}
-
-// Also while ranks run: hosts may join the job late. Without a socket this host serves no other;
-// the launcher finds other sources.
-void Agent::on(const ServeImage& order) {
-  image_server_.reset();
-  if (order.token.empty()) return;
-  auto server = ImageServer::create(*loop_, order.token);
-  if (server) image_server_ = std::move(*server);
-  link_->send(FrameType::kImagePort,
-              u32_payload(static_cast<std::uint32_t>(image_server_ ? image_server_->port() : 0)));
 }
 
 // The launcher sends the orders after it. They carry the port to the ranks.
@@ -501,7 +488,6 @@ void Agent::say_goodbye(Goodbye goodbye) {
   reserved_port_.holder.reset();
   prober_.reset();
   probe_listener_.reset();
-  image_server_.reset();
   intake_->end();
   staging_->clean_up();
   goodbye.stays = options_.stay;

@@ -77,7 +77,7 @@ class DialServer::DialTransport : public Transport {
     options.host = "host " + host.name;
     options.host_index = host_index;
     options.image = image;
-    options.payloads = server_.payloads_.of(image);
+    options.payloads = &server_.payloads_;
     options.observer = observer_;
     options.lost_class = failure::kHostLost;
     options.shell_class = failure::kRemoteShell;
@@ -179,7 +179,6 @@ Status DialServer::listen(const Endpoint& where) {
 // The order matters: all posting ends, then the loop stops, then this thread owns what is left.
 DialServer::~DialServer() {
   if (!threads_) return;
-  payloads_.close();
   threads_->stop();
   for (auto& [id, peer] : peers_) {
     if (peer->host != nullptr) peer->host->on_lost("");

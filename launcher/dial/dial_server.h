@@ -17,8 +17,8 @@
 #include "launcher/dial/dial_stream.h"
 #include "launcher/dial/joined_host.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/transports/agent_link.h"
 #include "launcher/transports/io_threads.h"
-#include "launcher/transports/payload_store.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/net/acceptor.h"
 
@@ -102,7 +102,7 @@ class DialServer {
   bool helpers_ = false;
   JoinUrl url_;
   net::AcceptStream accept_;
-  PayloadStore payloads_;
+  AgentPayloads payloads_;
   std::unique_ptr<IoThreads> threads_;
 
   // The rest belongs to the loop's thread.

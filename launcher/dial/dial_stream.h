@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "launcher/dial/dial_protocol.h"
-#include "launcher/transports/byte_queue.h"
+#include "launcher/transports/supervisor_socket.h"
 #include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"
 

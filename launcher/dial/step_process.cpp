@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "launcher/protocol/exit_code.h"
-#include "launcher/transports/remote_end.h"
+#include "launcher/transports/remote_command.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/files.h"
 

@@ -15,8 +15,8 @@
 #include "launcher/dial/step_process.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/process/captured_run.h"
+#include "launcher/transports/agent_link.h"
 #include "launcher/transports/command_transport.h"
-#include "launcher/transports/payload_store.h"
 #include "launcher/transports/supervisor_socket.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
@@ -152,7 +152,7 @@ class StepTransport : public Transport {
   std::unique_ptr<Starter> step_;
 
   // Their threads call this object, so they end before what is above.
-  PayloadStore payloads_;
+  AgentPayloads payloads_;
   CommandTransport commands_;
   std::unique_ptr<DialServer> server_;  // nullptr: there is no step
 };
@@ -163,8 +163,11 @@ StepTransport::StepTransport(const JobSpec& spec, DialWay way, const std::vector
       way_(std::move(way)),
       words_(std::move(words)),
       observer_(observer),
-      commands_(spec.rsh_command, std::move(observer), spec.passing_refusal) {
-  if (words_) commands_.listen_to_errors([this](std::string_view said) { words_->hear(said); });
+      commands_({spec.rsh_command, spec.passing_refusal, "",
+                 [this](std::string_view printed) {
+                   if (words_) words_->hear(printed);
+                 }},
+                std::move(observer)) {
   if (const auto opened = open(hosts); !opened) {
     server_.reset();
     // Including starts from before.
@@ -214,7 +217,6 @@ Status StepTransport::open(const std::vector<Host>& hosts) {
 // nothing to wait for if all of them were there. Otherwise those that do not end are asked to, and
 // killed at last.
 StepTransport::~StepTransport() {
-  payloads_.close();
   if (!server_) return;
   run_on_loop([this] {
     leaving_ = true;
@@ -280,7 +282,7 @@ void StepTransport::serve(Wanted wanted) {
   AgentLinkOptions options;
   options.host = "host " + wanted.host.name;
   options.host_index = wanted.index;
-  options.payloads = payloads_.of(wanted.image);
+  options.payloads = &payloads_;
   options.image = std::move(wanted.image);
   options.observer = observer_;
   options.lost_class = failure::kHostLost;
@@ -319,7 +321,7 @@ void StepTransport::give_up(const std::string& name, const std::string& why) {
 // A host whose daemon does not answer the engine. Another command of the engine would wait as long
 // for it, with the same result.
 void StepTransport::refuse(Wanted wanted) const {
-  tell_failure(*wanted.stream,
+  send_failure(*wanted.stream,
                {std::string(failure::kRsh), visible_line(refused_.at(wanted.host.name)),
                 "look at the engine's daemon on that host", "host " + wanted.host.name});
 }

@@ -31,8 +31,8 @@ struct EngineInputs {
 struct Allocation {
   std::string job;          // the engine's id of it, for people; may be empty
   std::vector<Host> hosts;  // each with its slots
-  // The command that starts an agent on a host (launcher/transports/rsh_argv.h); empty: as without
-  // an engine, by ssh.
+  // The command that starts an agent on a host (launcher/transports/remote_command.h); empty: as
+  // without an engine, by ssh.
   std::vector<std::string> starter;
   // The commands that start one on every host at once; none: the engine has none.
   std::optional<EngineStep> step = {};

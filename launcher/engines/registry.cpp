@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/engines/registry.h"
+
 #include <algorithm>
 #include <cstdint>
+
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 // Each engine defines one function, at the end of its file; the generated hora_engines.inc has one
-// line per engine. As in launcher/transports/registry.cpp.
+// line per engine. As in launcher/transports/transport.cpp.
 #define HORA_ENGINE(name) const EngineDescriptor* name##_engine_descriptor();
 #include "hora_engines.inc"
 #undef HORA_ENGINE

@@ -120,15 +120,11 @@ Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& insta
               if (host < size()) handler_(host, StageReached{stage, text});
             });
           })),
-      // What reaches hosts in another way brings the agent in another way, too.
-      agents_(loop, options_.make_remote ? Sharing::kNever : sharing_of(spec.ship_via),
-              spec.start_timeout, agent_handlers()),
       delivery_(loop, sharing_of(spec.ship_via), delivery_handlers()),
       trees_(loop, options_.ship_files, tree_handlers()) {}
 
-// The links go before the transports that pump them, whose threads ask agents_.
+// The links go before the transports that pump them.
 Fleet::~Fleet() {
-  agents_.close();
   members_.clear();
   connector_.reset();
 }
@@ -157,7 +153,6 @@ bool Fleet::presume(int host, Hello hello) {
 
 std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
   Member& each = member(host);
-  if (agents_.shares(size())) connector_->share_agents_by(agents_);
   auto stream = connector_->connect(
       each.host, host,
       {.same_machine = each.local, .alone = members_.size() == 1, .ordered = each.presumed},
@@ -279,10 +274,7 @@ bool Fleet::close(int host, std::optional<std::chrono::milliseconds> grace, int 
 }
 
 // It neither gets nor gives anything any more.
-void Fleet::forget(int host) {
-  agents_.lost(host);
-  delivery_.lost(host);
-}
+void Fleet::forget(int host) { delivery_.lost(host); }
 
 // --- what they say -------------------------------------------------------------------------------
 
@@ -294,8 +286,6 @@ void Fleet::on_message(int host, AgentMessage message) {
           on_hello(host, std::move(each));
         } else if constexpr (std::is_same_v<Message, DeliveryReport>) {
           delivery_.on_report(host, each);
-        } else if constexpr (std::is_same_v<Message, ImageServed>) {
-          agents_.serves(host, each.port);
         } else if constexpr (std::is_same_v<Message, TreeState>) {
           on_tree_state(host, each);
         } else if constexpr (std::is_same_v<Message, Goodbye>) {
@@ -330,7 +320,6 @@ void Fleet::on_hello(int host, Hello hello) {
     return handler_(host, AgentGreeted{});
   }
   each.hello = std::move(hello);
-  agents_.greeted(host);
   const Build* build = installation_.find(each.hello->machine);
   if (build == nullptr) {
     return handler_(host, no_build_for(each.hello->machine, installation_.machines_text()));
@@ -400,25 +389,6 @@ Result<PartDelivery::Frames> Fleet::frames_of(const Build& build,
     count_vendor_part(build, hash, frames->size(), sent_vendor_parts_);
   }
   return found;
-}
-
-AgentDelivery::Handlers Fleet::agent_handlers() {
-  AgentDelivery::Handlers handlers;
-  handlers.serve = [this](int host, const std::string& token) {
-    send(host, FrameType::kServeImage, token);
-  };
-  handlers.addresses = [this](int source) {
-    return addresses_for_all(network(source), spec_.network_interfaces);
-  };
-  handlers.hosts = [this] { return size(); };
-  handlers.more_may_come = [this] {
-    return std::any_of(members_.begin(), members_.end(), [](const Member& each) {
-      return each.link && each.link->is_open() && !each.hello;
-    });
-  };
-  handlers.name = [this](int host) -> const std::string& { return name(host); };
-  handlers.on_given_up = [this] { delivery_.give_up(); };
-  return handlers;
 }
 
 PartDelivery::Handlers Fleet::delivery_handlers() {

@@ -21,7 +21,6 @@
 #include "launcher/parts/bundle.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/protocol/agent_conversation.h"
-#include "launcher/shipping/agent_delivery.h"
 #include "launcher/shipping/part_delivery.h"
 #include "launcher/shipping/user_files.h"
 #include "rendezvous/os/event_loop.h"
@@ -163,7 +162,6 @@ class Fleet {
   void on_message(int host, AgentMessage message);
   void on_hello(int host, Hello hello);
   void on_tree_state(int host, const TreeState& state);
-  AgentDelivery::Handlers agent_handlers();
   void forget(int host);
   PartDelivery::Handlers delivery_handlers();
   TreeDelivery::Handlers tree_handlers();
@@ -177,12 +175,11 @@ class Fleet {
   const Installation& installation_;
   Options options_;
   Handler handler_;
-  std::unique_ptr<HostConnector> connector_;  // gone before agents_
+  std::unique_ptr<HostConnector> connector_;
   std::vector<Member> members_;
   // By hash; each is made for the first host that lacks it.
   std::map<std::string, std::shared_ptr<const std::string>> part_frames_;
   std::vector<SentVendorPart> sent_vendor_parts_;
-  AgentDelivery agents_;
   PartDelivery delivery_;
   TreeDelivery trees_;
   Clock::time_point next_beat_;

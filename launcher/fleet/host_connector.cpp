@@ -13,7 +13,7 @@
 
 #include "launcher/network/host_addresses.h"
 #include "launcher/text/text.h"
-#include "launcher/transports/registry.h"
+#include "launcher/transports/transport.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/base/text.h"

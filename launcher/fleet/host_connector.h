@@ -61,9 +61,6 @@ class HostConnector {
   HostConnector(const JobSpec& spec, const Installation& installation, bool several_hosts,
                 MakeTransport make_remote, StageObserver observer);
 
-  // Hosts that lack the agent ask there from now on. It outlives this object.
-  void share_agents_by(AgentSharing& sharing) { image_.sharing = &sharing; }
-
   // Never blocks; the stream reports success and failure (transport.h). `alone`: there is no other
   // host; if it is this machine, its agent and we keep together on one CPU until leave_cpu().
   // `ordered`: on this machine, the agent starts with proceed(), when its order is in the stream.

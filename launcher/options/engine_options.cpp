@@ -13,7 +13,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/text/units.h"
 #include "launcher/text/user_input.h"
-#include "launcher/transports/rsh_argv.h"
+#include "launcher/transports/remote_command.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

@@ -15,7 +15,7 @@
 #include "launcher/plan/worker_environment.h"
 #include "launcher/text/units.h"
 #include "launcher/text/user_input.h"
-#include "launcher/transports/registry.h"
+#include "launcher/transports/transport.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

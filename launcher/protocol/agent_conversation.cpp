@@ -55,8 +55,6 @@ std::string_view name_of(FrameType type) {
       return "end of the ranks";
     case FrameType::kRelayPort:
       return "port of the relay";
-    case FrameType::kImagePort:
-      return "port of the agent's program";
     case FrameType::kRelayOpen:
       return "relayed connection";
     case FrameType::kRelayData:
@@ -141,10 +139,6 @@ void AgentConversation::sent(FrameType type, std::string_view payload) {
       return;
     case FrameType::kSuspend:
       ++suspends_;
-      return;
-    case FrameType::kServeImage:
-      // An order to end it has no answer.
-      image_asked_ = image_asked_ || !payload.empty();
       return;
     case FrameType::kRelay:
       relay_asked_ = true;
@@ -235,8 +229,6 @@ bool AgentConversation::has_turn(FrameType type) const {
       return dumps_ > 0;
     case FrameType::kSuspend:
       return suspends_ > 0;
-    case FrameType::kImagePort:
-      return image_asked_;
     case FrameType::kRelayPort:
       return relay_asked_ && !relay_open_;
     case FrameType::kRelayOpen:
@@ -277,8 +269,6 @@ std::size_t AgentConversation::longest(FrameType type) const {
       return 8;
     case FrameType::kRelayData:
       return RelayFrame::kHead + kMostRelayed;
-    case FrameType::kImagePort:
-      return 4;
     case FrameType::kRelayPort:
     case FrameType::kRelayOpen:
     case FrameType::kRelayTaken:
@@ -330,8 +320,6 @@ Result<AgentMessage> AgentConversation::read(Frame frame) {
       return read_gpu_fault(payload);
     case FrameType::kDelivered:
       return read_delivery_report(payload);
-    case FrameType::kImagePort:
-      return read_image_port(payload);
     case FrameType::kTreeState:
       return read_tree_state(payload);
     case FrameType::kRanksGone:
@@ -485,16 +473,6 @@ Result<AgentMessage> AgentConversation::read_delivery_report(std::string_view pa
   }
   deliveries_.erase(asked);
   return AgentMessage(std::move(*report));
-}
-
-Result<AgentMessage> AgentConversation::read_image_port(std::string_view payload) {
-  image_asked_ = false;
-  const auto port = read_u32(payload);
-  if (!port) return violation("port of the agent's program: it ends early");
-  if (*port > 65'535) {
-    return violation("port of the agent's program: " + std::to_string(*port));
-  }
-  return AgentMessage(ImageServed{static_cast<int>(*port)});
 }
 
 // Its parts, each once: parts outside of the folder were not packed.

@@ -23,9 +23,6 @@ namespace hora::launcher {
 struct AgentReady {
   std::string bundle;  // where the runtime lies on the host; empty where its ranks get none
 };
-struct ImageServed {
-  int port = 0;  // 0: it cannot
-};
 // Of a job that was ended: nothing of it runs there any more, but its output is not all sent.
 struct RanksGone {};
 struct AgentSuspended {};  // its ranks have been stopped
@@ -66,7 +63,7 @@ struct RelayFrame {
 using AgentMessage =
     std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
                  InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, TreeState,
-                 ImageServed, RanksGone, AgentSuspended, LogLine, RelayFrame, Failure, Goodbye>;
+                 RanksGone, AgentSuspended, LogLine, RelayFrame, Failure, Goodbye>;
 
 class AgentConversation {
  public:
@@ -110,7 +107,6 @@ class AgentConversation {
   Result<AgentMessage> read_relay(Frame frame);
   Result<AgentMessage> read_stacks(std::string_view payload);
   Result<AgentMessage> read_delivery_report(std::string_view payload);
-  Result<AgentMessage> read_image_port(std::string_view payload);
   Result<AgentMessage> read_tree_state(std::string_view payload);
   Result<AgentMessage> read_gpu_fault(std::string_view payload);
   Result<Rank*> rank_of(std::string_view& payload, int& rank);
@@ -130,7 +126,6 @@ class AgentConversation {
   } said_;
   std::map<int, Rank> ranks_;  // of the order
   std::size_t output_credit_ = 0;
-  bool image_asked_ = false;  // where it serves its program, without the answer yet
   bool relay_asked_ = false;
   bool relay_open_ = false;
   int dumps_ = 0;     // questions that wait for their answers

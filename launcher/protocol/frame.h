@@ -42,7 +42,6 @@ enum class FrameType : std::uint8_t {
   kTreeState = 16,   // TreeState: the answer to kTree
   kRelayPort = 17,   // port:u32le                        (the answer to kRelay; 0: none)
   kRelayOpen = 18,   // connection:u32le                  (it has come; its bytes are kRelayData)
-  kImagePort = 19,   // port:u32le                        (the answer to kServeImage; 0: none)
   kRanksGone = 20,   // empty: the ranks were ended and are gone; their output waits for credit
   // launcher to agent
   kProbe = 32,     // Probe
@@ -67,7 +66,6 @@ enum class FrameType : std::uint8_t {
   kForget = 51,      // id: every host has this delivery, do not keep it any more; empty: nor any
   kTree = 52,        // OfferTree: a folder of the user's, in parts; which of them are missing?
   kRelay = 53,       // address: take connections to the rendezvous there, for all hosts
-  kServeImage = 54,  // token: serve the agent's program to hosts that lack it; empty: stop serving
   kLeave = 55,       // empty: the goodbye has come; the launcher's last frame
   // both
   kHeartbeat = 64,   // empty

@@ -88,8 +88,6 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
       return as_launcher_message(decode_fetch_delivery(frame.payload));
     case FrameType::kForget:
       return LauncherMessage(ForgetDeliveries{std::move(frame.payload)});
-    case FrameType::kServeImage:
-      return LauncherMessage(ServeImage{std::move(frame.payload)});
     case FrameType::kRelay:
       return LauncherMessage(OpenRelay{std::move(frame.payload)});
     case FrameType::kProbe:

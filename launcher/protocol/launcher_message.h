@@ -25,10 +25,6 @@ struct DeliveryFrame {
 struct ForgetDeliveries {
   std::string id;  // empty: all of them
 };
-// Hosts that show the token get the agent's program.
-struct ServeImage {
-  std::string token;  // empty: none any more
-};
 struct StartRanks {};
 // TERM, then KILL after `grace`. Another signal comes before that, and gets as much time.
 struct TerminateRanks {
@@ -82,9 +78,9 @@ struct RelayedBytesTaken {
 
 using LauncherMessage =
     std::variant<LauncherAlive, DeliveryFrame, OfferTree, KeepDelivery, FetchDelivery,
-                 ForgetDeliveries, ServeImage, Probe, HostOrder, StartRanks, TerminateRanks,
-                 TerminateRank, SignalRanks, SignalRank, SuspendRanks, ResumeRanks, DumpStacks,
-                 OutputTaken, RankInput, RankInputEnd, OpenRelay, RelayedBytes, RelayedBytesTaken>;
+                 ForgetDeliveries, Probe, HostOrder, StartRanks, TerminateRanks, TerminateRank,
+                 SignalRanks, SignalRank, SuspendRanks, ResumeRanks, DumpStacks, OutputTaken,
+                 RankInput, RankInputEnd, OpenRelay, RelayedBytes, RelayedBytesTaken>;
 
 // The Error says what was received instead: "a malformed frame of type 42".
 Result<LauncherMessage> read_launcher_frame(Frame frame);

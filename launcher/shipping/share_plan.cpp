@@ -77,15 +77,6 @@ SharePlan::Steps SharePlan::failed(int host) {
 }
 
 // No source's fault, so it says nothing of the others.
-SharePlan::Steps SharePlan::unable(int host) {
-  const auto found = members_.find(host);
-  if (found == members_.end()) return {};
-  const State state = found->second.state;
-  if (state != State::kWaiting && state != State::kFetching) return {};
-  stop(host, found->second);
-  return next({send(host)});
-}
-
 // It keeps the peers that it has; they will say how they fared.
 void SharePlan::refuse(int source) {
   const auto found = members_.find(source);

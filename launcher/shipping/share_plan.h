@@ -5,7 +5,6 @@
 //   unknown --want()--> waiting --> sent by the launcher ---------> holds it, serves others
 //                          ^  \--> fetches from hosts --ready()--/
 //                          |            | failed(): from others, then the launcher sends it
-//   unable(): the launcher sends it at once
 //
 // Hosts come and go at any time, so there is no fixed tree: a host that waits
 // takes a source that is free, and becomes one. The number of sources at least doubles with each
@@ -48,8 +47,6 @@ class SharePlan {
   // It could not fetch it from its sources: the first step is that it tries others, or, the second
   // time, that the launcher sends it.
   Steps failed(int host);
-  // No source is left for it: the launcher sends it.
-  Steps unable(int host);
   // This source did not work for one host.
   void refuse(int source);
   // It is gone.

@@ -2,7 +2,6 @@
 #include "launcher/store/own_image.h"
 
 #include <fcntl.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -132,67 +131,5 @@ Result<std::string> verify_own_image() {
   }
   return verify_image(path, kProgram);
 }
-
-// Nothing of the program is copied: the kernel sends from the file, which is opened once. What runs
-// is served also when its name has gone, or leads to a newer one by now. Peers have a position of
-// their own in it.
-
-namespace {
-
-constexpr std::string_view kRequest = "HORA-IMAGE-1 ";
-constexpr std::size_t kMostRequest = 128;
-constexpr std::size_t kSentPerTurn = 256 * 1024;
-// A host asks once it is connected, and a shell may take its time to say a line.
-constexpr PeerLimits kLimits{
-    .strangers = 64,
-    .served = 16,
-    .talk_patience = std::chrono::seconds(3),
-    .serve_patience = std::chrono::seconds(5),
-};
-
-}  // namespace
-
-class ImageServer::Talk : public PeerTalk {
- public:
-  explicit Talk(const ImageServer& server) : server_(server) {}
-
-  std::size_t awaited() const override { return server_.request_.size(); }
-
-  // A wrong line is recognised by its length alone, and the connection is closed. The same happens
-  // to a right line beyond the limit of peers: the fetching host has other sources, and finally the
-  // launcher.
-  Verdict hear(int, std::string_view line) override {
-    if (!equals_in_constant_time(line, server_.request_)) return Verdict::kGoes;
-    return server_.peers_->has_room() ? Verdict::kIsServed : Verdict::kGoes;
-  }
-
-  ssize_t send_some(int fd) override {
-    return ::sendfile(fd, server_.program_.get(), &sent_, kSentPerTurn);
-  }
-
- private:
-  const ImageServer& server_;
-  off_t sent_ = 0;
-};
-
-Result<std::unique_ptr<ImageServer>> ImageServer::create(os::EventLoop& loop,
-                                                         const std::string& token,
-                                                         const std::string& program) {
-  std::string request = std::string(kRequest) + token + '\n';
-  if (token.empty() || request.size() > kMostRequest) {
-    return make_error(ErrorCode::kUsage, "a token that no launcher sends");
-  }
-  os::Fd file(::open(program.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return errno_error(errno, "opening " + program);
-  std::unique_ptr<ImageServer> server(new ImageServer(std::move(file), std::move(request)));
-  auto peers = PeerServer::create(loop, kLimits,
-                                  [raw = server.get()] { return std::make_unique<Talk>(*raw); });
-  if (!peers) return std::move(peers).error();
-  server->peers_ = std::move(*peers);
-  return server;
-}
-
-ImageServer::ImageServer(os::Fd program, std::string request)
-    : program_(std::move(program)), request_(std::move(request)) {}
 
 }  // namespace hora::launcher

@@ -4,11 +4,13 @@
 //   kGreeting   the agent's magic has come; its first frame says which agent it is
 //   kRunning    bytes pass both ways
 //   kEnding     a failure or the agent's end is queued for the supervisor
-//   kClosed     the supervisor has it all, or does not listen
+//   kClosed     the supervisor has read it all, or has closed its end
 // A cached agent that turns out to be broken leads back to kBootstrap, once, with a fresh copy.
 #include "launcher/transports/agent_link.h"
 
 #include <sys/epoll.h>
+#include <sys/stat.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,8 +19,8 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/host_failure.h"
 #include "launcher/protocol/agent_limits.h"
-#include "launcher/transports/agent_sharing.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/files.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 
@@ -36,10 +38,26 @@ constexpr int kMaxNeeds = 4;                    // the script tries three direct
 
 std::string new_nonce() { return os::random_token().substr(0, 16); }
 
-// Whichever processor it is for: which build the host took is known only from what it asked for.
+// Of any processor: a host with an agent in its cache does not report which one it started.
 bool has_build(const AgentImage& image, const std::string& sha256) {
   return std::any_of(image.builds.begin(), image.builds.end(),
                      [&sha256](const AgentBuild& build) { return build.sha256 == sha256; });
+}
+
+std::uint64_t size_of_file(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
+// Whether `packed` holds `bytes`, by the trailer of gzip (RFC 1952: CRC-32 and size of the
+// contents, little-endian). Another build may have replaced one of the two files.
+bool is_packed_from(const std::string& packed, const std::string& bytes) {
+  constexpr std::size_t kTrailer = 8;
+  if (packed.size() < kTrailer) return false;
+  std::string_view trailer = std::string_view(packed).substr(packed.size() - kTrailer);
+  const auto crc =
+      ::crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size()));
+  return read_u32(trailer) == static_cast<std::uint32_t>(crc) && read_u32(trailer) == bytes.size();
 }
 
 }  // namespace
@@ -47,7 +65,7 @@ bool has_build(const AgentImage& image, const std::string& sha256) {
 AgentLink::Attempt::Attempt(bool fresh_copy)
     : nonce(new_nonce()), dialogue(nonce), forced(fresh_copy) {}
 
-// The output of the far side, noise and stderr, for a message; empty when there is none.
+// What the host printed, noise and stderr, for a message; empty if it printed nothing.
 std::string AgentLink::Attempt::remote_words() const {
   std::string text = dialogue.noise();
   if (!trim(text).empty() && !trim(errors).empty()) text += '\n';
@@ -74,10 +92,8 @@ Status AgentLink::open() {
 
 BootstrapRequest AgentLink::request() const {
   BootstrapRequest request;
-  for (std::size_t i = 0; i < options_.image.builds.size(); ++i) {
-    const AgentBuild& build = options_.image.builds[i];
-    request.builds.push_back(
-        {build.machine, build.sha256, options_.payloads[i]->size_bytes(), build.parts});
+  for (const AgentBuild& build : options_.image.builds) {
+    request.builds.push_back({build.machine, build.sha256, size_of_file(build.path), build.parts});
   }
   request.nonce = attempt_.nonce;
   request.force = attempt_.forced;
@@ -111,7 +127,7 @@ void AgentLink::on_supervisor(std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) write_to_supervisor();
   const bool closed = (events & (EPOLLHUP | EPOLLERR)) != 0;
   if (state_ == State::kRunning) {
-    // Its last output before it closed its end is complete: no more than the socket holds.
+    // What it wrote before it closed its end is all there: no more than the socket holds.
     if (closed || (events & EPOLLIN) != 0) {
       supervisor_.read_into(to_remote_, closed ? kNoLimit : kWindow);
     }
@@ -120,7 +136,7 @@ void AgentLink::on_supervisor(std::uint32_t events) {
   }
   if (closed) supervisor_.set_gone();
   if (supervisor_.at_end() && state_ < State::kRunning) {
-    finish();  // an agent is not awaited any more
+    finish();
   } else if (supervisor_.gone()) {
     linger();
   }
@@ -159,7 +175,7 @@ void AgentLink::finish() {
   notify();
 }
 
-// Notifies the carrier, once, when the current call has returned.
+// Calls the carrier once, when the call that is under way has returned.
 void AgentLink::notify() {
   if (notify_posted_ || finished_) return;
   notify_posted_ = true;
@@ -225,8 +241,6 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
     if (std::holds_alternative<BootstrapDialogue::Listening>(event)) return;
     if (const auto* need = std::get_if<BootstrapDialogue::Need>(&event)) {
       on_need(*need);
-    } else if (const auto* news = std::get_if<FetchNews>(&event)) {
-      on_fetch_news(*news);
     } else if (const auto* other = std::get_if<BootstrapDialogue::OtherMachine>(&event)) {
       return fail(no_build_for(other->machine, options_.image.machines));
     } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
@@ -259,94 +273,18 @@ void AgentLink::on_need(const BootstrapDialogue::Need& need) {
     return fail({std::string(failure::kAgent), "kept requesting the agent", ""});
   }
   report(Stage::kShip, need.directory);
-  attempt_.waits = true;
-  attempt_.fetching = {};
-  attempt_.has_gzip = need.gzip;
-  attempt_.build = static_cast<std::size_t>(build - builds.begin());
-  if (options_.image.sharing != nullptr) {
-    ask_for_source();
-  } else {
-    send_agent();
-  }
-}
-
-// The answers of an attempt that was given up come too late.
-void AgentLink::ask_for_source() {
-  options_.image.sharing->want(
-      options_.host_index, options_.image.builds[attempt_.build].machine,
-      [this, nonce = attempt_.nonce, loop = &loop_,
-       alive = std::weak_ptr<bool>(alive_)](std::optional<AgentOffer> offer) {
-        loop->post([this, nonce, alive, offer = std::move(offer)] {
-          const auto still = alive.lock();
-          if (still && *still && nonce == attempt_.nonce) on_offer(offer);
-        });
-      });
-}
-
-// The commands go out before there is a source: a host that cannot run them says so meanwhile.
-void AgentLink::on_offer(const std::optional<AgentOffer>& offer) {
-  if (state_ != State::kBootstrap || !attempt_.waits) return;
-  if (!offer) return send_agent();
-  if (!std::exchange(attempt_.fetching.may, true)) to_remote_.append(fetch_script());
-  if (!offer->addresses.empty()) {
-    to_remote_.append(fetch_order(*offer));
-    attempt_.fetching.number = offer->number;
-    attempt_.fetching.open = false;
-  }
-  notify();
-}
-
-// Only of the last offer, since the host restarts with each; and each once.
-void AgentLink::on_fetch_news(const FetchNews& news) {
-  auto& fetching = attempt_.fetching;
-  if (!attempt_.waits || !fetching.may) return;
-  AgentSharing& sharing = *options_.image.sharing;
-  if (news.kind == FetchNews::Kind::kMissed && news.number == 0) {
-    if (std::exchange(fetching.cannot, true)) return;
-    return sharing.missed(options_.host_index, 0, news.reason);
-  }
-  if (news.number == 0 || news.number != fetching.number) return;
-  switch (news.kind) {
-    case FetchNews::Kind::kOpen:
-      if (std::exchange(fetching.open, true)) return;
-      return sharing.opened(options_.host_index, news.number);
-    case FetchNews::Kind::kMissed:
-      fetching.number = 0;
-      return sharing.missed(options_.host_index, news.number, news.reason);
-    case FetchNews::Kind::kGot:
-      attempt_.waits = false;
-      to_remote_.append(fetch_accepted());
-      notify();
-      return sharing.got(options_.host_index, news.number);
-  }
-}
-
-void AgentLink::send_agent() {
-  attempt_.waits = false;
-  AgentPayload& payload = *options_.payloads[attempt_.build];
-  payload.get(attempt_.has_gzip,
-              [this, gzip = attempt_.has_gzip, loop = &loop_,
-               alive = std::weak_ptr<bool>(alive_)](Result<AgentPayload::Bytes> bytes) {
-                loop->post([this, gzip, alive, bytes = std::move(bytes)]() mutable {
-                  const auto still = alive.lock();
-                  if (still && *still) on_payload(gzip, std::move(bytes));
-                });
-              });
-}
-
-void AgentLink::on_payload(bool gzip, Result<AgentPayload::Bytes> bytes) {
-  if (state_ != State::kBootstrap) return;
-  if (!bytes) {
+  auto payload = options_.payloads->get(build->path, need.gzip);
+  if (!payload) {
     return fail(
-        {std::string(failure::kAgent), "the agent cannot be sent: " + bytes.error().message, ""});
+        {std::string(failure::kAgent), "the agent cannot be sent: " + payload.error().message, ""});
   }
-  to_remote_.append(transfer_header(gzip, (*bytes)->size()));
-  to_remote_.ship(*std::move(bytes));
+  to_remote_.append(transfer_header(payload->gzip, payload->bytes->size()));
+  to_remote_.ship(std::move(payload->bytes));
   notify();
 }
 
-// The first frame of an agent is Hello. One that was just shipped reports what it is: only then can
-// a damaged copy be distinguished from a host that cannot run it.
+// The first frame of an agent is Hello. An agent that was just sent reports its own hash, which
+// distinguishes a copy that was damaged on its way from a host that cannot run it.
 void AgentLink::on_greeting() {
   std::string& greeting = attempt_.greeting;
   if (greeting.size() < kFrameHeaderSize) return;
@@ -410,7 +348,8 @@ void AgentLink::fail_before_start(const RemoteEnd& end) {
 void AgentLink::on_remote_end(const RemoteEnd& end) {
   if (state_ >= State::kEnding || restarting_) return;
   if (state_ != State::kRunning) {
-    // A cached agent that cannot start looks like a shell that cannot: once, a fresh copy is tried.
+    // A cached agent that cannot start and a shell that cannot look alike: once, a fresh copy is
+    // tried.
     const bool may_be_the_copy =
         !attempt_.forced && !attempt_.dialogue.asked() && end.link_error.empty();
     if (may_be_the_copy) return restart(describe(end));
@@ -421,8 +360,7 @@ void AgentLink::on_remote_end(const RemoteEnd& end) {
     std::string message = "the agent is gone: " + describe(end);
     if (!trim(attempt_.errors).empty()) message += "; it said: " + last_words(attempt_.errors);
     if (is_cut) {
-      // A frame of ours can only follow a whole one: the supervisor knows no more than that the
-      // stream ended.
+      // A frame of ours can only follow a whole one: the supervisor just sees the stream end.
       os::log_warn("horarun", options_.host + ": " + message);
     } else {
       append_failure({std::string(failure::kHostLost), std::move(message), ""});
@@ -464,6 +402,54 @@ void AgentLink::fail(const Failure& failure) {
   write_to_supervisor();
   if (state_ != State::kClosed) watch_supervisor();
   notify();
+}
+
+// --- what passes ---------------------------------------------------------------------------------
+
+// A header may arrive in pieces, a payload is only counted: the stream passes once, and nothing of
+// it is kept.
+void FrameBoundaries::pass(std::string_view bytes) {
+  while (!bytes.empty()) {
+    if (left_ > 0) {
+      const std::size_t part = std::min(left_, bytes.size());
+      left_ -= part;
+      bytes.remove_prefix(part);
+      continue;
+    }
+    const std::size_t part = std::min(kFrameHeaderSize - header_.size(), bytes.size());
+    header_.append(bytes.substr(0, part));
+    bytes.remove_prefix(part);
+    if (header_.size() < kFrameHeaderSize) return;
+    std::string_view header = header_;
+    left_ = *read_u32(header);
+    last_type_ = static_cast<FrameType>(header.front());
+    header_.clear();
+  }
+}
+
+Result<AgentPayloads::Agent> AgentPayloads::read(const std::string& path) {
+  auto raw = os::read_file(path);
+  if (!raw) return std::move(raw).error().with_context("the agent");
+  if (raw->empty()) return make_error(ErrorCode::kNotFound, "the agent " + path + " is empty");
+  Agent agent;
+  if (auto packed = os::read_file(path + ".gz"); packed && is_packed_from(*packed, *raw)) {
+    agent.packed = std::make_shared<const std::string>(*std::move(packed));
+  }
+  agent.raw = std::make_shared<const std::string>(*std::move(raw));
+  return agent;
+}
+
+// Other hosts that ask meanwhile wait for the lock: they need the same bytes.
+Result<AgentPayloads::Payload> AgentPayloads::get(const std::string& path, bool takes_gzip) {
+  std::lock_guard lock(mutex_);
+  auto found = agents_.find(path);
+  if (found == agents_.end()) {
+    auto agent = read(path);
+    if (!agent) return std::move(agent).error();
+    found = agents_.emplace(path, *std::move(agent)).first;
+  }
+  const bool gzip = takes_gzip && found->second.packed != nullptr;
+  return Payload{gzip ? found->second.packed : found->second.raw, gzip};
 }
 
 }  // namespace hora::launcher

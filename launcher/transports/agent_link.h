@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // One host's stream: between the supervisor's socketpair and the stdin and stdout of a command on
-// that host, whatever carries them (an ssh channel, a child process). It leads the bootstrap
-// conversation (ships the agent when asked), removes the output of the remote shell, has a broken
-// cached agent replaced once, and from then on moves bytes both ways through bounded queues. When
-// no agent starts it writes the failure instead. Lives on one event loop's thread, as its carrier
-// does.
+// that host, whatever carries them (an ssh channel, a child process).
+//
+// It leads the bootstrap conversation (sends the agent on request), filters out what the remote
+// shell printed, has a broken cached agent replaced once, and from then on moves bytes both ways
+// through bounded queues. If no agent can be started, it writes the failure in its place.
+// Lives on one event loop's thread, as its carrier does.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
-#include "launcher/transports/agent_payload.h"
 #include "launcher/transports/bootstrap.h"
-#include "launcher/transports/frame_boundaries.h"
-#include "launcher/transports/outgoing_bytes.h"
-#include "launcher/transports/remote_end.h"
+#include "launcher/transports/remote_command.h"
 #include "launcher/transports/supervisor_socket.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/os/event_loop.h"
@@ -27,14 +29,54 @@
 
 namespace hora::launcher {
 
+// The bytes of the agents that hosts lack. Each file is read once, when the first host asks for it,
+// and shared by all hosts. Thread-safe; the first call takes some milliseconds.
+class AgentPayloads {
+ public:
+  using Bytes = std::shared_ptr<const std::string>;
+  struct Payload {
+    Bytes bytes;
+    bool gzip = false;
+  };
+  // The agent at `path`. Packed, if the host takes that and the build has left a packed copy.
+  Result<Payload> get(const std::string& path, bool takes_gzip);
+
+ private:
+  struct Agent {
+    Bytes raw, packed;  // packed: null where there is none
+  };
+  static Result<Agent> read(const std::string& path);
+
+  std::mutex mutex_;
+  std::map<std::string, Agent> agents_;  // by path
+};
+
+// Where the frames of a passing stream end, so that a frame of ours can follow a whole one.
+class FrameBoundaries {
+ public:
+  void pass(std::string_view bytes);
+
+  // All bytes so far are whole frames.
+  bool between_frames() const { return left_ == 0 && header_.empty(); }
+  // The last frame that began has the reason why its sender ends.
+  bool has_last_frame() const {
+    return last_type_ == FrameType::kGoodbye || last_type_ == FrameType::kFailure;
+  }
+
+ private:
+  std::string header_;    // of the next frame, as far as it is there
+  std::size_t left_ = 0;  // of the payload that is passing
+  FrameType last_type_ = FrameType::kHeartbeat;
+};
+
 struct AgentLinkOptions {
   std::string host;  // for messages: "node3 (10.0.0.3:22)"; may be refined by set_host()
   int host_index = 0;
   AgentImage image;
-  std::vector<std::shared_ptr<AgentPayload>> payloads;  // of image.builds, in their order
+  AgentPayloads* payloads = nullptr;  // outlives the link
   StageObserver observer;
-  std::string_view lost_class;   // failure class: the carrier itself broke before an agent spoke
-  std::string_view shell_class;  // failure class: the command ended before an agent spoke
+  std::string_view lost_class;   // failure class: the carrier broke before the agent started
+  std::string_view shell_class;  // failure class: the command ended before the agent started
   std::string shell_advice;
 };
 
@@ -49,7 +91,7 @@ class AgentLink {
     virtual void link_changed() = 0;
     // Run command_line() again, in place of the command that runs now.
     virtual void link_restarts() = 0;
-    // Nothing more is to be done: the supervisor closed its end, or has received the failure.
+    // Nothing is left to do: the supervisor has closed its end, or has received the failure.
     virtual void link_finished() = 0;
   };
 
@@ -67,12 +109,14 @@ class AgentLink {
   std::vector<std::string> cached_words() const;
 
   // --- from the remote command ---
-  // How many bytes of its stdout are welcome now; more would be kept all the same.
+  // How many bytes of its stdout there is room for; more would be kept all the same.
   std::size_t room() const;
-  bool overfull() const;  // even a carrier that cannot help it must not bring more
+  bool overfull() const;  // even a carrier that cannot wait must not bring more
   void on_remote_output(std::string_view bytes);
-  void on_remote_errors(std::string_view bytes);  // its stderr: the last of it is kept for messages
-  void on_remote_end(const RemoteEnd& end);       // after the last byte of its output
+  void on_remote_errors(std::string_view bytes);  // its stderr, of which the end is kept
+  const std::string& errors() const { return attempt_.errors; }
+  void clear_errors() { attempt_.errors.clear(); }
+  void on_remote_end(const RemoteEnd& end);  // after the last byte of its output
 
   // --- to the remote command ---
   std::string_view outgoing() const;
@@ -80,8 +124,7 @@ class AgentLink {
   // All of outgoing() is sent and nothing will follow: close its stdin.
   bool wants_end_of_input() const;
 
-  // The supervisor's stream, for another link to begin with: this one does nothing more. Only
-  // before the command has run.
+  // Gives the supervisor's stream to another link, and ends this one. Only before the command runs.
   os::Fd release();
   // Puts the failure into the stream and ends it.
   void fail(const Failure& failure);
@@ -105,17 +148,8 @@ class AgentLink {
     std::string remote_words() const;
     std::string nonce;
     BootstrapDialogue dialogue;
-    bool forced;            // the cached agent is not used
-    int needs = 0;          // how often the host has asked for the agent
-    bool waits = false;     // it has asked, and neither was sent it nor has fetched it
-    bool has_gzip = false;  // it takes it packed
-    std::size_t build = 0;  // the one that it asks for
-    struct Fetching {
-      bool may = false;     // the host has the commands for it
-      bool cannot = false;  // and has said that it lacks programs
-      int number = 0;       // of the offer that it has, and of which it has not said the end
-      bool open = false;    // it has said that it begins
-    } fetching;
+    bool forced;    // the cached agent is not used
+    int needs = 0;  // how often the host has asked for the agent
     std::string greeting;
     std::string errors;  // the last of its stderr
   };
@@ -127,11 +161,6 @@ class AgentLink {
   void finish();
   void follow_dialogue(std::string_view bytes);
   void on_need(const BootstrapDialogue::Need& need);
-  void ask_for_source();
-  void on_offer(const std::optional<AgentOffer>& offer);
-  void on_fetch_news(const FetchNews& news);
-  void send_agent();
-  void on_payload(bool gzip, Result<AgentPayload::Bytes> bytes);
   void on_greeting();
   void pass_on(std::string_view bytes);
   void restart(std::string_view why);
@@ -148,7 +177,7 @@ class AgentLink {
   State state_ = State::kBootstrap;
 
   Attempt attempt_;
-  bool restarting_ = false;  // the carrier does not know of the new attempt yet
+  bool restarting_ = false;  // the carrier is about to run the command again
   OutgoingBytes to_remote_;  // without the agent while kRunning
   FrameBoundaries frames_;   // of what passed to the supervisor
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "launcher/transports/quoting.h"
+#include "launcher/transports/remote_command.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -49,19 +49,15 @@ constexpr std::string_view kScript =
     "_w=noexec; \"$_t\" 2>/dev/null || return; "
     "echo \"HORA-$_k need $_g $_m $_d\"; "
     "read -r _e _z || exit 1; "
-    // Commands that fetch it from another host (fetch_script.h). They read the launcher's next
-    // words, and leave in $_e and $_z what is left to do here.
-    "case $_e in sh) eval \"$_z\";; esac; "
-    // Any other answer than these three is the launcher's refusal (see transfer_refusal()).
-    "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; here) ;; *) exit 1;; esac; "
-    "_w=transfer; _r=0; "
+    // Any other answer is the launcher's refusal (see transfer_refusal()).
+    "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; *) exit 1;; esac; "
+    "_w=transfer; "
     // Read exactly $_z bytes even if unpacking fails, so that the rest does not reach the next
     // command.
-    "[ \"$_e\" = here ] || { "
     "head -c $_z | (exec 2>/dev/null; $_e >\"$_t\"; _r=$?; cat >/dev/null; exit $_r); _r=$?; "
     // 153 is 128 + SIGXFSZ.
     "[ $_r = 153 ] && _w=limit; "
-    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ]; } || return; "
+    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] || return; "
     // Another launcher may have put a copy there meanwhile, which may already run on other hosts;
     // on a file server a replacement would remove it under them. So `ln` only takes a free name,
     // and `mv -f` replaces a file only if it is bad or force asks for it.
@@ -83,24 +79,32 @@ constexpr std::string_view kScript =
     "[ -L \"$_d\" ] || { _p && exec \"$_a\" agent --cache \"$_d\" \"$@\"; }; fi; "
     "done; done; echo \"HORA-$_k fail\"; exit 1";
 
-// The script's result for a directory, as the word of the "unfit" line and as text.
+// Whether a directory without free space explains the reason.
+enum class FreeSpace { kLacks, kMayLack, kHas };
+
+// What the script reports about a directory, as the word of the "unfit" line and as text.
 struct ReasonRow {
-  UnfitReason reason;
   std::string_view word;
   std::string_view text;
+  FreeSpace space = FreeSpace::kHas;
 };
 constexpr ReasonRow kReasons[] = {
-    {UnfitReason::kNotCreated, "create", "cannot be created"},
-    {UnfitReason::kSymbolicLink, "link", "is a symbolic link"},
-    {UnfitReason::kOtherOwner, "owner", "belongs to another user"},
-    {UnfitReason::kReplaceable, "parent", "lies where other users can replace it"},
-    {UnfitReason::kNotWritable, "write", "cannot be written"},
-    {UnfitReason::kFull, "full", "is full"},
-    {UnfitReason::kNoExec, "noexec", "does not let programs run (noexec)"},
-    {UnfitReason::kTransfer, "transfer", "is full, or the transfer broke off"},
-    {UnfitReason::kFileSize, "limit", "does not allow a file as large as the agent (ulimit -f)"},
-    {UnfitReason::kUnknown, "", "cannot be used"},
+    {"create", "cannot be created", FreeSpace::kMayLack},  // mkdir fails on a full disk, too
+    {"link", "is a symbolic link"},
+    {"owner", "belongs to another user"},
+    {"parent", "lies where other users can replace it", FreeSpace::kMayLack},
+    {"write", "cannot be written"},
+    {"full", "is full", FreeSpace::kLacks},
+    {"noexec", "does not let programs run (noexec)"},
+    {"transfer", "is full, or the transfer broke off", FreeSpace::kLacks},
+    {"limit", "does not allow a file as large as the agent (ulimit -f)", FreeSpace::kMayLack},
+    {"", "cannot be used"},  // a word of another version
 };
+
+const ReasonRow& row_of(const UnfitDirectory& directory) {
+  return *std::find_if(std::begin(kReasons), std::end(kReasons) - 1,
+                       [&](const ReasonRow& each) { return each.word == directory.reason; });
+}
 
 // A host that lists more than the script tries does not run the script.
 constexpr std::size_t kMostUnfit = 8;
@@ -133,8 +137,8 @@ std::string take_word(std::string_view& line) {
 
 }  // namespace
 
-// `exec` keeps no login shell between sshd and the agent. Where sh reads the line, a second one
-// would only take time.
+// `exec` leaves no login shell between sshd and the agent. Where sh reads the line, a second one
+// would only cost time.
 Result<std::string> bootstrap_line(const BootstrapRequest& request) {
   if (!is_word(request.nonce)) {
     return make_error(ErrorCode::kUsage, "the nonce is letters and digits");
@@ -158,7 +162,7 @@ Result<std::string> bootstrap_line(const BootstrapRequest& request) {
   return line;
 }
 
-// Not quoted: they never meet a shell.
+// Not quoted: no shell reads them.
 std::vector<std::string> bootstrap_words(const BootstrapRequest& request) {
   std::vector<std::string> words;
   for (const BootstrapRequest::Build& build : request.builds) {
@@ -170,8 +174,8 @@ std::vector<std::string> bootstrap_words(const BootstrapRequest& request) {
   return words;
 }
 
-// The arguments come from a launcher that may run anything here anyway, but a name with a slash
-// would be a file outside of the cache by mistake.
+// The launcher may run anything here anyway, but a name with a slash would be a file outside of the
+// cache by mistake.
 std::optional<CachedAgent> cached_agent(const std::vector<std::string>& words,
                                         std::string_view machine) {
   constexpr std::size_t kBuild = 4;
@@ -195,27 +199,13 @@ std::string transfer_header(bool gzip, std::uint64_t bytes) {
 
 std::string transfer_refusal() { return "no 0\n"; }
 
-// Every directory without room, or with a reason that a lack of room explains as well: only then is
-// freeing space the whole advice.
+// Freeing space is the whole advice only if every directory lacks space or may lack it.
 bool is_disk_full(const std::vector<UnfitDirectory>& directories) {
   bool full = false;
   for (const UnfitDirectory& each : directories) {
-    switch (each.reason) {
-      case UnfitReason::kFull:
-      case UnfitReason::kTransfer:
-        full = true;
-        break;
-      case UnfitReason::kNotCreated:  // mkdir fails on a full disk, too
-      case UnfitReason::kReplaceable:
-      case UnfitReason::kFileSize:
-        break;
-      case UnfitReason::kUnknown:
-      case UnfitReason::kSymbolicLink:
-      case UnfitReason::kOtherOwner:
-      case UnfitReason::kNotWritable:
-      case UnfitReason::kNoExec:
-        return false;
-    }
+    const FreeSpace space = row_of(each).space;
+    if (space == FreeSpace::kHas) return false;
+    full = full || space == FreeSpace::kLacks;
   }
   return full;
 }
@@ -224,10 +214,7 @@ std::string unfit_text(const std::vector<UnfitDirectory>& directories) {
   if (directories.empty()) return "there is no directory to try";
   std::string text;
   for (const UnfitDirectory& each : directories) {
-    const auto row =
-        std::find_if(std::begin(kReasons), std::end(kReasons) - 1,
-                     [&each](const ReasonRow& known) { return known.reason == each.reason; });
-    text += (text.empty() ? "" : "; ") + each.path + " " + std::string(row->text);
+    text += (text.empty() ? "" : "; ") + each.path + " " + std::string(row_of(each).text);
   }
   return text;
 }
@@ -256,10 +243,8 @@ BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) 
   }
   if (line.substr(0, 6) == "unfit ") {
     line.remove_prefix(6);
-    const std::string word = take_word(line);
-    const auto row = std::find_if(std::begin(kReasons), std::end(kReasons) - 1,
-                                  [&word](const ReasonRow& each) { return each.word == word; });
-    if (unfit_.size() < kMostUnfit) unfit_.push_back({std::string(line), row->reason});
+    std::string reason = take_word(line);
+    if (unfit_.size() < kMostUnfit) unfit_.push_back({std::string(line), std::move(reason)});
     return Listening{};
   }
   if (line.substr(0, 8) == "machine ") {
@@ -267,13 +252,12 @@ BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) 
     return OtherMachine{take_word(line)};
   }
   if (line == "fail") return Failed{std::move(unfit_)};
-  if (auto news = read_fetch_news(line)) return *std::move(news);
   keep_noise(line);  // not ours after all
   return Listening{};
 }
 
-// Looks for whichever comes first: the agent's magic, after which all bytes are frames, or a marker
-// line with a request or a failure. Everything else is noise.
+// Looks for the agent's magic, after which all bytes are frames, or a marker line with a request or
+// a failure. Everything else is noise.
 BootstrapDialogue::Event BootstrapDialogue::feed(std::string_view bytes) {
   pending_.append(bytes);
   for (;;) {
@@ -296,7 +280,7 @@ BootstrapDialogue::Event BootstrapDialogue::feed(std::string_view bytes) {
       return Listening{};
     }
     // A marker line without an end is bounded as well, so a host cannot make the launcher buffer
-    // forever.
+    // for ever.
     const std::size_t end = pending_.find('\n', marker);
     if (end == std::string::npos && pending_.size() - marker <= MagicFinder::kMaxNoise) {
       return Listening{};

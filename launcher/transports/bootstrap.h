@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Getting the agent to run on a host that has nothing of ours: the one command line that a remote
-// shell is given, and the conversation that follows on its stdin and stdout.  [pure]
+// Starts the agent on a host that has nothing of ours: the one command line for the remote shell,
+// and the conversation that follows on its stdin and stdout.  [pure]
 // docs/flows/bootstrap.md is the page for both; a change edits it.
 //
 //   remote: noise*  <agent's magic>                          it was in the cache
 //   remote: noise*  "HORA-<nonce> need <gz|raw> <machine> <directory>\n"
 //   launcher:       "<gz|raw> <bytes>\n" <that many bytes>   or "no 0\n"
-//                   or, before one of these, the conversation of fetch_script.h
 //   remote:         the agent's magic, or, when a directory cannot hold the agent,
 //                   "HORA-<nonce> unfit <reason> <directory>\n" and a "need" for the next one
 //   remote:         "HORA-<nonce> fail\n" after the last "unfit"
@@ -21,7 +20,6 @@
 #include <vector>
 
 #include "launcher/protocol/frame.h"
-#include "launcher/transports/fetch_script.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -34,20 +32,20 @@ struct BootstrapRequest {
     std::uint64_t size_bytes = 0;  // of the agent, not packed
     std::string parts;             // of the runtime, as part_list_text(); may be empty
   };
-  std::vector<Build> builds;  // a host that cannot identify itself takes the first
-  std::string nonce;   // letters and digits: distinguishes our marker from the output of a shell
-  bool force = false;  // do not use a cached agent: it proved to be broken
+  std::vector<Build> builds;           // a host without uname takes the first
+  std::string nonce;                   // letters and digits: marks our lines in what a shell prints
+  bool force = false;                  // do not use a cached agent: it proved to be broken
   std::vector<std::string> arguments;  // appended to the agent's argv
   // `sh -c` gets the line, not a login shell, and has set $_m to the name of its processor.
   bool for_sh = false;
 };
 
-// The line for the user's login shell, whichever it is. Needs /bin/sh, head, mkdir, chmod, mv, rm,
-// wc and cat there; uses gzip if it exists. Errors: an argument that cannot be quoted.
+// The line for the user's login shell, whichever it is. Needs /bin/sh, head, mkdir, chmod, mv,
+// rm, wc and cat there; uses gzip when it is there. Errors: an argument that cannot be quoted.
 Result<std::string> bootstrap_line(const BootstrapRequest& request);
 
-// The same where no shell is needed to start an agent that is in the cache: the line's arguments,
-// as the script gets them after the first two.
+// The same to start an agent in the cache without a shell: the words of the line, as the script
+// gets them after the first two.
 std::vector<std::string> bootstrap_words(const BootstrapRequest& request);
 struct CachedAgent {
   std::string name;                    // of its file
@@ -57,30 +55,17 @@ struct CachedAgent {
 std::optional<CachedAgent> cached_agent(const std::vector<std::string>& words,
                                         std::string_view machine);
 
-// The launcher's answer to "need": the header of the transfer, or the refusal.
+// What the launcher answers to "need": the header of the transfer, or the refusal.
 std::string transfer_header(bool gzip, std::uint64_t bytes);
 std::string transfer_refusal();
 
-// Why a directory of a host cannot hold the agent.
-enum class UnfitReason {
-  kUnknown,  // a word that this version does not know
-  kNotCreated,
-  kSymbolicLink,
-  kOtherOwner,
-  kReplaceable,  // other users can write to the directory above it
-  kNotWritable,
-  kFull,
-  kNoExec,
-  kTransfer,  // the agent did not arrive whole: no room, or the stream broke
-  kFileSize,  // the limit on the size of a file (ulimit -f)
-};
-
+// A directory of a host that cannot hold the agent.
 struct UnfitDirectory {
   std::string path;
-  UnfitReason reason = UnfitReason::kUnknown;
+  std::string reason;  // a word of the script
 };
 
-// Whether free space is what the host lacks, and nothing else.
+// Whether the host lacks free space, and nothing else.
 bool is_disk_full(const std::vector<UnfitDirectory>& directories);
 // "/home/x/.cache/hora is full; /tmp/hora-7 cannot be written"
 std::string unfit_text(const std::vector<UnfitDirectory>& directories);
@@ -91,7 +76,7 @@ class BootstrapDialogue {
   struct Listening {};  // more bytes are needed
   struct Need {         // answer with transfer_header() and the agent, or transfer_refusal()
     bool gzip = false;
-    std::string machine;  // `uname -m`; empty: unknown to the host
+    std::string machine;  // `uname -m`; empty: the host has none
     std::string directory;
   };
   struct OtherMachine {  // the request has no build for it
@@ -101,19 +86,18 @@ class BootstrapDialogue {
     std::vector<UnfitDirectory> directories;  // all that were tried, in order
   };
   struct Started {
-    std::string rest;  // the bytes after the magic
+    std::string rest;  // what followed the magic
   };
-  using Event = std::variant<Listening, Need, FetchNews, OtherMachine, Failed, Started>;
+  using Event = std::variant<Listening, Need, OtherMachine, Failed, Started>;
 
   explicit BootstrapDialogue(std::string_view nonce)
       : marker_("HORA-" + std::string(nonce) + " ") {}
 
   // Call with new bytes, then with none until Listening comes back: one read may hold more than
-  // one event. Not to be called after OtherMachine, Failed or
-  // Started.
+  // one event. Do not call it after OtherMachine, Failed or Started.
   Event feed(std::string_view bytes);
 
-  // Whatever the shell printed that was not for us; about MagicFinder::kMaxNoise bytes, the last.
+  // What else the shell printed: its last MagicFinder::kMaxNoise bytes or so.
   std::string noise() const { return noise_ + pending_; }
   bool asked() const { return asked_; }  // a Need came
 

@@ -10,47 +10,45 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/transports/command_host.h"
+#include "launcher/transports/agent_link.h"
 #include "launcher/transports/io_threads.h"
-#include "launcher/transports/payload_store.h"
 #include "launcher/transports/transport.h"
 
 namespace hora::launcher {
 
+class CommandHost;  // one host and its child process
+
 class CommandTransport : public Transport {
  public:
-  // `rsh_command` as rsh_argv() takes it; `passing_refusal`: JobSpec.
-  CommandTransport(std::vector<std::string> rsh_command, StageObserver observer,
-                   std::string passing_refusal, std::string advice = "")
-      : command_(std::move(rsh_command)),
-        passing_refusal_(std::move(passing_refusal)),
-        advice_(std::move(advice)),
-        observer_(std::move(observer)) {}
-  ~CommandTransport() override;
+  // Receives what the commands print on stderr, on a thread of the transport.
+  using ErrorListener = std::function<void(std::string_view printed)>;
 
-  // Before the first start: gets the commands' output on stderr. From a thread of this object.
-  void listen_to_errors(CommandHost::Listener listener) { listener_ = std::move(listener); }
+  struct Command {
+    std::vector<std::string> words;  // as rsh_argv() takes them
+    std::string passing_refusal;     // as in JobSpec; empty: none
+    std::string advice;              // for a command that starts no agent; empty: the usual one
+    ErrorListener on_errors;         // may be empty
+  };
+
+  CommandTransport(Command command, StageObserver observer);
+  ~CommandTransport() override;
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point deadline) override;
-  // The same for a stream that was made already: `theirs` is the end that is not the supervisor's.
+  // The same for a stream that exists already: `theirs` is the end that is not the supervisor's.
   Status adopt(std::shared_ptr<os::Fd> theirs, const Host& host, int host_index,
                const AgentImage& image, Clock::time_point deadline);
 
  private:
   Status start_thread();
 
-  std::vector<std::string> command_;
-  std::string passing_refusal_;
-  std::string advice_;  // for a command that starts no agent; empty: the usual one
+  const Command command_;
   StageObserver observer_;
-  CommandHost::Listener listener_;
+  AgentPayloads payloads_;
   std::mutex mutex_;
   std::unique_ptr<IoThreads> threads_;
-  // Hosts live on the loop's thread alone; the destructor touches them only after that thread has
-  // stopped.
-  std::map<CommandHost*, std::unique_ptr<CommandHost>> hosts_;  // the loop's thread only
-  PayloadStore payloads_;
+  // For the loop's thread alone; the destructor touches them after that thread has stopped.
+  std::map<CommandHost*, std::unique_ptr<CommandHost>> hosts_;
 };
 
 }  // namespace hora::launcher

@@ -4,8 +4,12 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <utility>
 
+#include "rendezvous/net/addresses.h"
 #include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
@@ -44,7 +48,7 @@ void IoThreads::run(os::EventLoop& loop) {
   one_ended_.notify_all();
 }
 
-// The processor time that the running threads have used.
+// What the threads that run have used of the processor.
 std::chrono::nanoseconds IoThreads::processor_time() {
   std::chrono::nanoseconds used{0};
   for (auto& thread : threads_) {
@@ -58,9 +62,9 @@ std::chrono::nanoseconds IoThreads::processor_time() {
   return used;
 }
 
-// Returns false when a loop does not end in time: a thread that hangs in a system call must not
-// keep the launcher from exiting. That thread is not joined then. One that computes (a handshake on
-// a busy machine, say) comes back, and would find what it uses torn down by exit().
+// A thread that hangs in a system call must not keep the launcher from exiting, and is not joined.
+// One that computes (a handshake on a busy machine, say) comes back, and would then use what exit()
+// has destroyed.
 bool IoThreads::stop(std::chrono::milliseconds patience) {
   for (auto& thread : threads_) {
     thread.loop->post([loop = thread.loop.get()] { loop->stop(); });
@@ -79,6 +83,84 @@ bool IoThreads::stop(std::chrono::milliseconds patience) {
 bool IoThreads::wait_for_end(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   return one_ended_.wait_for(lock, patience, [this] { return ended_ == threads_.size(); });
+}
+
+// --- calls that block ----------------------------------------------------------------------------
+
+// The detached threads share its ownership. One that returns after close() finds it closed and
+// ends.
+struct BlockingCalls::Shared {
+  std::mutex mutex;  // held while answers are given, so that none comes after close
+  std::condition_variable wake_up;
+  std::deque<Question> questions;
+  int most_threads = 0;
+  int threads = 0;
+  int idle = 0;
+  bool closed = false;
+};
+
+BlockingCalls::BlockingCalls(int most_threads) : shared_(std::make_shared<Shared>()) {
+  shared_->most_threads = most_threads;
+}
+
+BlockingCalls::~BlockingCalls() { close(); }
+
+void BlockingCalls::close() {
+  std::lock_guard lock(shared_->mutex);
+  shared_->closed = true;
+  shared_->questions.clear();
+  shared_->wake_up.notify_all();
+}
+
+void BlockingCalls::work(const std::shared_ptr<Shared>& shared) {
+  std::unique_lock lock(shared->mutex);
+  while (true) {
+    ++shared->idle;
+    shared->wake_up.wait(lock, [&] { return shared->closed || !shared->questions.empty(); });
+    --shared->idle;
+    if (shared->closed) return;
+    const Question question = std::move(shared->questions.front());
+    shared->questions.pop_front();
+    lock.unlock();
+    const Answer answer = question();
+    lock.lock();
+    if (!shared->closed) answer();
+  }
+}
+
+void BlockingCalls::ask(Question question, const Failed& failed) {
+  std::lock_guard lock(shared_->mutex);
+  if (shared_->closed) return;
+  shared_->questions.push_back(std::move(question));
+  // An idle thread takes the question, or all threads are busy and it stays in the queue.
+  if (static_cast<int>(shared_->questions.size()) <= shared_->idle ||
+      shared_->threads == shared_->most_threads) {
+    shared_->wake_up.notify_one();
+    return;
+  }
+  // Where one thread exists it answers every question in the end, so do not wait for another one.
+  const auto patience = shared_->threads == 0 ? os::kThreadPatience : std::chrono::seconds(0);
+  auto thread = os::start_service_thread(
+      "hora-ask", [shared = shared_] { work(shared); }, patience);
+  if (thread) {
+    thread->detach();
+    ++shared_->threads;
+  } else if (shared_->threads == 0) {
+    shared_->questions.pop_back();
+    failed(std::move(thread).error());
+  }
+}
+
+// Numeric addresses never need a thread or the lock.
+void BlockingCalls::resolve(const std::string& host, std::uint16_t port, const Endpoints& answer) {
+  if (auto numeric = parse_ip_address(host)) {
+    return answer(std::vector<Endpoint>{{*numeric, port}});
+  }
+  ask(
+      [host, port, answer]() -> Answer {
+        return [answer, endpoints = net::resolve_host(host, port)] { answer(endpoints); };
+      },
+      [answer](const Error& error) { answer(error); });
 }
 
 }  // namespace hora::launcher

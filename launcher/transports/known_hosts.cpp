@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several launchers (and ssh itself) may write the same file, so
-// an addition takes a lock, looks again and appends with a single write.
+// Several launchers (and ssh itself) may write the same file, so an addition takes a lock, looks
+// again and appends with a single write.
 #include "launcher/transports/known_hosts.h"
 
 #include <fcntl.h>
@@ -14,14 +14,14 @@
 #include <cerrno>
 #include <chrono>
 
-#include "launcher/transports/ssh_wire.h"
+#include "launcher/transports/ssh_keys.h"
 #include "rendezvous/base/encoding.h"
 #include "rendezvous/base/hmac.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
-#include "rendezvous/os/random.h"
 #include "rendezvous/os/files.h"
+#include "rendezvous/os/random.h"
 
 namespace hora::launcher {
 
@@ -99,15 +99,6 @@ std::string_view take_word(std::string_view& rest) {
   return word;
 }
 
-}  // namespace
-
-bool libssh_has_type(std::string_view type) {
-  return std::find(std::begin(kLibsshTypes), std::end(kLibsshTypes), type) !=
-         std::end(kLibsshTypes);
-}
-
-namespace {
-
 Status lock_file(int fd, const std::string& file) {
   const auto deadline = Clock::now() + kLockPatience;
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -122,6 +113,11 @@ Status lock_file(int fd, const std::string& file) {
 }
 
 }  // namespace
+
+bool libssh_has_type(std::string_view type) {
+  return std::find(std::begin(kLibsshTypes), std::end(kLibsshTypes), type) !=
+         std::end(kLibsshTypes);
+}
 
 std::vector<KnownKey> lines_for(std::string_view known_hosts, const std::string& name,
                                 const std::string& file) {
@@ -151,9 +147,9 @@ std::vector<KnownKey> lines_for(std::string_view known_hosts, const std::string&
 }
 
 // The same order as ssh: a revoked key first, then a line with this very key, then one with
-// another key, of whatever type; only a host of which nothing is known by its full name is looked
-// up without its port, and then only to be confirmed. A line of a type that libssh lacks counts,
-// too: ssh programs that do not know the type pass over it and take the host for a new one.
+// another key, of any type. Only a host without a line for its full name is looked up without its
+// port, and then only to be confirmed. A line of a type that libssh lacks counts, too: ssh programs
+// that do not know the type skip it and take the host for a new one.
 const KnownKey* KnownHost::line_about(std::string_view key) const {
   const KnownKey* other = nullptr;
   for (const auto* lines : {&keys, &plain}) {
@@ -205,7 +201,7 @@ bool KnownHost::has_libssh_key() const {
                      [this](std::string_view type) { return has_key_of(type); });
 }
 
-// A host that is known by its RSA key is to show that one, even if it has others that are
+// A host that is known by its RSA key has to show that one, even if it has others that are
 // preferred.
 std::string KnownHost::in_order(std::string_view algorithms) const {
   std::vector<std::string> known, others;
@@ -234,14 +230,6 @@ KnownHost look_up_known_host(const SshHostKeyPolicy& policy, int port) {
     if (has_plain) add(host.plain, policy.known_as);
   }
   return host;
-}
-
-// A binary KRL ("SSHKRL") cannot be parsed, so it counts as unreadable. An entry without a key
-// counts as revoked: what was not compared is not cleared.
-Revocation look_up_revoked(std::string_view revoked_keys, std::string_view key) {
-  if (revoked_keys.starts_with("SSHKRL")) return Revocation::kUnreadable;
-  const bool cleared = !key.empty() && revoked_keys.find(to_base64(key)) == std::string_view::npos;
-  return cleared ? Revocation::kNotRevoked : Revocation::kRevoked;
 }
 
 std::string known_hosts_line(const std::string& name, std::string_view key, bool hash) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// known_hosts files by OpenSSH's look-up rules, and lists of revoked keys. Keys are in their wire
-// format, which begins with their type. Any thread may call.
+// known_hosts files by OpenSSH's look-up rules. Keys are in their wire format, which begins with
+// their type. Any thread may call.
 #pragma once
 
 #include <string>
@@ -25,17 +25,17 @@ struct KnownKey {
 };
 
 // The lines of a known_hosts text that are for `name`: plain, wildcard and negated patterns, or a
-// hash. As in ssh, a line that cannot be parsed counts for nothing.
+// hash. As in ssh, a line that cannot be parsed is skipped.
 std::vector<KnownKey> lines_for(std::string_view known_hosts, const std::string& name,
                                 const std::string& file);
 
-// The entries of the known_hosts files about one host.
+// The entries of one host in the known_hosts files.
 struct KnownHost {
-  std::string name;             // as its lines have it: "node3", "[node3]:2222", the alias
+  std::string name;             // in its lines: "node3", "[node3]:2222", the alias
   std::vector<KnownKey> keys;   // the lines for that name
   std::vector<KnownKey> plain;  // those for the host without its port, where the name has one
 
-  // The line that decides about a key; null if nothing is known of it.
+  // The line that decides about a key; null if there is none.
   const KnownKey* line_about(std::string_view key) const;
   // The first line of an authority whose certificates vouch for the host; null: there is none.
   const KnownKey* authority() const;
@@ -50,17 +50,13 @@ struct KnownHost {
 
 KnownHost look_up_known_host(const SshHostKeyPolicy& policy, int port);
 
-// A line for `name`, which is hashed if `hash` says so.
+// A line for `name`, which is hashed if `hash` is set.
 std::string known_hosts_line(const std::string& name, std::string_view key, bool hash);
 
-// Adds a line for `name` to `file`, made when it is not there, unless the key is in it by now. One
-// writer at a time, other processes included; waits for another one for at most 2 s.
+// Adds a line for `name` to `file`, unless the key is in it by now, and makes the file if needed.
+// One writer at a time, other processes included; waits for another one for at most 2 s.
 Status add_known_host(const std::string& file, const std::string& name, std::string_view key,
                       bool hash);
-
-enum class Revocation { kNotRevoked, kRevoked, kUnreadable };
-// Looks a key up in the text of a RevokedHostKeys file, a list of public keys.
-Revocation look_up_revoked(std::string_view revoked_keys, std::string_view key);
 
 // The types that every libssh and every ssh can use. Of the others (security keys, DSA,
 // post-quantum ones) it depends on the version.

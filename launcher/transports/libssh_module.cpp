@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libhora_ssh.so.
-#include "launcher/transports/libssh_module.h"
+#include "launcher/transports/libssh.h"
 
 // Only OpenSSL 3 has this function; the weak reference is null where libssh uses another library.
 // NOLINTNEXTLINE(readability-identifier-naming): OpenSSL's name

@@ -3,7 +3,6 @@
 // shipped; the agent uses the bundle where it lies.
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,8 +20,8 @@
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
-#include "launcher/transports/registry.h"
 #include "launcher/transports/supervisor_socket.h"
+#include "launcher/transports/transport.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/time_until.h"
 
@@ -58,7 +57,7 @@ class LocalTransport : public Transport {
  public:
   explicit LocalTransport(StageObserver observer) : observer_(std::move(observer)) {}
   // The streams are closed by now. An agent that was stopped before it could ask the kernel to
-  // continue it (launcher/agent/shim.cpp) would not see that.
+  // continue it (launcher/agent/shim.cpp) does not see that.
   ~LocalTransport() override {
     for (const Agent& agent : agents_) ::kill(agent.pid, SIGCONT);  // not reaped: still our child
     reap_agents(kReapPatience);
@@ -66,29 +65,25 @@ class LocalTransport : public Transport {
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point) override {
-    reap_agents(
-        {});  // the hosts of a long job may come and go: one that has gone is not kept till its end
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      return errno_error(errno, "making a socketpair for the agent on " + host.name);
-    }
-    os::Fd ours(ends[0]);
-    Start start{host_index, os::Fd(ends[1]), image.own().path, agent_arguments(image)};
+    reap_agents({});  // the hosts of a long job may come and go
+    auto pair = make_supervisor_pair(host.name);
+    if (!pair) return std::move(pair).error();
+    Start start{host_index, std::move(*pair->transport), image.own().path, agent_arguments(image)};
     if (image.ordered) {
       waiting_.emplace(std::move(start));
-      return ours;
+    } else {
+      HORA_TRY(spawn_agent(start));
     }
-    if (const Status started = spawn_agent(start); !started) return started.error();
-    return ours;
+    return std::move(pair->supervisor);
   }
 
-  // On one CPU the agent begins when we have nothing left to do but to wait.
+  // On one CPU, the agent begins when all that is left for the launcher is to wait.
   void proceed() override {
     if (!waiting_) return;
     const Start start = *std::exchange(waiting_, std::nullopt);
     if (const Status started = spawn_agent(start); !started) {
       const Error& error = started.error();
-      tell_failure(start.stream, {std::string(failure::kAgent), error.message,
+      send_failure(start.stream, {std::string(failure::kAgent), error.message,
                                   failure::open_files_advice(error.errnum, "here")});
     }
   }
@@ -148,7 +143,7 @@ class LocalTransport : public Transport {
   }
 
   // An agent closes its stream, which ends the job, a moment before it can be reaped. On a busy
-  // machine that moment may be long, and a sleep would add to it.
+  // machine that moment may last a while, and a sleep would add to it.
   static void wait_for_end_of(const Agent& agent, int patience_ms) {
     pollfd ended{agent.pidfd.get(), POLLIN, 0};
     const bool watched = agent.pidfd.valid();

@@ -1,19 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/ssh_client.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "launcher/transports/libssh.h"
+#include "rendezvous/base/encoding.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/files.h"
+
+// Where the module is linked into the program: tests that are libssh's server, too.
+extern "C" __attribute__((weak)) const hora::launcher::LibsshModule* hora_libssh_module_entry();
 
 namespace hora::launcher {
+
+namespace {
+
+std::atomic<const LibsshModule*> loaded{nullptr};
+
+// Beside what horarun ships: ../share/hora, from the program's real path.
+Result<std::string> module_path() {
+  const auto folder = os::program_folder();
+  if (!folder) return folder.error();
+  return *folder + "/../share/hora/" + std::string(own_machine()) + "/launcher/libhora_ssh.so";
+}
+
+// A module of another build has another version of the header.
+Result<const LibsshModule*> load() {
+  if (hora_libssh_module_entry != nullptr) return hora_libssh_module_entry();
+  const auto path = module_path();
+  if (!path) return path.error();
+  // RTLD_LOCAL: the OpenSSL of the rendezvous (libhora_tls.so) is another one. RTLD_NODELETE:
+  // OpenSSL registers handlers that run at the end of the process.
+  void* library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* why = ::dlerror();
+    return make_error(ErrorCode::kNotFound, "this installation has no ssh (" +
+                                                (why == nullptr ? *path : std::string(why)) +
+                                                "); build the target 'hora_ssh' or install again");
+  }
+  const auto entry = reinterpret_cast<LibsshEntryPoint>(::dlsym(library, HORA_LIBSSH_ENTRY_POINT));
+  const LibsshModule* module = entry == nullptr ? nullptr : entry();
+  if (module == nullptr || module->header_version != LIBSSH_VERSION_INT) {
+    return make_error(ErrorCode::kFailed, *path + " belongs to another version of Hora");
+  }
+  return module;
+}
+
+}  // namespace
+
+Status prepare_libssh() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (loaded != nullptr) return Ok{};
+  const auto module = load();
+  if (!module) return module.error();
+  if (const char* why = (*module)->prepare(); why != nullptr) {
+    return make_error(ErrorCode::kFailed, why);
+  }
+  loaded = *module;
+  return Ok{};
+}
+
+const LibsshModule& libssh() { return *loaded.load(std::memory_order_acquire); }
 
 // The libssh types stay out of the header.
 struct SshClient::Handles {
@@ -28,6 +88,186 @@ struct SshClient::Handles {
     if (session != nullptr) libssh().ssh_free(session);
   }
 };
+
+// --- the host key --------------------------------------------------------------------------------
+
+namespace {
+
+using Trust = SshHostKey::Trust;
+
+// False if libssh has no key to show.
+bool read_key(ssh_session session, SshHostKey& result) {
+  ssh_key raw = nullptr;
+  if (libssh().ssh_get_server_publickey(session, &raw) != SSH_OK) return false;
+  const SshKey owner(raw);
+  char* base64 = nullptr;
+  if (libssh().ssh_pki_export_pubkey_base64(raw, &base64) != SSH_OK) return false;
+  const SshText text(base64);
+  result.key = from_base64(text.get()).value_or("");
+  result.type = std::string(type_of_key(result.key));
+  unsigned char* hash = nullptr;
+  std::size_t length = 0;
+  if (libssh().ssh_get_publickey_hash(raw, SSH_PUBLICKEY_HASH_SHA256, &hash, &length) == SSH_OK) {
+    const SshText print(libssh().ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
+    if (print) result.fingerprint = print.get();
+    libssh().ssh_clean_pubkey_hash(&hash);
+  }
+  return !result.type.empty();
+}
+
+}  // namespace
+
+SshHostKey check_host_key(ssh_session_struct* session, const KnownHost& known) {
+  SshHostKey result;
+  result.known_as = known.name;
+  if (!read_key(session, result)) return result;
+  const KnownKey* line = known.line_about(result.key);
+  if (line == nullptr) {
+    result.trust = Trust::kUnknown;
+    return result;
+  }
+  result.line = *line;
+  if (line->marker == KnownKey::Marker::kRevoked) {
+    result.trust = Trust::kRevoked;
+  } else {
+    result.trust = line->key == result.key ? Trust::kKnown : Trust::kChanged;
+  }
+  return result;
+}
+
+// --- the login -----------------------------------------------------------------------------------
+
+namespace {
+
+// Private keys with a passphrase cannot be used, because horarun never prompts. The callback
+// records that libssh asked for one, so that the error can name the cause.
+int refuse_passphrase(const char*, char*, size_t, int, int, void* asked) {
+  *static_cast<bool*>(asked) = true;
+  return -1;
+}
+
+// The server sends the list of methods with each refusal.
+std::string methods_of(ssh_session session) {
+  const int methods = libssh().ssh_userauth_list(session, nullptr);
+  std::string names;
+  for (const auto& [method, name] : {std::pair{SSH_AUTH_METHOD_PUBLICKEY, "publickey"},
+                                     std::pair{SSH_AUTH_METHOD_PASSWORD, "password"},
+                                     std::pair{SSH_AUTH_METHOD_INTERACTIVE, "keyboard-interactive"},
+                                     std::pair{SSH_AUTH_METHOD_HOSTBASED, "hostbased"},
+                                     std::pair{SSH_AUTH_METHOD_GSSAPI_MIC, "gssapi-with-mic"}}) {
+    if ((static_cast<unsigned>(methods) & method) != 0) {
+      names += (names.empty() ? "" : ", ") + std::string(name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+// Tries one identity after another. libssh needs repeated calls for each, so `left_` is a member,
+// and its first entry is under way.
+class SshClient::Authentication {
+ public:
+  // `agent_socket`: where the agent of those identities listens. The session outlives this object.
+  Authentication(ssh_session session, std::vector<SshIdentity> identities, std::string agent_socket)
+      : session_(session), agent_socket_(std::move(agent_socket)), left_(std::move(identities)) {}
+
+  Step proceed() {
+    while (!left_.empty()) {
+      const SshIdentity& identity = left_.front();
+      switch (identity.source == SshIdentity::Source::kAgent ? try_agent(identity)
+                                                             : try_file(identity)) {
+        case Attempt::kAgain:
+          return Step::kAgain;
+        case Attempt::kSuccess:
+          return Step::kDone;
+        case Attempt::kBroken:
+          return Step::kFailed;
+        case Attempt::kDenied:
+          break;
+      }
+      left_.erase(left_.begin());
+      begun_ = false;
+      loaded_.reset();
+    }
+    return Step::kFailed;
+  }
+
+  const std::string& tried() const { return tried_; }
+  bool half_authenticated() const { return half_authenticated_; }
+
+ private:
+  enum class Attempt { kAgain, kSuccess, kDenied, kBroken };
+
+  // libssh lists the keys of the agent again for each call that is not a continuation.
+  Attempt try_agent(const SshIdentity& identity) {
+    if (!relay_) {
+      auto relay = SshAgentRelay::connect(agent_socket_);
+      if (!relay) {
+        note_tried(identity.name + " (" + relay.error().message + ")");
+        return Attempt::kDenied;
+      }
+      relay_ = *std::move(relay);
+      // libssh owns it from here on.
+      (void)libssh().ssh_set_agent_socket(session_, relay_->take_agent().release());
+    }
+    if (!std::exchange(begun_, true)) relay_->show({identity.key, identity.comment});
+    return outcome_of(libssh().ssh_userauth_agent(session_, nullptr), identity.name);
+  }
+
+  // Sends the signature at once, without asking first whether the server would accept the key. This
+  // saves one round trip per key. The key stays loaded between the calls for one attempt.
+  Attempt try_file(const SshIdentity& identity) {
+    if (!loaded_) {
+      ssh_key key = nullptr;
+      bool asked = false;
+      const int code = libssh().ssh_pki_import_privkey_file(identity.name.c_str(), nullptr,
+                                                            refuse_passphrase, &asked, &key);
+      if (code != SSH_OK) {
+        note_tried(identity.name +
+                   (asked ? " (has a passphrase: load it into ssh-agent)" : " (cannot be read)"));
+        return Attempt::kDenied;
+      }
+      loaded_.reset(key);
+    }
+    return outcome_of(libssh().ssh_userauth_publickey(session_, nullptr, loaded_.get()),
+                      identity.name);
+  }
+
+  // After a server ends the login (too many keys, say), libssh still waits for an answer: the
+  // connection counts more than the code. An error while the server is still there (a key type that
+  // libssh cannot sign with, say) rules out this identity only. "Partial" means that the server
+  // accepted the key and wants more than a key.
+  Attempt outcome_of(int code, const std::string& name) {
+    if (code == SSH_AUTH_SUCCESS) return Attempt::kSuccess;
+    const bool gone = libssh().ssh_is_connected(session_) == 0;
+    if (code == SSH_AUTH_AGAIN && !gone) return Attempt::kAgain;
+    const bool half = code == SSH_AUTH_PARTIAL;
+    half_authenticated_ |= half;
+    note_tried(name + (half ? " (accepted, but the server asks for more than a key)" : ""));
+    return gone ? Attempt::kBroken : Attempt::kDenied;
+  }
+
+  void note_tried(const std::string& what) { tried_ += (tried_.empty() ? "" : ", ") + what; }
+
+  ssh_session session_;
+  const std::string agent_socket_;
+  std::unique_ptr<SshAgentRelay> relay_;  // from the first key of the agent on
+  std::vector<SshIdentity> left_;         // still to be tried
+  bool begun_ = false;                    // the first one is
+  SshKey loaded_;                         // of the attempt under way
+  std::string tried_;
+  bool half_authenticated_ = false;
+};
+
+SshClient::Step SshClient::authenticate() { return authentication_->proceed(); }
+
+SshLogin SshClient::login() const {
+  return {authentication_->tried(), authentication_->half_authenticated(),
+          methods_of(handles_->session), connected() ? "" : error()};
+}
+
+// --- the session ---------------------------------------------------------------------------------
 
 // The client keeps the socket; libssh gets a duplicate. So the client can still poll and peek at
 // the connection after libssh has closed its copy on an error.
@@ -59,8 +299,8 @@ Status SshClient::set_up() {
   HORA_TRY(set_options());
   libssh().ssh_set_blocking(session, 0);
   libssh().ssh_set_counters(session, &handles_->socket_bytes, nullptr);
-  authentication_ = std::make_unique<SshAuthentication>(session, keys_.identities.usable,
-                                                        target_.keys.agent_socket);
+  authentication_ =
+      std::make_unique<Authentication>(session, keys_.identities.usable, target_.keys.agent_socket);
   return Ok{};
 }
 
@@ -106,7 +346,7 @@ Status SshClient::set_options() {
   if (!set(SSH_OPTIONS_PROCESS_CONFIG, &off) || !set(SSH_OPTIONS_SSH_DIR, "/")) {
     return make_error(ErrorCode::kFailed, "libssh: " + error());
   }
-  // Settings below override those of the file.
+  // What the file sets is overridden by what follows.
   if (const auto& config = target_.libssh_config) {
     (void)set(SSH_OPTIONS_HOST, target_.name.c_str());
     const char* file = config->empty() ? nullptr : config->c_str();
@@ -139,7 +379,7 @@ bool SshClient::wants_write() const {
 
 // sshd leaves Nagle's algorithm on: its second small message waits until the first one is
 // acknowledged, and the kernel delays acknowledgements by 40 ms. TCP_QUICKACK turns that delay off,
-// but the kernel turns it on again by itself, so every wake-up sets the option again.
+// but the kernel turns it on again by itself, so every wake-up sets the option.
 void SshClient::acknowledge_now() {
   const int on = 1;
   (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
@@ -154,8 +394,8 @@ std::string SshClient::error() const {
 
 // --- handshake -----------------------------------------------------------------------------------
 
-// Peeks at what libssh reads next. When the server closes the connection, its first line gives the
-// reason ("Exceeded MaxStartups", an HTTP answer), and so does the lack of one.
+// Peeks at what libssh reads next. If the server closes the connection, its first line explains why
+// ("Exceeded MaxStartups", an HTTP answer), and so does the lack of one.
 void SshClient::look_at_banner() {
   if (banner_settled_) return;
   char bytes[256];
@@ -192,17 +432,13 @@ SshClient::Step SshClient::handshake() {
   ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
   if (code == SSH_OK) return Step::kDone;
   if (code == SSH_AGAIN) return Step::kAgain;
-  // A server that is not an SSH server may have sent something and gone meanwhile: libssh then
-  // fails to write, and has read nothing.
+  // Another server than ssh's may have sent a line and closed meanwhile: libssh then fails to
+  // write, and has read nothing.
   look_at_banner();
   return Step::kFailed;
 }
 
-SshHostKey SshClient::host_key() const {
-  return check_host_key(handles_->session, target_, keys_.known);
-}
-
-SshStep SshClient::authenticate() { return authentication_->proceed(); }
+SshHostKey SshClient::host_key() const { return check_host_key(handles_->session, keys_.known); }
 
 // --- the command ---------------------------------------------------------------------------------
 
@@ -268,8 +504,7 @@ SshClient::Step SshClient::execute(const std::string& command) {
   return code == SSH_OK ? Step::kDone : Step::kFailed;
 }
 
-// Compares libssh's byte counters to find out whether anything moved, since its return codes do not
-// say.
+// libssh's byte counters show whether anything moved; its return codes do not.
 bool SshClient::attend() {
   Handles& h = *handles_;
   if (h.channel == nullptr || !connected()) return false;

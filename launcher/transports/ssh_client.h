@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One ssh connection and the one command that runs over it, on libssh in non-blocking mode.
-// The only header of ours in front of libssh. Never waits: each step does what can be done now and
-// says whether to call it again when the socket is ready.
+// One ssh connection and the one command that runs over it, on libssh in non-blocking mode. Never
+// waits: each step does what can be done now and says whether to call it again when the socket is
+// ready.
 //
-// Not thread-safe; one thread at a time. Needs prepare_libssh() (libssh.h).
+// One thread at a time. Needs prepare_libssh() (libssh.h), whose types stay out of this header.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,51 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/transports/ssh_authentication.h"
-#include "launcher/transports/ssh_host_key.h"
+#include "launcher/transports/known_hosts.h"
+#include "launcher/transports/ssh_keys.h"
 #include "launcher/transports/ssh_target.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 
+struct ssh_session_struct;  // libssh's
+
 namespace hora::launcher {
+
+// The host key of a server, compared with what this machine knows of the host.
+struct SshHostKey {
+  enum class Trust {
+    kKnown,
+    kUnknown,
+    kChanged,  // another key is known, of this type or of another one
+    kRevoked,
+    kUnreadable
+  };
+  Trust trust = Trust::kUnreadable;
+  std::string type;         // "ssh-ed25519"
+  std::string fingerprint;  // "SHA256:..."
+  std::string key;          // in wire format
+  std::string known_as;     // the name of the host in known_hosts
+  KnownKey line;            // the line that decided; its file is empty: none
+};
+
+// Call after the key exchange, on the session's thread. kUnreadable: libssh has no key, because
+// there was no key exchange.
+SshHostKey check_host_key(ssh_session_struct* session, const KnownHost& known);
+
+// What the login led to.
+struct SshLogin {
+  std::string tried;                // the identities that failed, and why: for the error text
+  bool half_authenticated = false;  // the server accepted a key and asks for a second factor
+  std::string methods;  // that the server accepts: "publickey, password"; empty: it did not say
+  std::string closed;   // how the connection ended; empty: it did not
+};
 
 class SshClient {
  public:
-  using Step = SshStep;
+  // The result of a step. kAgain: call it again when the socket is ready.
+  enum class Step { kAgain, kDone, kFailed };
 
-  // This machine's data for the host: its known keys, and keys to log in with.
+  // What this machine has for the host: keys that it is known by, and keys to log in with.
   struct Keys {
     KnownHost known;
     SshIdentities identities;
@@ -47,16 +79,15 @@ class SshClient {
   bool server_hung_up() const;                           // it closed the connection
   SshHostKey host_key() const;                           // after the handshake
   Step authenticate();
-  const SshAuthentication& authentication() const { return *authentication_; }
-  const Keys& keys() const { return keys_; }
+  SshLogin login() const;  // after a failed authenticate()
   // Whether an authentication failed for good, or the connection with it.
   bool connected() const;
 
   // Runs `command` on a new channel, in place of the last one.
   Step execute(const std::string& command);
 
-  // The command's output comes here from inside attend(), all of it, however much: a caller without
-  // space does not call attend(). The sink must not call back.
+  // Receives all that the command writes, however much, from inside attend(): a caller without room
+  // does not call attend(). The sink must not call back.
   using Sink = std::function<void(std::string_view bytes, bool is_stderr)>;
   void set_sink(Sink sink);
   // Takes in what has arrived, and sends what waits. True when there may be more to do at once.
@@ -68,16 +99,17 @@ class SshClient {
 
   struct Exit {
     bool output_ended = false;  // the command will write no more
-    bool settled = false;       // and how it ended is known as well as it ever will be
+    bool settled = false;       // and nothing more will be known of how it ended
     std::optional<int> status;
     std::string signal;
   };
   const Exit& exit() const { return exit_; }
 
-  std::string error() const;  // libssh's words for the last failure
+  std::string error() const;  // libssh's text for the last failure
 
  private:
   struct Handles;
+  class Authentication;
   SshClient(const SshTarget& target, Keys keys, os::Fd socket);
   Status set_up();
   Status set_options();
@@ -92,7 +124,7 @@ class SshClient {
   std::string banner_;
   bool banner_settled_ = false;
 
-  std::unique_ptr<SshAuthentication> authentication_;  // ends before the session does
+  std::unique_ptr<Authentication> authentication_;  // ends before the session does
 
   enum class ExecStage { kNone, kOpening, kRequesting, kRunning };
   ExecStage exec_stage_ = ExecStage::kNone;

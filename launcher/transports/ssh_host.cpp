@@ -16,12 +16,10 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/transports/known_hosts.h"
-#include "launcher/transports/ssh_refusals.h"
-#include "launcher/transports/ssh_silence.h"
-#include "rendezvous/base/time.h"
+#include "launcher/transports/ssh_failures.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/random.h"
 
 namespace hora::launcher {
 
@@ -33,7 +31,7 @@ constexpr int kMaxRounds = 256;                // of one pump, before other host
 constexpr Milliseconds kConnectLimit{10'000};  // without ConnectTimeout
 constexpr Milliseconds kBannerLimit{10'000};   // from the connection to the end of the handshake
 constexpr Milliseconds kAuthLimit{15'000};     // a server may be slow to look a user up
-constexpr int kMostPenalties = 7;  // refusals in about 5 s; a penalty lasts 15 s or longer
+constexpr int kMostPenalties = 7;  // refusals in some 5 s; a penalty lasts 15 s or longer
 constexpr Milliseconds kExitPatience{3'000};  // between end of output and exit status
 constexpr Milliseconds kCloseLimit{1'000};    // for the last bytes to leave
 
@@ -46,13 +44,6 @@ void keep_alive(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-unsigned seed() {
-  const std::string bytes = os::random_bytes(4);
-  unsigned value = 0;
-  for (char c : bytes) value = value << 8 | static_cast<unsigned char>(c);
-  return value;
-}
-
 }  // namespace
 
 SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
@@ -62,7 +53,6 @@ SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Ss
       target_(std::move(target)),
       shared_(shared),
       ends_(std::move(ends)),
-      back_off_(seed()),
       stage_limit_(loop) {}
 
 // The callbacks that are still posted to the loop look at *alive_ before they touch this object.
@@ -105,8 +95,8 @@ void SshHost::give_place_back() {
 void SshHost::connect() {
   state_ = State::kConnecting;
   back_off_.count_attempt();
-  // Again for each attempt: a key may have been added or loaded meanwhile. What libssh cannot do is
-  // found out here, before a connection is made: sshd counts those that end without a login.
+  // Again for each attempt: a key may have been added or loaded meanwhile. Before a connection is
+  // made, since sshd counts those that end without a login.
   keys_ = {look_up_known_host(target_.host_keys, target_.port),
            plan_identities(target_.keys, target_.algorithms.public_keys)};
   const std::string why = why_program(target_, keys_.known, keys_.identities);
@@ -118,7 +108,6 @@ void SshHost::connect() {
   connector_ = std::make_unique<TcpConnector>(loop_, *shared_.resolver);
   connector_->start(
       target_.address, target_.port, target_.route.address_family,
-      {target_.route.bind_address, target_.route.bind_interface},
       [this](const std::string& first) {
         if (!last_.absence) link_.report(Stage::kConnect, first);
       },
@@ -147,8 +136,8 @@ void SshHost::on_connected(TcpConnector::Outcome outcome) {
                                 : outcome.problem;
     return fail_or_wait({std::string(outcome.failed_class), outcome.problem, ""}, why);
   }
-  // The number of failed attempts does not count for a server that turns out to be busy.
-  if (std::exchange(last_.absence, std::nullopt)) back_off_ = BackOff(seed());
+  // Attempts without a connection do not count for a server that turns out to be busy.
+  if (std::exchange(last_.absence, std::nullopt)) back_off_.reset();
   const std::string endpoint = format_endpoint(outcome.endpoint);
   link_.set_host(target_.describe(endpoint));
   keep_alive(outcome.fd.get());
@@ -247,15 +236,15 @@ bool SshHost::accept_host_key() {
     return false;
   }
   if (key.trust == Trust::kChanged) {
-    os::log_warn("host " + target_.name, "its host key is not the one in " + key.known_in +
+    os::log_warn("host " + target_.name, "its host key is not the one in " + key.line.file +
                                              "; the ssh config says StrictHostKeyChecking no");
   }
   if (key.trust == Trust::kUnknown) save_host_key(key);
   return true;
 }
 
-// UserKnownHostsFile none: there is no file to keep a new key in. Like ssh, go on where it cannot
-// be kept: on a file system that is read-only, say.
+// With UserKnownHostsFile none there is no file for a new key. Like ssh, goes on if the key cannot
+// be saved, on a read-only file system, say.
 void SshHost::save_host_key(const SshHostKey& key) {
   const SshHostKeyPolicy& policy = target_.host_keys;
   if (policy.user_file_count == 0) return;
@@ -280,11 +269,9 @@ bool SshHost::step_authenticate() {
   const auto result = until_sent(*client_, [this] { return client_->authenticate(); });
   if (result == SshClient::Step::kAgain) return false;
   if (result == SshClient::Step::kFailed) {
-    const SshAuthentication& login = client_->authentication();
-    const LoginAttempt attempt{login.tried(), login.half_authenticated(), login.methods(),
-                               client_->connected() ? "" : client_->error()};
-    fail_or_go_by_program(authentication_refusal(attempt, keys_.identities, target_),
-                          why_program_logs_in(target_, keys_.identities, attempt.methods));
+    const SshLogin login = client_->login();
+    fail_or_go_by_program(authentication_refusal(login, keys_.identities, target_),
+                          why_program_logs_in(target_, keys_.identities, login.methods));
     return false;
   }
   // From here on the deadline of the whole start applies: login scripts may take their time.
@@ -425,7 +412,7 @@ void SshHost::update_watch() {
   watched_events_ = events;
 }
 
-// --- what the link says --------------------------------------------------------------------------
+// --- calls of the link ---------------------------------------------------------------------------
 
 // The link has new bytes to send, or room again.
 void SshHost::link_changed() {
@@ -502,7 +489,8 @@ void SshHost::fail_or_go_by_program(const Failure& failure, const std::string& w
   finish();
 }
 
-// The last words of the proxy command. The pipe is non-blocking, and words read earlier are kept.
+// The last output of the proxy command. The pipe is non-blocking, and what was read earlier is
+// kept.
 std::string SshHost::proxy_words() {
   if (!proxy_.stderr_fd.valid()) return {};
   char bytes[2048];
@@ -531,9 +519,9 @@ void SshHost::fail_or_wait(Failure failure, const std::string& why) {
 }
 
 void SshHost::retry_when_busy() {
-  // The words may be lost: the server closes while ours are on their way.
+  // The banner may be lost: the server closes while ours is on its way.
   if (!client_->banner().empty()) last_.busy_words = client_->banner();
-  // A start of many hosts must not wait for what cannot pass in time.
+  // A penalty does not pass in time: a start of many hosts must not wait for it.
   if (may_mean_penalty(last_.busy_words) && back_off_.attempts() >= kMostPenalties) {
     return fail_as_busy(back_off_.attempts());
   }
@@ -552,20 +540,20 @@ void SshHost::on_stage_limit() {
     case State::kConnecting:
       if (connector_ && connector_->resolving()) {
         connector_.reset();
-        const Failure silence = resolver_silence(target_.address);
+        const Failure silence = name_server_timeout(target_.address);
         return fail_or_wait(silence, silence.message);
       } else {
         const std::string silent = connector_ ? connector_->addresses_tried() : "";
         connector_.reset();
-        return fail_or_wait(connect_silence(silent, stage_limit_.waited()),
+        return fail_or_wait(connect_timeout(silent, stage_limit_.waited()),
                             "no answer from " + silent + " yet");
       }
     case State::kHandshake:
       return fail(client_->banner().empty()
-                      ? banner_silence(stage_limit_.waited())
-                      : key_exchange_silence(stage_limit_.waited(), target_.address));
+                      ? banner_timeout(stage_limit_.waited())
+                      : key_exchange_timeout(stage_limit_.waited(), target_.address));
     case State::kAuthenticate:
-      return fail(login_silence(stage_limit_.waited()));
+      return fail(login_timeout(stage_limit_.waited()));
     case State::kClosing:
       return finish();
     default:
@@ -584,13 +572,13 @@ void SshHost::on_deadline() {
     case State::kQueued:
     case State::kBackOff:
       if (back_off_.attempts() > 0) return fail_as_busy(back_off_.attempts());
-      return fail(queue_silence());
+      return fail(queue_timeout());
     case State::kExecute:
     case State::kRunning:
-      return fail(shell_silence());
+      return fail(shell_timeout());
     case State::kConnecting:
     case State::kHandshake: {
-      // After refused attempts, the one that the deadline cut off says less.
+      // Refusals of earlier attempts explain more than the one that the deadline cut off.
       const bool spoke = state_ == State::kHandshake && !client_->banner().empty();
       if (back_off_.attempts() > 1 && !spoke) return fail_as_busy(back_off_.attempts() - 1);
       return on_stage_limit();

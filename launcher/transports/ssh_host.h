@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One host reached by ssh: from its name to a running agent, then the bytes between the channel and
-// the host's link. A state machine on one event loop's thread; it never waits.
+// One host reached by libssh: from its name to a running agent, then the bytes between the channel
+// and the host's link. A state machine on one event loop's thread; it never waits.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,9 @@
 
 #include "launcher/process/piped_child.h"
 #include "launcher/transports/agent_link.h"
-#include "launcher/transports/back_off.h"
-#include "launcher/transports/fan_out.h"
+#include "launcher/transports/pacing.h"
 #include "launcher/transports/ssh_client.h"
 #include "launcher/transports/ssh_target.h"
-#include "launcher/transports/stage_limit.h"
 #include "launcher/transports/tcp_connector.h"
 #include "rendezvous/base/time.h"
 
@@ -25,22 +23,22 @@ class SshHost : private AgentLink::Carrier {
  public:
   using Done = std::function<void(SshHost*)>;
 
-  // Takes the stream over: the ssh program does what libssh cannot, for this reason. Called instead
-  // of `done`, which follows.
+  // Takes the stream over: the ssh program does what libssh cannot, for this reason. `done`
+  // follows.
   using ByProgram = std::function<void(os::Fd supervisor, const std::string& why)>;
 
-  // Receives the end. `done` is called once, when nothing is left to do; it may not destroy the
-  // object at once. `by_program` is empty where there is no ssh program.
+  // `done` is called once, when nothing is left to do; it may not destroy the object at once.
+  // `by_program` is empty where there is no ssh program.
   struct Ends {
     Done done;
     ByProgram by_program;
   };
 
-  // Shared by the hosts of one transport; outlives them.
+  // What the hosts of one transport share; outlives them.
   struct Shared {
     BlockingCalls* resolver = nullptr;
     FanOut* fan_out = nullptr;
-    bool hosts_come_late = false;  // those that are not there are tried again, until the deadline
+    bool hosts_come_late = false;  // absent hosts are tried again, until the deadline
   };
 
   SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
@@ -112,9 +110,9 @@ class SshHost : private AgentLink::Carrier {
   bool has_place_ = false;
   BackOff back_off_;
   struct {
-    std::string busy_words;          // what a busy server said
+    std::string busy_words;          // what a busy server printed
     std::optional<Failure> absence;  // why the host could not be reached
-  } last_;                           // of the attempts that came to nothing
+  } last_;                           // of the failed attempts
   std::unique_ptr<TcpConnector> connector_;
   PipedChild proxy_;
   SshClient::Keys keys_;

@@ -17,7 +17,7 @@ namespace {
 using FileKind = SshMachine::FileKind;
 
 // The cheap algorithms come first, because the client's order decides, not the server's. OpenSSH's
-// own client prefers a post-quantum exchange that costs about 80 ms of processor time. sshd leaves
+// own client prefers a post-quantum exchange that costs some 80 ms of processor time. sshd leaves
 // P-256 to OpenSSL, which has it in assembly, and computes curve25519 in portable C by itself.
 constexpr std::string_view kKexAlgorithms =
     "ecdh-sha2-nistp256,curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp384,"
@@ -28,12 +28,12 @@ constexpr std::string_view kCiphers =
     "aes192-ctr,aes256-ctr";
 
 constexpr std::string_view kApplied =
-    "addressfamily bindaddress bindinterface certificatefile ciphers compression connecttimeout "
+    "addressfamily certificatefile ciphers compression connecttimeout "
     "controlpath forwardx11 globalknownhostsfile gssapiauthentication hashknownhosts "
     "hostkeyalgorithms hostkeyalias hostname identitiesonly identityagent identityfile "
     "kexalgorithms macs port preferredauthentications proxycommand proxyjump "
     "pubkeyacceptedalgorithms pubkeyacceptedkeytypes pubkeyauthentication requiredrsasize "
-    "revokedhostkeys stricthostkeychecking user userknownhostsfile";
+    "stricthostkeychecking user userknownhostsfile";
 
 // What concerns prompts, terminals, what is shown, how the name was found, the details of features
 // that are off (else the feature itself is a reason), or what is kept for later sessions. The
@@ -59,7 +59,7 @@ bool has_word(std::string_view words, std::string_view word, char separator) {
   return std::find(all.begin(), all.end(), word) != all.end();
 }
 
-// What libssh does of the settings of one host, and the first thing that it cannot do.
+// Translates the settings of one host for libssh, and notes the first that libssh cannot apply.
 class Resolution {
  public:
   Resolution(const Host& host, const SshSettings& settings, const SshSettings& defaults,
@@ -123,18 +123,18 @@ void Resolution::needs_program(const std::string& why) {
   if (target_.program_reason.empty()) target_.program_reason = why;
 }
 
-// Compared with what ssh says without any configuration, so that a value that a distribution or a
+// Compared with what ssh prints without any configuration, so that a value that a distribution or a
 // later version has as its default is not a reason.
 void Resolution::check_keywords() {
   for (const auto& [key, values] : settings_) {
     const std::string& value = values.front();
-    // Most keywords that are not set are not printed, and "none" says the same of them.
+    // Most keywords that are not set are not printed; "none" means the same.
     const bool unset = value.empty() || (value == "none" && defaults_.count(key) == 0);
     if (is_default(key) || unset || has_word(kApplied, key, ' ') || has_word(kHarmless, key, ' ')) {
       continue;
     }
     if (key.ends_with("forward") && is_on("clearallforwardings")) continue;
-    // Details of a proxy that there is not.
+    // A detail of a proxy, without a proxy.
     if (key == "proxyusefdpass" && first("proxycommand").empty()) continue;
     needs_program(key + " " + value);
   }
@@ -222,10 +222,10 @@ std::string Resolution::path(const std::string& key, const std::string& text) {
 
 // --- keys ----------------------------------------------------------------------------------------
 
-// Prompts are ruled out, which leaves keys and tickets. Debian's configuration allows tickets for
-// every host, so they alone are not a reason: keys are tried first, and the ssh program follows
-// when the server takes none of them, but tickets. Without a ticket it would only show the same
-// keys again, and servers punish failed logins.
+// Without prompts, keys and tickets remain. Debian's configuration allows tickets for every host,
+// so they alone are not a reason: keys are tried first, and the ssh program follows when the server
+// accepts tickets and none of the keys. Without a ticket it would only show the same keys again,
+// and servers punish failed logins.
 void Resolution::set_methods() {
   std::string methods = first("preferredauthentications");
   if (methods.empty()) methods = "gssapi-with-mic,publickey";
@@ -258,9 +258,9 @@ void Resolution::set_agent() {
   }
 }
 
-// OpenSSH offers a certificate that lies next to a key, too.
+// OpenSSH offers a certificate that lies beside a key, too.
 void Resolution::set_identities() {
-  // Most accounts have few of the default files; only a name that was given is worth a message.
+  // Most accounts have few of the default files; only names from the configuration are reported.
   const bool named = !is_default("identityfile");
   for (const std::string& certificate : all("certificatefile")) {
     if (certificate == "none") continue;
@@ -326,10 +326,6 @@ void Resolution::set_host_keys() {
   for (std::string& file : files_of("globalknownhostsfile")) {
     policy.known_hosts_files.push_back(std::move(file));
   }
-  const std::string revoked = first("revokedhostkeys");
-  if (!revoked.empty() && revoked != "none") {
-    policy.revoked_keys_file = path("revokedhostkeys", revoked);
-  }
 }
 
 // --- the connection ------------------------------------------------------------------------------
@@ -382,12 +378,6 @@ void Resolution::set_route(const SshOptions& options) {
     route.proxy = jump_argv(filled.value_or(""), target_, options.config_file);
   }
   if (first("addressfamily") != "any") route.address_family = first("addressfamily");
-  route.bind_address = first("bindaddress");
-  route.bind_interface = first("bindinterface");
-  // The connector takes numbers alone.
-  if (route.bind_address.find_first_not_of("0123456789abcdefABCDEF.:") != std::string::npos) {
-    needs_program("bindaddress " + route.bind_address);
-  }
   route.compression = is_on("compression");
 }
 

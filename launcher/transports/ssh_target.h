@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a host is and how ssh gets into it: what `ssh -G` says of it, as libssh takes it, or why
+// Where a host is and how ssh reaches it: what `ssh -G` prints for it, as libssh takes it, or why
 // the `ssh` program has to make the connection.  [pure]
 #pragma once
 
@@ -28,13 +28,12 @@ struct SshRoute {
   std::optional<std::chrono::seconds> connect_timeout;  // unset: ours
   std::vector<std::string> proxy;  // argv of a command that connects, instead of TCP; or empty
   std::string address_family;      // "", inet, inet6
-  std::string bind_address, bind_interface;  // where the connection comes from; empty: anywhere
   bool compression = false;
 };
 
-// The identities that the user can log in with.
+// What the user can log in with.
 struct SshKeys {
-  // Identities whose file or ".pub" exists, in OpenSSH's order of trial.
+  // Identities of which the file or its ".pub" is there, in OpenSSH's order of trial.
   std::vector<std::string> files;
   std::vector<std::string> missing;  // named, but not there: for the error text
   std::string agent_socket;          // empty: none
@@ -51,8 +50,7 @@ struct SshHostKeyPolicy {
   HostKeyChecking checking = HostKeyChecking::kYes;
   std::vector<std::string> known_hosts_files;  // the user's first: new keys go into its first one
   std::size_t user_file_count = 0;
-  bool hash_names = false;        // HashKnownHosts: of keys that are added
-  std::string revoked_keys_file;  // keys of hosts that are refused; empty: none
+  bool hash_names = false;  // HashKnownHosts: of keys that are added
 };
 
 // The plain lists, in the order of preference. libssh takes what it knows of them. Empty: its own.
@@ -73,7 +71,7 @@ struct SshTarget {
   // What libssh cannot do of the configuration: the ssh program makes the connection. Empty:
   // libssh.
   std::string program_reason;
-  // Why no connection is tried: what ssh says of the configuration. Empty: it is.
+  // Why no connection is tried: ssh's error about the configuration. Empty: it is tried.
   std::string problem;
   // There is no ssh program: libssh reads this file ("": the usual ones) when it connects.
   std::optional<std::string> libssh_config;
@@ -89,7 +87,7 @@ std::vector<std::string> ssh_arguments(const SshOptions& options);
 using SshSettings = std::map<std::string, std::vector<std::string>, std::less<>>;
 SshSettings parse_ssh_settings(std::string_view text);
 
-// The machine as the resolution sees it.
+// What the resolution asks of this machine.
 struct SshMachine {
   enum class FileKind { kNone, kFile, kPipe, kDirectory };
   std::string home;
@@ -103,8 +101,8 @@ struct SshMachine {
   std::function<bool()> may_have_ticket;  // of Kerberos
 };
 
-// `settings` are those of the host, `defaults` those without any configuration: what differs from
-// them and is not known here is a reason for the ssh program.
+// `settings` are those of the host, `defaults` those without any configuration: an unknown setting
+// that differs from its default is a reason for the ssh program.
 SshTarget resolve_ssh_target(const Host& host, const SshOptions& options,
                              const SshSettings& settings, const SshSettings& defaults,
                              const SshMachine& machine);

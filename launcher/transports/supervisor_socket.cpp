@@ -9,8 +9,8 @@
 
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/frame.h"
-#include "rendezvous/os/threads.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
 
@@ -28,7 +28,7 @@ Result<SupervisorPair> make_supervisor_pair(const std::string& host) {
   return SupervisorPair{os::Fd(ends[0]), std::make_shared<os::Fd>(ends[1])};
 }
 
-void tell_failure(const os::Fd& stream, const Failure& failure) {
+void send_failure(const os::Fd& stream, const Failure& failure) {
   const std::string text =
       std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(fit(failure)));
   [[maybe_unused]] const ssize_t sent =
@@ -54,7 +54,6 @@ os::Fd SupervisorSocket::release() {
 }
 
 void SupervisorSocket::set_gone() {
-  // Nothing can be sent and nothing more will come: what waits has no reader.
   gone_ = at_end_ = true;
   waiting_.clear();
 }

@@ -10,12 +10,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 #include <system_error>
 
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/net/addresses.h"
 #include "rendezvous/net/socket.h"
 
 namespace hora::launcher {
@@ -24,49 +22,14 @@ namespace {
 
 constexpr auto kNextAddressAfter = std::chrono::milliseconds(250);
 
-// An empty result means that any source address will do.
-Result<std::optional<IpAddress>> source_address(const TcpSource& source, bool v6) {
-  if (!source.address.empty()) {
-    auto address = parse_ip_address(source.address);
-    if (!address)
-      return make_error(ErrorCode::kUsage,
-                        "BindAddress " + source.address + " is not a numeric address");
-    if (address->v6 == v6) return std::optional<IpAddress>(*address);
-    return make_error(ErrorCode::kUsage,
-                      "BindAddress " + source.address + " belongs to another address family");
-  }
-  if (source.interface.empty()) return std::optional<IpAddress>();
-  const auto interfaces = net::list_interfaces();
-  if (!interfaces) return interfaces.error();
-  for (const net::Interface& each : *interfaces) {
-    // A link-local address needs a scope id and reaches no other network.
-    if (each.name == source.interface && each.address.v6 == v6 && !each.address.is_link_local()) {
-      return std::optional<IpAddress>(each.address);
-    }
-  }
-  return make_error(ErrorCode::kNotFound,
-                    "BindInterface " + source.interface + " has no address of that family");
-}
-
-Status bind_source(int fd, const TcpSource& source, const Endpoint& endpoint) {
-  const auto from = source_address(source, endpoint.address.v6);
-  if (!from) return from.error().with_context(format_endpoint(endpoint));
-  if (!*from) return Ok{};
-  sockaddr_storage address{};
-  const unsigned length = net::to_sockaddr({**from, 0}, address);
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0) return Ok{};
-  return errno_error(errno, format_endpoint(endpoint) + " from " + format_address(**from));
-}
-
 // TCP_NODELAY: heartbeats and orders are small and must not wait for an acknowledgement.
-Result<os::Fd> begin_connect(const Endpoint& endpoint, const TcpSource& source, bool& connected) {
+Result<os::Fd> begin_connect(const Endpoint& endpoint, bool& connected) {
   sockaddr_storage address{};
   const unsigned length = net::to_sockaddr(endpoint, address);
   os::Fd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return errno_error(errno, "making a socket");
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  HORA_TRY(bind_source(fd.get(), source, endpoint));
   connected = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0;
   if (!connected && errno != EINPROGRESS) {
     return errno_error(errno, format_endpoint(endpoint));
@@ -79,7 +42,7 @@ Result<os::Fd> begin_connect(const Endpoint& endpoint, const TcpSource& source, 
 TcpConnector::TcpConnector(os::EventLoop& loop, BlockingCalls& resolver)
     : loop_(loop), resolver_(resolver) {}
 
-// The resolver's answer may arrive after this object is gone; *alive_ shows it.
+// The resolver's answer may arrive after this object is gone, and *alive_ is false then.
 TcpConnector::~TcpConnector() {
   *alive_ = false;
   clear();
@@ -95,8 +58,7 @@ void TcpConnector::clear() {
 }
 
 void TcpConnector::start(const std::string& host, int port, const std::string& family,
-                         TcpSource source, Resolved resolved, Done done) {
-  source_ = std::move(source);
+                         Resolved resolved, Done done) {
   resolved_ = std::move(resolved);
   done_ = std::move(done);
   family_ = family;
@@ -135,7 +97,7 @@ void TcpConnector::try_next() {
     const Endpoint endpoint = waiting_.back();
     waiting_.pop_back();
     bool connected = false;
-    auto fd = begin_connect(endpoint, source_, connected);
+    auto fd = begin_connect(endpoint, connected);
     // An address that fails at once (no route, no IPv6) costs no wait: the loop takes the next one.
     if (!fd) {
       all_refused_ = false;
@@ -161,7 +123,7 @@ void TcpConnector::try_next() {
   const bool all_failed = std::none_of(attempts_.begin(), attempts_.end(),
                                        [](const Attempt& a) { return a.fd.valid(); });
   if (all_failed) {
-    // "Refused" is claimed only if every address refused: it says that the host is up.
+    // "Refused" is claimed only if every address refused: it means that the host is up.
     settle({{}, {}, all_refused_ ? failure::kRefused : failure::kConnect, join(problems_, "; ")});
   }
 }

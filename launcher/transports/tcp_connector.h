@@ -9,19 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/transports/blocking_calls.h"
+#include "launcher/transports/io_threads.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
-
-// Where connections come from: an address, or whatever address of an interface is of the other
-// end's family. Both empty: the kernel chooses.
-struct TcpSource {
-  std::string address;
-  std::string interface;
-};
 
 class TcpConnector {
  public:
@@ -39,11 +32,11 @@ class TcpConnector {
   TcpConnector(const TcpConnector&) = delete;
   TcpConnector& operator=(const TcpConnector&) = delete;
 
-  // `family`: "", "inet" or "inet6". Passes the first address to `resolved`. Calls `done` once,
-  // from the loop, never from inside start(); never after the destructor. The deadline is the
-  // caller's: it destroys the connector.
-  void start(const std::string& host, int port, const std::string& family, TcpSource source,
-             Resolved resolved, Done done);
+  // `family`: "", "inet" or "inet6". `resolved` gets the first address to be tried. Calls `done`
+  // once, from the loop, never from inside start(); never after the destructor. The deadline is the
+  // caller's, who destroys the connector then.
+  void start(const std::string& host, int port, const std::string& family, Resolved resolved,
+             Done done);
 
   // Where it stands, for a time-out's message: still resolving, or which addresses are silent.
   bool resolving() const { return resolving_; }
@@ -64,7 +57,6 @@ class TcpConnector {
   os::EventLoop& loop_;
   BlockingCalls& resolver_;
   std::string family_;
-  TcpSource source_;
   Resolved resolved_;
   Done done_;
   bool resolving_ = false;

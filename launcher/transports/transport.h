@@ -2,16 +2,20 @@
 // A transport turns "this host" into one byte stream to an agent that runs there.  [interface]
 //
 // start() returns at once with one end of a socketpair; all the rest (connecting, authenticating,
-// shipping the agent, pumping bytes) happens at the other end. The reader of the stream sees
+// sending the agent, passing bytes on) happens in the background. The reader of the stream sees
 //     [magic frame*]                    an agent that started, or
 //     a kFailure frame after the magic  written by the transport itself when it could not,
 // so a connection that fails and an agent that fails look alike. End of stream without kGoodbye
 // means that the host is lost. Closing the fd ends the connection and, by that, the agent.
+//
+// The registry below lists the transports of this build, those of CMakeLists.txt, in its order.
+// Code outside of this folder takes the name of a transport from the job.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,8 +30,6 @@
 
 namespace hora::launcher {
 
-class AgentSharing;
-
 // The agent for one kind of processor.
 struct AgentBuild {
   std::string machine;  // as `uname -m` names it on the hosts
@@ -36,7 +38,7 @@ struct AgentBuild {
   std::string parts;    // of the runtime, as part_list_text(); may be empty
 };
 
-// The inputs of a transport to start an agent on a host.
+// What a transport needs to start an agent on a host.
 struct AgentImage {
   std::vector<AgentBuild> builds;      // never empty; the one for this machine comes first
   std::string machines;                // what this installation has builds for, for messages
@@ -44,7 +46,6 @@ struct AgentImage {
   const OneCpu* one_cpu = nullptr;     // where the launcher stays for now; null: everywhere
   bool ordered = false;                // this machine's agent starts with proceed()
   std::vector<std::string> arguments;  // appended to the agent's argv on every host
-  AgentSharing* sharing = nullptr;     // outlives the transport; none: the launcher sends to all
 
   const AgentBuild& own() const { return builds.front(); }
 };
@@ -65,8 +66,8 @@ class Transport {
 // For hosts that a transport of the registry does not reach.
 using MakeTransport = std::function<std::unique_ptr<Transport>(StageObserver observer)>;
 
-// The interface of a transport to the rest of the launcher: the last thing in the transport's file.
-// One line in CMakeLists.txt adds it to the registry (registry.h, docs/howto/add-transport.md).
+// What the rest of the launcher knows of a transport: the last thing in the transport's file. One
+// line in CMakeLists.txt adds it to the registry (docs/howto/add-transport.md).
 struct TransportDescriptor {
   std::string_view name = {};  // --transport NAME; shown by --dry-run
   std::string_view how = {};   // how it reaches a host: a sentence for docs/reference/transports.md
@@ -94,5 +95,22 @@ struct SshTransportOptions {
 };
 std::unique_ptr<Transport> make_ssh_transport(SshTransportOptions options, StageObserver observer);
 #endif
+
+// --- the registry --------------------------------------------------------------------------------
+
+// The transports outlive the program.
+std::span<const TransportDescriptor* const> transports();
+
+// nullptr: there is none, or --transport cannot name it.
+const TransportDescriptor* find_transport(std::string_view name);
+
+// The one that is not remote: for hosts that are this machine.
+const TransportDescriptor& local_transport();
+
+// The one that --rsh selects.
+const TransportDescriptor& command_transport();
+
+// The table of docs/reference/transports.md.
+std::string transport_reference();
 
 }  // namespace hora::launcher

@@ -83,8 +83,6 @@ class Job {
         return conversation_.sent(OfferTree{{kPartOfTree, kKept}, {}, {}});
       case 'G':
         return conversation_.sent(FetchDelivery{kFetched, 100, "key", {{}, {}}});
-      case 'V':
-        return conversation_.sent(FrameType::kServeImage, "token");
       case 'R':
         relays_ = true;
         return conversation_.sent(FrameType::kRelay, "10.0.0.1");
@@ -228,7 +226,6 @@ class Job {
     check(relays_ && frame.bytes().size() <= kMostRelayed);
     if (frame.type == FrameType::kRelayPort) check(frame.number <= 65'535);
   }
-  void on(ImageServed& served) { check(served.port >= 0 && served.port <= 65'535); }
   void on(RanksGone&) { step(HostRanksGone{kLiar}); }
   void on(AgentSuspended&) {}
   void on(LogLine& line) {

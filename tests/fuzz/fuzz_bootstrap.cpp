@@ -23,9 +23,6 @@ std::vector<std::string> events_of(const std::string& bytes, std::size_t step) {
     while (!std::holds_alternative<BootstrapDialogue::Listening>(event)) {
       if (const auto* need = std::get_if<BootstrapDialogue::Need>(&event)) {
         events.push_back("need " + std::to_string(need->gzip) + need->machine + need->directory);
-      } else if (const auto* news = std::get_if<hora::launcher::FetchNews>(&event)) {
-        events.push_back("fetch " + std::to_string(static_cast<int>(news->kind)) + ' ' +
-                         std::to_string(news->number) + news->reason);
       } else if (const auto* other = std::get_if<BootstrapDialogue::OtherMachine>(&event)) {
         events.push_back("machine " + other->machine);
         return events;

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/transports/quoting.h"
+#include "launcher/transports/remote_command.h"
 
 namespace {
 

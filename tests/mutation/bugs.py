@@ -156,17 +156,11 @@ BUGS = [
     ("a damaged file is taken", "launcher/store/file_unpacker.cpp", "if (hasher_->hex() != packed_sha256_) {", "if (false) {", "agent_staging_test"),
     ("a foreign directory is used to start", BOOT, '_i && [ -O \\"$_d\\" ]; then', '_i; then', "transports_bootstrap_test"),
     ("a link is followed to start", BOOT, '[ -L \\"$_d\\" ] || { _p && exec', '{ _p && exec', "transports_bootstrap_test"),
-    ("an agent that another host sent is started unseen", "launcher/transports/fetch_script.cpp", "case $(sha256sum <\\\"$t\\\") in $h*)", "case $(sha256sum <\\\"$t\\\") in *)", "transports_bootstrap_test"),
-    ("what fetches the agent outlives the launcher", "launcher/transports/fetch_script.cpp", "kill -9 $_p -$_p; wait $_p;", ":;", "transports_bootstrap_test"),
-    ("an agent's program is anybody's", "launcher/store/own_image.cpp", "if (!equals_in_constant_time(line, server_.request_)) return", "if (false) return", "agent_image_test"),
     ("strangers keep the peers of the job out", "launcher/store/peer_server.cpp", "if (peers_.size() - served_ >= limits_.strangers) drop_oldest_stranger();", "if (peers_.size() - served_ >= limits_.strangers) return;", "agent_peer_server_test"),
     ("a peer that reads nothing keeps its place", "launcher/store/peer_server.cpp", "if (peers_.at(number).deadline < now) drop(number);", "", "agent_peer_server_test"),
     ("any program of Python is a launcher", "launcher/options/other_launchers.cpp", "return module > 0 && has(kModules, command[module]) ?", "return module > 0 ?", "command_line_test"),
     ("a rank may be any number", "launcher/plan/selection.cpp", "if (*last >= kMaxRanks) {", "if (false) {", "plan_test"),
     ("an error shows bytes that steer a terminal", "launcher/text/user_input.cpp", "visible_line(line.text.substr(first, last - first))", "std::string(line.text.substr(first, last - first))", "plan_test"),
-    ("an answer to an offer that is over counts", "launcher/transports/agent_link.cpp", "if (news.number == 0 || news.number != fetching.number) return;", "", "transports_link_test"),
-    ("a source of another processor is named", "launcher/shipping/agent_delivery.cpp", "plans_.try_emplace(machine,", 'plans_.try_emplace("any",', "fleet_test"),
-    ("a host fetches for as long as it likes", "launcher/shipping/agent_delivery.cpp", "[this, host] { on_late(host); }", "[] {}", "fleet_test"),
     ("who cannot fetch keeps its place at a source", "launcher/shipping/share_plan.cpp", "case State::kFetching:\n      end_fetch(member);\n      break;", "case State::kFetching:\n      break;", "share_plan_test"),
     ("rank 0 lets in who has no token", DOOR, "if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {", "if (!proof || !in.ok()) {", "collectives_test"),
     ("a rank talks to who has no token", "collectives/control/tcp_control.cpp", """return make_error(ErrorCode::kDenied,
@@ -239,13 +233,13 @@ BUGS = [
     ("what a captured program leaves behind lives on", "launcher/process/piped_child.cpp", "::kill(-pid_, SIGKILL);", "::kill(pid_, SIGKILL);", "process_test"),
     ("errno does not travel with an error", "rendezvous/base/result.cpp", "generic_category().message(errnum), errnum};", "generic_category().message(errnum), 0};", "rendezvous_base_test agent_staging_test"),
     ("a full disk is read off the words of a path", DELIVERIES, "return error.errnum == ENOSPC || error.errnum == EDQUOT;", 'return error.message.find("No space left") != std::string::npos;', "agent_staging_test"),
-    ("the limit of a stage outlives it", "launcher/transports/stage_limit.h", "    cancel();\n    began_", "    began_", "transports_link_test"),
-    ("keys that are not named are shown with IdentitiesOnly", "launcher/transports/ssh_identities.cpp", "if (!keys_.identities_only) {", "{", "transports_link_test"),
-    ("a key that others may read is used", "launcher/transports/ssh_identities.cpp", "} else if (named.exposed) {", "} else if (false) {", "transports_link_test"),
-    ("the end of a login is waited for", "launcher/transports/ssh_authentication.cpp", "if (code == SSH_AUTH_AGAIN && !gone)", "if (code == SSH_AUTH_AGAIN)", "integration/ssh/test_login.py::test_a_server_that_ends_the_login"),
+    ("the limit of a stage outlives it", "launcher/transports/pacing.h", "    cancel();\n    began_", "    began_", "transports_link_test"),
+    ("keys that are not named are shown with IdentitiesOnly", "launcher/transports/ssh_keys.cpp", "if (!keys_.identities_only) {", "{", "transports_link_test"),
+    ("a key that others may read is used", "launcher/transports/ssh_keys.cpp", "} else if (named.exposed) {", "} else if (false) {", "transports_link_test"),
+    ("the end of a login is waited for", "launcher/transports/ssh_client.cpp", "if (code == SSH_AUTH_AGAIN && !gone)", "if (code == SSH_AUTH_AGAIN)", "integration/ssh/test_login.py::test_a_server_that_ends_the_login"),
     ("a host without its port is contradicted", "launcher/transports/known_hosts.cpp", "if (each.marker == Marker::kNone && each.key == key) return &each;", "if (each.marker == Marker::kNone) return &each;", "transports_link_test"),
     ("a negated pattern is passed over", "launcher/transports/known_hosts.cpp", "if (negated) return false;", "if (negated) continue;", "transports_link_test"),
-    ("a revoked host key is trusted", "launcher/transports/ssh_host_key.cpp", "if (result.trust != Trust::kKnown) return result;", "", "transports_link_test"),
+    ("a revoked host key is trusted", "launcher/transports/ssh_client.cpp", "if (line->marker == KnownKey::Marker::kRevoked) {", "if (false) {", "transports_link_test"),
     ("the last known_hosts file decides", "launcher/transports/known_hosts.cpp", "    if (each.key == key) return &each;\n    //", "    if (each.key == key) other = &each;\n    //", "transports_link_test"),
     # --- who is named
     ("a rank that fails because another has left is named", RANKS, "if (const auto ending = ending_for(rank.exit.rank)) rank.exit.clock_ns -= ending->count();", "", "integration/test_flight_recorder.py::test_the_rank_that_left_first_is_named"),
@@ -270,7 +264,7 @@ SECRETS, HOSTILE, TLS = "integration/security/test_secrets.py", "integration/sec
 RUN, LOOP_OF_JOB = "launcher/runs/run.cpp", "launcher/supervisor/supervisor.cpp"
 WIRE, CHANNEL, RESULTS = "launcher/elastic/horovod_wire.cpp", "collectives/python/hora/channel.py", "collectives/python/hora/authenticated_server.py"
 LOOP, OUT, COLLECTOR = "rendezvous/os/event_loop.cpp", "rendezvous/http/output_queue.cpp", "launcher/agent/stack_collector.cpp"
-REFUSALS, SERVER = "launcher/transports/ssh_refusals.cpp", "rendezvous/kv_server.cpp"
+REFUSALS, SERVER = "launcher/transports/ssh_failures.cpp", "rendezvous/kv_server.cpp"
 
 BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("the token is logged", RUN, "std::to_string(rendezvous_->port()));", "std::to_string(rendezvous_->port()) + context_.identity.token);", SECRETS + "::test_the_token_is_in_no_command_line_log_or_report"),

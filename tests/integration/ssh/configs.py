@@ -295,6 +295,9 @@ Host *
 
 # Settings by which libssh cannot connect, if they differ from what ssh says without a configuration.
 BY_PROGRAM = [
+    "bindaddress",
+    "bindinterface",
+    "revokedhostkeys",
     "checkhostip",
     "connectionattempts",
     "dynamicforward",
@@ -372,8 +375,6 @@ WITHOUT_EFFECT = [
 # Compared one by one below.
 APPLIED = [
     "addressfamily",
-    "bindaddress",
-    "bindinterface",
     "certificatefile",
     "ciphers",
     "compression",
@@ -397,7 +398,6 @@ APPLIED = [
     "pubkeyacceptedalgorithms",
     "pubkeyauthentication",
     "requiredrsasize",
-    "revokedhostkeys",
     "stricthostkeychecking",
     "user",
     "userknownhostsfile",
@@ -552,7 +552,6 @@ def meaning(name, said, defaults, config):
     for key in ("userknownhostsfile", "globalknownhostsfile"):
         known[key] = [word for word in one[key].split(" ") if word not in ("", "none")]
         program |= any(not word.startswith("/") for word in known[key])
-    revoked = one.get("revokedhostkeys", "none")
 
     proxy, command, jump = [], one.get("proxycommand", "none"), one.get("proxyjump", "none")
     if command != "none":
@@ -564,8 +563,6 @@ def meaning(name, said, defaults, config):
         hop, _, port = last.partition(":")
         proxy = ["ssh", "-o", "BatchMode=yes", "-F", config] + (["-J", ",".join(before)] if before else [])
         proxy += (["-p", port] if port else []) + ["-W", f"[{one['hostname']}]:{one['port']}", "--", hop]
-    bind = one.get("bindaddress", "")
-    program |= any(c not in "0123456789abcdefABCDEF.:" for c in bind)
 
     checking = {"accept-new": 1, "false": 2, "no": 2, "off": 2}.get(one["stricthostkeychecking"], 0)
     timeout = one["connecttimeout"]
@@ -577,7 +574,6 @@ def meaning(name, said, defaults, config):
         "timeout": 0 if timeout == "none" else int(timeout),
         "proxy": proxy,
         "family": "" if one["addressfamily"] == "any" else one["addressfamily"],
-        "bind": [bind, one.get("bindinterface", "")],
         "compression": int(yes("compression")),
         "files": found,
         "missing": missing,
@@ -590,7 +586,6 @@ def meaning(name, said, defaults, config):
         "known_hosts": known["userknownhostsfile"] + known["globalknownhostsfile"],
         "user_files": len(known["userknownhostsfile"]),
         "hash": int(yes("hashknownhosts")),
-        "revoked": "" if revoked == "none" else tokens.fill(revoked),
         "kex": reordered(said, defaults, "kexalgorithms", OURS["kexalgorithms"]),
         "ciphers": reordered(said, defaults, "ciphers", OURS["ciphers"]),
         "macs": one["macs"],

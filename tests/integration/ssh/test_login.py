@@ -542,7 +542,7 @@ def test_a_server_that_punishes_failed_logins(probe, newest_sshd, config, wrong_
     path = config(*lines, identity=False)
     probe("node1", "--config", path).failure("E_SSH_AUTH")
     message = probe("node1", "--config", path, "--deadline-ms", 60000).failure("E_SSH_BUSY")
-    assert "turned the connection away 7 times" in message and "PerSourcePenaltyExemptList" in message
+    assert "refused the connection 7 times" in message and "PerSourcePenaltyExemptList" in message
 
 
 def test_a_server_with_post_quantum_key_exchange_alone(both, newest_sshd, config):

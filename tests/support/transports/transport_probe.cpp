@@ -22,7 +22,7 @@
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #if HORA_WITH_SSH
-#include "launcher/transports/ssh_targets.h"
+#include "launcher/transports/ssh_config.h"
 #endif
 #include "launcher/transports/transport.h"
 #include "rendezvous/base/machine.h"
@@ -335,16 +335,15 @@ std::string list(const std::vector<std::string>& texts) {
 }
 
 std::string target_fields(const SshTarget& target) {
-  const auto& [timeout, proxy, family, address, interface, compression] = target.route;
+  const auto& [timeout, proxy, family, compression] = target.route;
   const SshHostKeyPolicy& policy = target.host_keys;
   const SshAlgorithms& algorithms = target.algorithms;
   const auto number = [](auto value) { return std::to_string(static_cast<long>(value)); };
   return "\"address\":" + json(target.address) + ",\"port\":" + number(target.port) +
          ",\"user\":" + json(target.user) + ",\"program\":" + json(target.program_reason) +
          ",\"timeout\":" + number(timeout ? timeout->count() : 0) + ",\"proxy\":" + list(proxy) +
-         ",\"family\":" + json(family) + ",\"bind\":" + list({address, interface}) +
-         ",\"compression\":" + number(compression) + ",\"files\":" + list(target.keys.files) +
-         ",\"missing\":" + list(target.keys.missing) +
+         ",\"family\":" + json(family) + ",\"compression\":" + number(compression) +
+         ",\"files\":" + list(target.keys.files) + ",\"missing\":" + list(target.keys.missing) +
          ",\"agent\":" + json(target.keys.agent_socket) +
          ",\"identities_only\":" + number(target.keys.identities_only) +
          ",\"forbidden\":" + json(target.keys.forbidden_by) +
@@ -352,8 +351,7 @@ std::string target_fields(const SshTarget& target) {
          ",\"checking\":" + number(policy.checking) +
          ",\"known_hosts\":" + list(policy.known_hosts_files) +
          ",\"user_files\":" + number(policy.user_file_count) +
-         ",\"hash\":" + number(policy.hash_names) +
-         ",\"revoked\":" + json(policy.revoked_keys_file) + ",\"kex\":" + json(algorithms.kex) +
+         ",\"hash\":" + number(policy.hash_names) + ",\"kex\":" + json(algorithms.kex) +
          ",\"ciphers\":" + json(algorithms.ciphers) + ",\"macs\":" + json(algorithms.macs) +
          ",\"host_keys\":" + json(algorithms.host_keys) +
          ",\"public_keys\":" + json(algorithms.public_keys) +

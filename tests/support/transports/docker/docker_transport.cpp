@@ -3,7 +3,7 @@
 // Docker, reached with `docker exec -i`.
 #include <utility>
 
-#include "launcher/transports/registry.h"
+#include "launcher/transports/transport.h"
 
 namespace hora::launcher {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "launcher/transports/registry.h"
+#include "launcher/transports/transport.h"
 #include "tests/support/transports/simulated/handed_over.h"
 
 namespace hora::launcher {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/order_check.h"
+
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -69,7 +70,6 @@ TEST_CASE("message order: what frames on the way may say comes at any time") {
   for (const AgentProgress& progress : {AgentProgress{}, ready(), running()}) {
     CHECK(!out_of_turn(LauncherAlive{}, progress));
     CHECK(!out_of_turn(ForgetDeliveries{}, progress));
-    CHECK(!out_of_turn(ServeImage{}, progress));
     CHECK(!out_of_turn(TerminateRank{}, progress));
     CHECK(!out_of_turn(SignalRanks{}, progress));
     CHECK(!out_of_turn(OutputTaken{}, progress));

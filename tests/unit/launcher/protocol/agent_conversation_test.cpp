@@ -141,26 +141,6 @@ TEST_CASE("a relay speaks when it was asked for, and within its limits") {
   CHECK(unasked.wrong == "port of the relay: out of turn");
 }
 
-TEST_CASE("an agent says once where it serves its program") {
-  const auto talk = [](const std::string& token, std::initializer_list<std::string> answers) {
-    Talk talk;
-    talk.greeted();
-    talk.with.sent(FrameType::kServeImage, token);
-    for (const std::string& answer : answers) talk.say(FrameType::kImagePort, answer);
-    return talk;
-  };
-  const Talk good = talk("token", {numbers({4711})});
-  CHECK(good.wrong.empty());
-  REQUIRE(good.heard.size() == 2);
-  CHECK(std::get<ImageServed>(good.heard[1]).port == 4711);
-  CHECK(talk("token", {numbers({1}), numbers({1})}).wrong ==
-        "port of the agent's program: out of turn");
-  CHECK(talk("", {numbers({1})}).wrong == "port of the agent's program: out of turn");
-  CHECK(talk("token", {numbers({65'536})}).wrong == "port of the agent's program: 65536");
-  CHECK(talk("token", {"x"}).wrong == "port of the agent's program: it ends early");
-  CHECK(talk("token", {numbers({1, 2})}).wrong.find("are the most") != std::string::npos);
-}
-
 TEST_CASE("a job from the hello to the goodbye") {
   Talk talk;
   talk.probed();

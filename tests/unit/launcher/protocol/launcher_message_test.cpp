@@ -64,7 +64,6 @@ TEST_CASE("launcher message: frames without a payload, and those of a delivery")
   CHECK(read<KeepDelivery>(FrameType::kKeep, encode(KeepDelivery{"id", "key"})).id == "id");
   CHECK(read<FetchDelivery>(FrameType::kFetch, encode(FetchDelivery{"id", 7, "", {}, 1}))
             .size_bytes == 7);
-  CHECK(read<ServeImage>(FrameType::kServeImage, "token").token == "token");
   read<SuspendRanks>(FrameType::kSuspend, "");
   read<ResumeRanks>(FrameType::kResume, "");
   for (const FrameType type :

@@ -168,35 +168,6 @@ TEST_CASE("a source that nobody reaches is not asked for ever") {
   CHECK(play.sends <= log2_of(200) + 2);
 }
 
-TEST_CASE("a host that can fetch from nobody is sent it at once, and blames no source") {
-  using Steps = SharePlan::Steps;
-  Play play(Sharing::kAlways);
-  play.take(play.plan.want(0, 2));
-  CHECK(play.plan.want(1, 2).empty());
-  SECTION("while it waits") {
-    CHECK(play.plan.unable(1) == Steps{{1, {}}});
-    CHECK_FALSE(play.plan.anybody_waits());
-  }
-  SECTION("while it fetches") {
-    CHECK(play.plan.ready(0, true) == Steps{{1, {0}}});
-    play.under_way.clear();
-    CHECK(play.plan.unable(1) == Steps{{1, {}}});
-    // The place at the source is free again.
-    CHECK(play.plan.want(2, 2) == Steps{{2, {0}}});
-    CHECK(play.plan.want(3, 2) == Steps{{3, {0}}});
-  }
-  SECTION("four of them are no sign that hosts do not reach each other") {
-    play.plan.unable(1);
-    for (int host = 2; host < 6; ++host) {
-      play.plan.want(host, 2);
-      CHECK(play.plan.unable(host) == Steps{{host, {}}});
-    }
-    CHECK_FALSE(play.plan.has_given_up());
-  }
-  CHECK(play.plan.unable(0).empty());  // it is sent it, or has it
-  CHECK(play.plan.unable(99).empty());
-}
-
 TEST_CASE("sources that are lost are replaced") {
   Play play(Sharing::kAuto);
   play.want_all(64);

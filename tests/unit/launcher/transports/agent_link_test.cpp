@@ -12,7 +12,6 @@
 #include <sstream>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/transports/agent_sharing.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
@@ -33,35 +32,18 @@ std::string hello_frame(const std::string& sha = "") {
   return encode_frame(FrameType::kHello, encode(hello(sha)));
 }
 
-// Notes its calls, and answers when the test says so.
-struct Shares : AgentSharing {
-  std::vector<std::string> log;
-  Answer answer;
-  void want(int host, const std::string& machine, Answer how) override {
-    log.push_back("want " + std::to_string(host) + " " + machine);
-    answer = std::move(how);
-  }
-  void opened(int, int number) override { log.push_back("opened " + std::to_string(number)); }
-  void got(int, int number) override { log.push_back("got " + std::to_string(number)); }
-  void missed(int, int number, const std::string& reason) override {
-    log.push_back("missed " + std::to_string(number) + " " + reason);
-  }
-  std::vector<std::string> said() { return std::exchange(log, {}); }
-};
-
-AgentOffer offer(int number) { return {number, {"10.0.0.1", "fd00::1"}, 4711, "t0ken"}; }
-
 // One link on a loop that the test turns by hand.
 struct Bench : AgentLink::Carrier {
   std::unique_ptr<os::EventLoop> loop;
   test::TemporaryDirectory folder;
   os::Fd supervisor;
+  AgentPayloads payloads;
   std::unique_ptr<AgentLink> link;
   int changed = 0;
   int restarts = 0;
   int finished = 0;
 
-  explicit Bench(const std::string& agent_bytes = "AGENT", AgentSharing* sharing = nullptr) {
+  explicit Bench(const std::string& agent_bytes = "AGENT") {
     loop = std::move(os::EventLoop::create()).value();
     std::ofstream(folder.path() + "/agent") << agent_bytes;
     std::ofstream(folder.path() + "/agent.pdp10") << "an agent of 36 bits";
@@ -74,10 +56,9 @@ struct Bench : AgentLink::Carrier {
          {AgentBuild{"pdp11", folder.path() + "/agent", "abc", ""},
           AgentBuild{"pdp10", folder.path() + "/agent.pdp10", "def", "b10"}}) {
       options.image.builds.push_back(build);
-      options.payloads.push_back(std::make_shared<AgentPayload>(build.path));
     }
+    options.payloads = &payloads;
     options.image.machines = "pdp11, pdp10";
-    options.image.sharing = sharing;
     options.host_index = 7;
     options.lost_class = failure::kHostLost;
     options.shell_class = failure::kRemoteShell;
@@ -194,6 +175,7 @@ TEST_CASE("the agent is sent when it is asked for, as it is or packed") {
   const std::string agent(300'000, 'a');
   for (const std::string form : {"raw", "gz"}) {
     Bench bench(agent);
+    std::ofstream(bench.folder.path() + "/agent.gz") << test::run_program({"gzip"}, agent).out;
     bench.link->on_remote_output("HORA-" + bench.nonce() + " need " + form + " pdp11 /d\n");
     REQUIRE(bench.turn_until([&] { return !bench.link->outgoing().empty(); }));
     const std::string sent = bench.take_outgoing();
@@ -218,88 +200,6 @@ TEST_CASE("a host is sent the agent for its processor") {
   CHECK(bench.take_outgoing() == "raw 19\nan agent of 36 bits");
   bench.link->on_remote_output(std::string(kAgentMagic) + hello_frame("def"));
   CHECK(bench.link->agent_started());
-}
-
-TEST_CASE("a host that lacks the agent fetches it from another") {
-  using Lines = std::vector<std::string>;
-  Shares shares;
-  Bench bench("AGENT", &shares);
-  const std::string marker = "HORA-" + bench.nonce() + " ";
-  const auto hear = [&](const std::string& line) {
-    bench.link->on_remote_output(marker + line + "\n");
-    bench.turn();
-  };
-  const auto answer = [&](std::optional<AgentOffer> with) {
-    shares.answer(std::move(with));
-    bench.turn();
-    return bench.take_outgoing();
-  };
-  hear("need raw pdp10 /d");
-  CHECK(shares.said() == Lines{"want 7 pdp10"});
-  CHECK(bench.link->outgoing().empty());
-  // While the source is not known, it gets what it needs to fetch; once.
-  CHECK(answer(AgentOffer{}) == fetch_script());
-  CHECK(answer(offer(1)) == "from 1 4711 t0ken 10.0.0.1 fd00::1\n");
-  hear("open 2");
-  CHECK(shares.said().empty());
-  hear("open 1");
-  hear("open 1");
-  CHECK(shares.said() == Lines{"opened 1"});
-  SECTION("from the first that it is told of") {
-    hear("got 1");
-    CHECK(shares.said() == Lines{"got 1"});
-    CHECK(bench.take_outgoing() == fetch_accepted());
-    CHECK(answer(std::nullopt).empty());  // it crossed with that
-    hear("got 1");
-    CHECK(shares.said().empty());
-    bench.link->on_remote_output(std::string(kAgentMagic) + hello_frame("def"));
-    CHECK(bench.link->agent_started());
-  }
-  SECTION("from another one") {
-    hear("miss 1 hash");
-    CHECK(shares.said() == Lines{"missed 1 what came has another SHA-256"});
-    CHECK(answer(offer(2)) == fetch_order(offer(2)));
-    hear("got 1");  // of the one that it had to leave
-    CHECK(bench.link->outgoing().empty());
-    hear("got 2");
-    CHECK(shares.said() == Lines{"got 2"});
-    CHECK(bench.take_outgoing() == fetch_accepted());
-  }
-  SECTION("or is sent it in the end") {
-    shares.answer(std::nullopt);
-    REQUIRE(bench.turn_until([&] { return !bench.link->outgoing().empty(); }));
-    hear("got 1");  // too late: it has to take the bytes
-    CHECK(shares.said().empty());
-    CHECK(bench.take_outgoing() == "raw 19\nan agent of 36 bits");
-  }
-  SECTION("or says that it cannot") {
-    hear("miss 0 tools");
-    hear("miss 0 tools");
-    CHECK(shares.said() ==
-          Lines{"missed 0 it lacks sha256sum or setsid, or has none of bash, nc and python3"});
-    shares.answer(std::nullopt);
-    REQUIRE(bench.turn_until([&] { return !bench.link->outgoing().empty(); }));
-    CHECK(bench.take_outgoing() == "raw 19\nan agent of 36 bits");
-    hear("unfit transfer /d");
-    hear("need raw pdp10 /e");
-    CHECK(shares.said() == Lines{"want 7 pdp10"});
-  }
-}
-
-TEST_CASE("a host that nobody told to fetch has nothing to say of it") {
-  Shares shares;
-  Bench bench("AGENT", &shares);
-  const std::string marker = "HORA-" + bench.nonce() + " ";
-  bench.link->on_remote_output(marker + "got 0\n" + marker + "miss 0 tools\n");
-  bench.link->on_remote_output(marker + "need raw pdp10 /d\n" + marker + "miss 0 tools\n");
-  bench.turn();
-  CHECK(shares.said() == std::vector<std::string>{"want 7 pdp10"});
-  shares.answer(AgentOffer{});
-  bench.turn();
-  bench.take_outgoing();
-  bench.link->on_remote_output(marker + "got 0\n" + marker + "open 0\n");
-  CHECK(shares.said().empty());
-  CHECK(bench.link->outgoing().empty());
 }
 
 TEST_CASE("a host that cannot tell its processor is sent the agent for ours") {

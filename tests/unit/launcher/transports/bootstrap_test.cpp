@@ -60,7 +60,7 @@ std::vector<std::string> script_under(const std::vector<std::string>& sh,
   return {"bash", "-c", "exec " + named + "-c " + line->substr(prefix.size())};
 }
 
-// zsh is sh only when called by that name; posh has no `test -O`, and is not a system's sh.
+// zsh is sh only when called by that name; posh has no `test -O`, and is no system's sh.
 bool may_be_bin_sh(const std::vector<std::string>& shell) {
   return shell[0] != "zsh" && shell[0] != "posh";
 }
@@ -472,7 +472,6 @@ TEST_CASE("the dialogue takes a reason that it does not know, and no more than a
   REQUIRE(std::holds_alternative<BootstrapDialogue::Failed>(event));
   const auto& directories = std::get<BootstrapDialogue::Failed>(event).directories;
   CHECK(directories.size() < 20);
-  CHECK(directories.front().reason == UnfitReason::kUnknown);
   CHECK(unfit_text({directories.front()}) == "/a b cannot be used");
   CHECK_FALSE(is_disk_full(directories));
   CHECK(unfit_text({}) == "there is no directory to try");

@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "launcher/transports/ssh_wire.h"
+#include "launcher/transports/ssh_keys.h"
 #include "rendezvous/base/encoding.h"
 #include "rendezvous/os/files.h"
 #include "tests/support/catch.h"
@@ -164,13 +164,6 @@ TEST_CASE("known_hosts: a key is added once, by a name that is found again") {
     CHECK(text->find("ode1") == std::string::npos);
     std::ofstream(file, std::ios::app) << "# no end of line";
   }
-}
-
-TEST_CASE("a list of revoked keys clears only what it can be searched for") {
-  CHECK(look_up_revoked("ssh-x AAAA\n", kEd) == Revocation::kNotRevoked);
-  CHECK(look_up_revoked(line("", kEd), kEd) == Revocation::kRevoked);
-  CHECK(look_up_revoked("ssh-x AAAA\n", "") == Revocation::kRevoked);
-  CHECK(look_up_revoked("SSHKRL\n\0", kEd) == Revocation::kUnreadable);
 }
 
 }  // namespace

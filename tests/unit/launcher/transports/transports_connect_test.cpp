@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connecting by name, bounded fan-out, known_hosts, payloads: each against the real thing.
+// Connecting by name, bounded fan-out, known_hosts: each against the real thing.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -13,17 +13,16 @@
 #include <thread>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/transports/agent_payload.h"
-#include "launcher/transports/blocking_calls.h"
-#include "launcher/transports/fan_out.h"
+#include "launcher/transports/agent_link.h"
 #include "launcher/transports/io_threads.h"
+#include "launcher/transports/pacing.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 #if HORA_WITH_SSH
 #include "launcher/transports/known_hosts.h"
-#include "launcher/transports/ssh_targets.h"
-#include "launcher/transports/ssh_wire.h"
+#include "launcher/transports/ssh_config.h"
+#include "launcher/transports/ssh_keys.h"
 #include "launcher/transports/tcp_connector.h"
 #include "launcher/transports/transport.h"
 #endif
@@ -32,43 +31,6 @@ namespace hora::launcher {
 namespace {
 
 using std::chrono::seconds;
-
-TEST_CASE("payloads come to everyone who waits, and are made once") {
-  const test::TemporaryDirectory folder;
-  const std::string path = folder.path() + "/agent";
-  std::string agent;
-  for (int i = 0; i < 200'000; ++i) agent += static_cast<char>(i * 7 % 251);
-  std::ofstream(path) << agent;
-  AgentPayload payload(path);
-  CHECK(payload.size_bytes() == agent.size());
-  std::vector<std::promise<AgentPayload::Bytes>> answers(8);
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    payload.get(i % 2 == 0, [&answers, i](const Result<AgentPayload::Bytes>& bytes) {
-      answers[i].set_value(bytes ? *bytes : nullptr);
-    });
-  }
-  std::set<const std::string*> distinct;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    auto future = answers[i].get_future();
-    REQUIRE(future.wait_for(seconds(20)) == std::future_status::ready);
-    const auto bytes = future.get();
-    REQUIRE(bytes);
-    distinct.insert(bytes.get());
-    if (i % 2 == 1) CHECK(*bytes == agent);
-    if (i == 0) CHECK(test::run_program({"gzip", "-dc"}, *bytes).out == agent);
-  }
-  CHECK(distinct.size() == 2);
-}
-
-TEST_CASE("an agent that is not there is an error, not an empty file") {
-  AgentPayload payload("/no/such/agent");
-  std::promise<bool> failed;
-  payload.get(false, [&](const Result<AgentPayload::Bytes>& bytes) { failed.set_value(!bytes); });
-  auto future = failed.get_future();
-  REQUIRE(future.wait_for(seconds(20)) == std::future_status::ready);
-  CHECK(future.get());
-  CHECK(payload.size_bytes() == 0);
-}
 
 TEST_CASE("no more than the limit are let in, and all in the end") {
   FanOut fan_out(3);
@@ -157,14 +119,6 @@ struct Listener {
     ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&where), &length);
     port = ntohs(where.sin_port);
   }
-  sockaddr_in accepted_from() const {
-    sockaddr_in peer{};
-    socklen_t length = sizeof peer;
-    const os::Fd taken(
-        ::accept4(fd.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC));
-    REQUIRE(taken.valid());
-    return peer;
-  }
 };
 
 // What a connector comes to on a loop of its own.
@@ -176,14 +130,13 @@ struct Connected {
   std::string first;
 };
 
-Connected connect(const std::string& host, int port, const std::string& family = "",
-                  const TcpSource& source = {}) {
+Connected connect(const std::string& host, int port, const std::string& family = "") {
   auto loop = std::move(os::EventLoop::create()).value();
   BlockingCalls resolver{2};
   TcpConnector connector(*loop, resolver);
   Connected result;
   connector.start(
-      host, port, family, source, [&](const std::string& first) { result.first = first; },
+      host, port, family, [&](const std::string& first) { result.first = first; },
       [&](TcpConnector::Outcome outcome) {
         result.ok = outcome.fd.valid();
         result.endpoint = result.ok ? format_endpoint(outcome.endpoint) : "";
@@ -201,25 +154,9 @@ TEST_CASE("a connection by address and by name") {
   const auto numeric = connect("127.0.0.1", listener.port);
   CHECK(numeric.ok);
   CHECK(numeric.endpoint == "127.0.0.1:" + std::to_string(listener.port));
-  // localhost may be ::1 first, without a listener: the next address is tried.
+  // localhost may be ::1 first, where nobody listens: the next address is tried.
   CHECK(connect("localhost", listener.port).ok);
   CHECK(connect("localhost", listener.port, "inet").ok);
-}
-
-TEST_CASE("a connection comes from where it is told to") {
-  const Listener listener;
-  CHECK(connect("127.0.0.1", listener.port, "", {"127.0.0.9", ""}).ok);
-  const sockaddr_in peer = listener.accepted_from();
-  CHECK(ntohl(peer.sin_addr.s_addr) == 0x7F000009);
-  CHECK(connect("127.0.0.1", listener.port, "", {"", "lo"}).ok);
-  for (const TcpSource& source : {TcpSource{"192.0.2.1", ""}, TcpSource{"::1", ""},
-                                  TcpSource{"name", ""}, TcpSource{"", "no-such-nic"}}) {
-    const auto failed = connect("127.0.0.1", listener.port, "", source);
-    INFO(source.address << source.interface);
-    CHECK_FALSE(failed.ok);
-    CHECK(failed.failed_class == failure::kConnect);
-    CHECK(failed.problem.find(source.interface + source.address) != std::string::npos);
-  }
 }
 
 TEST_CASE("refused and unknown are told apart") {

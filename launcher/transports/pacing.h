@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the next attempt, host or stage may begin: pauses after a refusal, the number of hosts that
+// are connected at one time, the time limit of a stage.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+// The pause grows with each attempt and has a random part, which keeps a thousand hosts at one
+// gateway from coming back together.
+class BackOff {
+ public:
+  void count_attempt() { ++attempts_; }
+  int attempts() const { return attempts_; }
+  void reset() { attempts_ = 0; }
+
+  Milliseconds next_pause() {
+    const int doublings = std::clamp(attempts_ - 1, 0, 5);
+    const auto longest = std::min(kLongest, kFirst * (1 << doublings));
+    return longest / 2 + Milliseconds(random_() % static_cast<unsigned>(longest.count()));
+  }
+
+ private:
+  static constexpr Milliseconds kFirst{100};
+  static constexpr Milliseconds kLongest{2'000};
+  // Launchers that start in the same second need different seeds.
+  std::minstd_rand random_{std::random_device{}()};
+  int attempts_ = 0;
+};
+
+// Bounds how many hosts are being connected at one time, over all threads.
+class FanOut {
+ public:
+  explicit FanOut(int limit) : free_(limit > 0 ? limit : 1) {}
+
+  // Calls `go` when there is a place, at once or from release(), on the thread of that call: it may
+  // only post to its own loop.
+  void acquire(std::function<void()> go) {
+    {
+      std::lock_guard lock(mutex_);
+      if (free_ == 0) {
+        waiting_.push_back(std::move(go));
+        return;
+      }
+      --free_;
+    }
+    go();
+  }
+
+  void release() {
+    std::function<void()> next;
+    {
+      std::lock_guard lock(mutex_);
+      if (waiting_.empty()) {
+        ++free_;
+        return;
+      }
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    next();
+  }
+
+ private:
+  std::mutex mutex_;
+  int free_;
+  std::deque<std::function<void()>> waiting_;
+};
+
+// The time limit of one stage of a connection. Lives on one event loop's thread.
+class StageLimit {
+ public:
+  explicit StageLimit(os::EventLoop& loop) : loop_(loop) {}
+  ~StageLimit() { cancel(); }
+  StageLimit(const StageLimit&) = delete;
+  StageLimit& operator=(const StageLimit&) = delete;
+
+  // Replaces the limit of the stage before. `over` is called once, unless the limit is cancelled.
+  void set(Milliseconds limit, std::function<void()> over) {
+    cancel();
+    began_ = Clock::now();
+    timer_ = loop_.call_after(limit, [this, over = std::move(over)] {
+      timer_ = 0;
+      over();
+    });
+  }
+  void cancel() { loop_.cancel(std::exchange(timer_, 0)); }
+
+  // Since set(): "3.2 s".
+  std::string waited() const {
+    const auto ms = std::chrono::duration_cast<Milliseconds>(Clock::now() - began_).count();
+    return ms < 10'000 ? std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 100) + " s"
+                       : std::to_string((ms + 500) / 1000) + " s";
+  }
+
+ private:
+  os::EventLoop& loop_;
+  Clock::time_point began_;
+  os::EventLoop::TimerId timer_ = 0;
+};
+
+}  // namespace hora::launcher
