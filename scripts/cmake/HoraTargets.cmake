@@ -10,6 +10,10 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
   # Files hold a purpose, and not each program needs all of it: --gc-sections drops the rest.
   target_compile_options(hora_settings INTERFACE -ffunction-sections -fdata-sections)
 endif()
+if(HORA_FAST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Of files that are compiled together it takes all but the first for headers, and a precompiled header of the system for ours.
+  target_compile_options(hora_settings INTERFACE -Wno-subobject-linkage -Wno-stringop-overflow)
+endif()
 if(HORA_WERROR)
   target_compile_options(hora_settings INTERFACE -Werror)
 endif()
