@@ -179,6 +179,7 @@ struct Sentence {
 constexpr Sentence kSshSentences[] = {
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", failure::kHostKeyChanged},
     {"REVOKED HOST KEY DETECTED", failure::kHostKeyChanged},
+    {" revoked by file ", failure::kHostKeyChanged},
     {"Host key verification failed", failure::kHostKeyUnknown},
     {"Too many authentication failures", failure::kSshAuth},
     {"Permission denied (", failure::kSshAuth},

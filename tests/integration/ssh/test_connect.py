@@ -358,7 +358,7 @@ def test_revoked_host_keys(probe, two, config, keys, tmp_path):
     revoked.write_text(key)
     outcome = probe(["node1", "node2"], "--config", path)
     outcome.hello("node2")
-    assert "REVOKED" in outcome.failure("E_HOST_KEY_CHANGED", "node1")
+    assert "revoked by file" in outcome.failure("E_HOST_KEY_CHANGED", "node1")
 
 
 def test_hashed_known_hosts(probe, two, config, keys, tmp_path):

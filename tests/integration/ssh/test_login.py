@@ -340,7 +340,7 @@ def test_a_list_of_revoked_keys_in_ssh_keygens_format(both, config, host_key, tm
         revoked = tmp_path / f"{name}.krl"
         run("ssh-keygen", "-q", "-k", "-f", revoked, tmp_path / name)
         outcome = both("node1", config(f"RevokedHostKeys {revoked}"))
-        assert "is a KRL" in outcome.errors and (outcome.results["node1"]["result"] == "hello") == gets_in
+        assert "revokedhostkeys" in outcome.errors and (outcome.results["node1"]["result"] == "hello") == gets_in
 
 
 @pytest.mark.parametrize("key_type", ["ecdsa", "rsa"])
