@@ -340,7 +340,7 @@ def test_a_file_too_large_to_ship(horarun, tmp_path):
     with open(tmp_path / "data", "wb") as file:
         file.truncate(3 << 30)
     done = horarun.run("--ship", str(tmp_path / "data"), "-np", "1", "true")
-    assert done.code == 125 and "has 3072 MiB; at most 1024 MiB travel" in done.messages
+    assert done.code == 125 and "has 3072 MiB; at most 1024 MiB are sent" in done.messages
 
 
 def test_a_host_list_without_an_end(horarun):
