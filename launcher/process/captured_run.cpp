@@ -26,7 +26,7 @@ constexpr int kLookAgainMs = 20;
 // program that waits for room in its pipe would not end. One call reads no more than a pipe holds,
 // so that a program that prints without end cannot keep the caller from its deadline.
 void drain(os::Fd& pipe, std::string& text) {
-  char chunk[16 * 1024];
+  char chunk[4096];
   for (std::size_t turn = 0; turn < kLongestOutput / sizeof chunk && pipe.valid(); ++turn) {
     const ssize_t got = ::read(pipe.get(), chunk, sizeof chunk);
     if (got < 0 && errno == EINTR) continue;

@@ -369,7 +369,7 @@ bool may_have_ticket() {
 SshMachine this_machine() {
   SshMachine machine;
   // A buffer of this size holds local accounts; with a larger record the environment decides.
-  char buffer[16 * 1024];
+  char buffer[4096];
   passwd record{};
   passwd* found = nullptr;
   machine.home = variable("HOME").value_or("");
