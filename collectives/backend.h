@@ -208,7 +208,7 @@ inline constexpr std::uint32_t kFixedOrder = 1u << 1;
 // It computes averages of 16-bit floats in float32, so that no sum overflows.
 inline constexpr std::uint32_t kWideAverages = 1u << 3;
 // It uses Step::small_bytes and Step::part_bytes.
-inline constexpr std::uint32_t kHeedsSizes = 1u << 2;
+inline constexpr std::uint32_t kUsesSizeHints = 1u << 2;
 
 // Memory of a device and where it is copied to or from.
 struct HostCopy {

@@ -111,7 +111,7 @@ bool HttpStore::pause(int round, Deadline deadline) {
 Result<http::Response> HttpStore::send(Method method, const std::string& target,
                                        std::string_view body, Deadline deadline) {
   // Two limits: the caller's deadline, and `patience` for a server that is not there at all.
-  const Deadline last_try = std::min(deadline, Clock::now() + options_.patience);
+  const Deadline last_try = std::min(deadline, Clock::now() + options_.timeout);
   for (int round = 0;; ++round) {
     ++requests_sent_;
     auto response = client_.send({.method = method, .target = target, .body = body}, deadline);

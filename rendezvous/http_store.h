@@ -26,7 +26,7 @@ struct HttpStoreOptions {
   // "place/name" is /root%2fplace/name. It may be empty when every key has a place.
   std::string root = {};
   // How long to retry a server that does not answer at all.
-  std::chrono::milliseconds patience{10'000};
+  std::chrono::milliseconds timeout{10'000};
 };
 
 class HttpStore final : public Store {

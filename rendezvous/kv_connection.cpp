@@ -92,7 +92,7 @@ KvConnection::Fate KvConnection::read() {
   const std::size_t kept = unread_.size();
   const bool had_begun = begun();
   // One receive per turn. Under TLS this may also complete a handshake, which costs a signature.
-  const ssize_t got = stream_->receive(scratch.data() + kept, room_beside(kept));
+  const ssize_t got = stream_->receive(scratch.data() + kept, room_after(kept));
   if (got < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     // Some bytes of a handshake: the clock of a slow client starts here.
@@ -112,7 +112,7 @@ KvConnection::Fate KvConnection::read() {
 
 KvConnection::Fate KvConnection::drain() {
   std::vector<char>& scratch = context_.scratch;
-  const ssize_t got = stream_->receive(scratch.data(), room_beside(0));
+  const ssize_t got = stream_->receive(scratch.data(), room_after(0));
   if (got == 0) return Fate::kClose;
   if (got < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
@@ -127,21 +127,21 @@ KvConnection::Fate KvConnection::process(std::string_view bytes) {
   has_more_ = false;
   // `bytes` points into the shared scratch buffer, so what is not used is copied before another
   // connection reads.
-  const Taken taken = handle_requests(bytes);
+  const ReadState taken = handle_requests(bytes);
   unread_.assign(bytes);
   if (flush() == Fate::kClose) return Fate::kClose;
   // Replies that blocked further requests may have been sent.
-  has_more_ = taken != Taken::kAll && state_ == State::kOpen && !blocked() && !unread_.empty();
+  has_more_ = taken != ReadState::kAll && state_ == State::kOpen && !blocked() && !unread_.empty();
   return Fate::kKeep;
 }
 
 // Handles complete requests from `bytes`, at most those of one turn.
-KvConnection::Taken KvConnection::handle_requests(std::string_view& bytes) {
+KvConnection::ReadState KvConnection::handle_requests(std::string_view& bytes) {
   for (int requests = 0; state_ == State::kOpen && !blocked();) {
     const bool was_started = reader_.started();
     // Never in the middle of a request: its deadline would count time in which the server did not
     // read.
-    if (!was_started && requests == kRequestsPerTurn) return Taken::kTurn;
+    if (!was_started && requests == kRequestsPerTurn) return ReadState::kTurn;
     const http::ReadStep step = reader_.read(bytes);
     if (!was_started && reader_.started()) message_start_ = context_.now;
     switch (step) {
@@ -157,15 +157,15 @@ KvConnection::Taken KvConnection::handle_requests(std::string_view& bytes) {
         break;
       case http::ReadStep::kNeedMore:
         charge_chunked_body();
-        return Taken::kAll;
+        return ReadState::kAll;
     }
   }
-  return Taken::kHeld;
+  return ReadState::kHeld;
 }
 
 // From an unauthenticated client, one head at a time is read: pipelined requests stay in the
 // kernel, where its own window limits them.
-std::size_t KvConnection::room_beside(std::size_t kept) const {
+std::size_t KvConnection::room_after(std::size_t kept) const {
   const std::size_t room = context_.scratch.size() - kept;
   return unauthenticated() ? std::min(room, net::Stream::kLeastRoom) : room;
 }

@@ -82,14 +82,14 @@ class KvConnection {
 
   Fate read();
   Fate drain();
-  enum class Taken {
+  enum class ReadState {
     kAll,   // only more bytes would help
     kTurn,  // there is more; others first
     kHeld,  // there may be more; replies have to leave first, or it is over
   };
   Fate process(std::string_view bytes);
-  Taken handle_requests(std::string_view& bytes);
-  std::size_t room_beside(std::size_t kept) const;
+  ReadState handle_requests(std::string_view& bytes);
+  std::size_t room_after(std::size_t kept) const;
   void charge_chunked_body();
   void on_head();
   void on_request(bool last_of_its_bytes);

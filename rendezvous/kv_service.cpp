@@ -64,7 +64,7 @@ KvService::Admission KvService::admit(const http::RequestHead& head, const IpAdd
   }
   // Bodies that are being received count as stored: many clients that send at the same time must
   // not exceed the limit together.
-  const std::uint64_t room = table_.room_beside(receiving_bytes);
+  const std::uint64_t room = table_.room_after(receiving_bytes);
   const std::uint64_t length = head.content_length.value_or(0);
   if (length > limits_.value_bytes) return refuse(status_only(413));
   // A chunked body has no length yet: its limit is enforced while it arrives.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/kv_table.h"
+
 #include "rendezvous/kv_target.h"
 
 namespace hora::rendezvous {
@@ -51,7 +52,7 @@ bool KvTable::has_room_for(std::size_t keys, std::size_t bytes) const {
   return key_count_ + keys <= limits_.keys && stored_bytes_ + bytes <= limits_.total_bytes;
 }
 
-std::uint64_t KvTable::room_beside(std::uint64_t receiving) const {
+std::uint64_t KvTable::room_after(std::uint64_t receiving) const {
   const std::uint64_t used = stored_bytes_ + receiving;
   return limits_.total_bytes > used ? limits_.total_bytes - used : 0;
 }

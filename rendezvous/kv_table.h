@@ -51,7 +51,7 @@ class KvTable {
   // For that many keys at once, with that many bytes together, even if none replaces another.
   bool has_room_for(std::size_t keys, std::size_t bytes) const;
   // Bytes that may still come while `receiving` others are on their way.
-  std::uint64_t room_beside(std::uint64_t receiving) const;
+  std::uint64_t room_after(std::uint64_t receiving) const;
 
   // Returns the value as it is kept. Ask has_room() first.
   Value store(std::string_view scope, std::string_view key, std::string value);

@@ -94,19 +94,21 @@ void settle_signals() {
 
 // What list-cache and clean-cache print: text, of which each line may begin with the host, or a
 // JSON object a line.
-struct Manner {
+struct OutputFormat {
   std::string host;
   bool json = false;
 };
 
 // The beginning of a JSON object.
-std::string head_of(const Manner& manner) { return "{\"host\":" + json_text(manner.host); }
+std::string json_prefix(const OutputFormat& format) {
+  return "{\"host\":" + json_text(format.host);
+}
 
-void tell(const Manner& manner, const std::string& text) {
-  if (manner.json) {
-    std::printf("%s,\"message\":%s}\n", head_of(manner).c_str(), json_text(text).c_str());
+void print_line(const OutputFormat& format, const std::string& text) {
+  if (format.json) {
+    std::printf("%s,\"message\":%s}\n", json_prefix(format).c_str(), json_text(text).c_str());
   } else {
-    std::printf("%s%s%s\n", manner.host.c_str(), manner.host.empty() ? "" : ": ", text.c_str());
+    std::printf("%s%s%s\n", format.host.c_str(), format.host.empty() ? "" : ": ", text.c_str());
   }
 }
 
@@ -131,35 +133,37 @@ int for_each_cache(const char* nothing, Action action, Print print) {
 }
 
 // "--host NAME" and "--json" before the other words.
-Manner take_manner(std::span<const char* const>& words) {
-  Manner manner;
+OutputFormat parse_output_format(std::span<const char* const>& words) {
+  OutputFormat format;
   if (words.size() >= 2 && std::string_view(words[0]) == "--host") {
-    manner.host = words[1];
+    format.host = words[1];
     words = words.subspan(2);
   }
   if (!words.empty() && std::string_view(words[0]) == "--json") {
-    manner.json = true;
+    format.json = true;
     words = words.subspan(1);
   }
-  return manner;
+  return format;
 }
 
 int list_caches(std::span<const char* const> words) {
-  const Manner manner = take_manner(words);
+  const OutputFormat format = parse_output_format(words);
   if (!words.empty()) return usage("list-cache takes --host and --json alone");
-  const auto print = [&manner](const std::string& text) { tell(manner, text); };
-  if (!manner.json) return for_each_cache("nothing is kept", list_cache, print);
+  const auto print = [&format](const std::string& text) { print_line(format, text); };
+  if (!format.json) return for_each_cache("nothing is kept", list_cache, print);
   // An empty list is not a line.
   return for_each_cache(
       "",
-      [&manner](const std::string& place) { return list_cache_as_json(place, head_of(manner)); },
+      [&format](const std::string& place) {
+        return list_cache_as_json(place, json_prefix(format));
+      },
       [](const std::string& line) {
         if (!line.empty()) std::puts(line.c_str());
       });
 }
 
 int clean_caches(std::span<const char* const> words) {
-  const Manner manner = take_manner(words);
+  const OutputFormat format = parse_output_format(words);
   const auto options = parse_clean_options(words);
   if (!options) return usage(options.error().message.c_str());
   const CleanRequest request{cache_limits(options->max_age_s, options->max_bytes), options->dry_run,
@@ -167,7 +171,7 @@ int clean_caches(std::span<const char* const> words) {
   return for_each_cache(
       "nothing to remove",
       [&request](const std::string& place) { return clean_cache(place, request); },
-      [&manner](const std::string& text) { tell(manner, text); });
+      [&format](const std::string& text) { print_line(format, text); });
 }
 
 }  // namespace

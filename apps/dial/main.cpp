@@ -58,7 +58,7 @@ Result<int> dial(const std::string& host, const std::string& launcher, std::stri
   options.name = host;
   options.cache = std::move(cache);
   options.silent = true;
-  options.patience = kStepDialPatience;
+  options.timeout = kStepDialTimeout;
   return join_job(options);
 }
 

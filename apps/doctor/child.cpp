@@ -136,12 +136,12 @@ bool collect(const os::Fd& ended, const Pipe& out, const Pipe& errors, Clock::ti
 
 }  // namespace
 
-Answer ask(const std::vector<std::string>& command, std::chrono::milliseconds patience,
+Answer ask(const std::vector<std::string>& command, std::chrono::milliseconds timeout,
            const EnvironmentList& environment, const std::vector<std::string>& drop) {
   Answer answer;
   Pipe out, errors;
   if (!out.open() || !errors.open()) return answer;
-  const auto deadline = Clock::now() + patience;
+  const auto deadline = Clock::now() + timeout;
   int failed = 0;
   const pid_t pid = start(command, environment_of(environment, drop), out, errors, failed);
   out.write_end.reset();

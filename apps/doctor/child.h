@@ -22,7 +22,7 @@ using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
 // Runs a program, from PATH unless it has a slash, with /dev/null as input; kills it and its
 // process group when time is up. `environment` is added to our own, without those of our variables
 // that `drop` begins with.
-Answer ask(const std::vector<std::string>& command, std::chrono::milliseconds patience,
+Answer ask(const std::vector<std::string>& command, std::chrono::milliseconds timeout,
            const EnvironmentList& environment = {}, const std::vector<std::string>& drop = {});
 
 }  // namespace hora::doctor

@@ -277,9 +277,9 @@ Json leftovers() {
 
 namespace {
 
-Json python_facts(bool deep, std::chrono::milliseconds patience) {
+Json python_facts(bool deep, std::chrono::milliseconds timeout) {
   const Answer answer =
-      ask({"python3", "-c", kPythonQuestions, deep ? "deep" : "versions"}, patience);
+      ask({"python3", "-c", kPythonQuestions, deep ? "deep" : "versions"}, timeout);
   Json out;
   if (answer.timed_out) {
     out["error"] = "python3 did not answer in time";
@@ -299,30 +299,30 @@ Json python_facts(bool deep, std::chrono::milliseconds patience) {
   return out;
 }
 
-Json nvidia_facts(std::chrono::milliseconds patience) {
+Json nvidia_facts(std::chrono::milliseconds timeout) {
   const Answer answer = ask(
       {"nvidia-smi", std::string("--query-gpu=") + kGpuQuestions, "--format=csv,noheader,nounits"},
-      patience);
+      timeout);
   return answer.exit_code == 0 ? gpus_of(answer.output) : Json::array();
 }
 
-int gpu_processes(std::chrono::milliseconds patience) {
+int gpu_processes(std::chrono::milliseconds timeout) {
   const Answer answer =
-      ask({"nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"}, patience);
+      ask({"nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"}, timeout);
   return answer.exit_code == 0 ? count_processes(answer.output) : -1;
 }
 
 }  // namespace
 
-Json software_facts(bool deep, std::chrono::milliseconds patience) {
+Json software_facts(bool deep, std::chrono::milliseconds timeout) {
   Json out;
   // Python takes the longest, so it runs in parallel with the others.
-  auto python = std::async(std::launch::async, [=] { return python_facts(deep, patience); });
-  const Answer libc = ask({"getconf", "GNU_LIBC_VERSION"}, patience);
+  auto python = std::async(std::launch::async, [=] { return python_facts(deep, timeout); });
+  const Answer libc = ask({"getconf", "GNU_LIBC_VERSION"}, timeout);
   const std::string text(trim(libc.output));
   if (libc.exit_code == 0 && text.rfind("glibc ", 0) == 0) out["glibc"] = text.substr(6);
-  out["nvidia"] = nvidia_facts(patience);
-  if (!out["nvidia"].empty()) out["gpu_processes"] = gpu_processes(patience);
+  out["nvidia"] = nvidia_facts(timeout);
+  if (!out["nvidia"].empty()) out["gpu_processes"] = gpu_processes(timeout);
   out["python"] = python.get();
   return out;
 }

@@ -30,6 +30,6 @@ std::string whole_file(const std::string& path);
 // C library.
 
 // With `deep` every framework is imported and does a tiny operation; else only its version is read.
-Json software_facts(bool deep, std::chrono::milliseconds patience);
+Json software_facts(bool deep, std::chrono::milliseconds timeout);
 
 }  // namespace hora::doctor

@@ -30,8 +30,8 @@ namespace {
 
 using hora::doctor::Json;
 
-constexpr std::chrono::milliseconds kLeastPatience{4'000};
-constexpr std::chrono::milliseconds kDeepPatience{120'000};
+constexpr std::chrono::milliseconds kLeastTimeout{4'000};
+constexpr std::chrono::milliseconds kDeepTimeout{120'000};
 
 // Two threads print; a line must not be split.
 void print(const Json& line) {
@@ -78,13 +78,13 @@ Json answer_probe(std::istringstream& words) {
   return out;
 }
 
-Json answer_world(std::istringstream& words, std::chrono::milliseconds patience) {
+Json answer_world(std::istringstream& words, std::chrono::milliseconds timeout) {
   hora::doctor::WorldSeat seat;
   words >> seat.rank >> seat.size >> seat.host >> seat.job >> seat.address >> seat.port >>
       seat.token;
   words >> seat.interface;
   Json out;
-  out["world"] = hora::doctor::join_world(seat, patience);
+  out["world"] = hora::doctor::join_world(seat, timeout);
   return out;
 }
 
@@ -103,10 +103,10 @@ int main() {
   port["port"] = server ? (*server)->port() : 0;
   if (!server) port["error"] = server.error().message;
   print(port);
-  const std::chrono::milliseconds patience =
-      std::max(kLeastPatience, std::chrono::milliseconds(number("HORA_DOCTOR_PATIENCE_MS")));
+  const std::chrono::milliseconds timeout =
+      std::max(kLeastTimeout, std::chrono::milliseconds(number("HORA_DOCTOR_TIMEOUT_MS")));
   // The examination takes seconds; meanwhile the main thread answers clocks and probes.
-  std::thread examination([deep, patience] {
+  std::thread examination([deep, timeout] {
     Json machine;
     machine["machine"] = hora::doctor::machine_facts(variable("HORA_DOCTOR_CACHE"));
     machine["leftovers"] = hora::doctor::leftovers();
@@ -116,15 +116,15 @@ int main() {
     std::future<Json> runtime;
     if (ranks > 0) {
       runtime = std::async(std::launch::async,
-                           [=] { return hora::doctor::runtime_trials(ranks, patience); });
+                           [=] { return hora::doctor::runtime_trials(ranks, timeout); });
     }
     Json software;
-    software["software"] = hora::doctor::software_facts(deep, deep ? kDeepPatience : patience);
+    software["software"] = hora::doctor::software_facts(deep, deep ? kDeepTimeout : timeout);
     print(software);
     const Json& python = software["software"]["python"];
     Json selftests;
     selftests["selftests"] =
-        hora::doctor::gpu_selftests(python.value("nccl", Json::array()), patience);
+        hora::doctor::gpu_selftests(python.value("nccl", Json::array()), timeout);
     if (ranks > 0) selftests["selftests"].update(runtime.get());
     print(selftests);
   });
@@ -135,7 +135,7 @@ int main() {
     words >> what;
     if (what == "clock") print(answer_clock());
     if (what == "probe") print(answer_probe(words));
-    if (what == "world") print(answer_world(words, patience));
+    if (what == "world") print(answer_world(words, timeout));
   }
   examination.join();
   return 0;

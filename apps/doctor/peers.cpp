@@ -26,9 +26,9 @@ constexpr int kPings = 10;
 constexpr std::size_t kChunk = 64 * 1024;
 // Long enough to leave slow start on most links, short enough not to disturb them.
 constexpr Milliseconds kBurst{25};
-constexpr Milliseconds kConnectPatience{1'000};
-constexpr Milliseconds kPatience{2'000};
-constexpr Milliseconds kPacketPatience{120};
+constexpr Milliseconds kConnectTimeout{1'000};
+constexpr Milliseconds kTimeout{2'000};
+constexpr Milliseconds kPacketTimeout{120};
 constexpr int kPortTries = 20;
 
 Status receive_exactly(int fd, char* bytes, std::size_t size, Clock::time_point deadline) {
@@ -46,7 +46,7 @@ Status receive_exactly(int fd, char* bytes, std::size_t size, Clock::time_point 
 // The server's side: the word, pings that it answers, then a burst until the end of input, whose
 // bytes it counts and reports.
 void serve_one(os::Fd peer, const std::string& nonce) {
-  const auto deadline = Clock::now() + kPatience;
+  const auto deadline = Clock::now() + kTimeout;
   std::string said(nonce.size(), '\0');
   if (!receive_exactly(peer.get(), said.data(), said.size(), deadline) || said != nonce) return;
   std::array<char, kPing> ping;
@@ -75,7 +75,7 @@ bool packet_passes(int fd, const std::string& nonce, int size, int overhead) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (::send(fd, packet.data(), packet.size(), MSG_NOSIGNAL) < 0) return false;
     pollfd entry{fd, POLLIN, 0};
-    if (::poll(&entry, 1, static_cast<int>(kPacketPatience.count())) <= 0) continue;
+    if (::poll(&entry, 1, static_cast<int>(kPacketTimeout.count())) <= 0) continue;
     std::uint32_t echoed = 0;
     // A late answer may belong to an earlier size.
     while (::recv(fd, &echoed, sizeof echoed, MSG_DONTWAIT) == sizeof echoed) {
@@ -124,8 +124,8 @@ void probe_packets(const Endpoint& where, const std::string& nonce, Json& out) {
 }
 
 Result<Json> probe_stream(const Endpoint& where, const std::string& nonce) {
-  const auto deadline = Clock::now() + kPatience;
-  auto socket = net::connect_tcp(where, Clock::now() + kConnectPatience);
+  const auto deadline = Clock::now() + kTimeout;
+  auto socket = net::connect_tcp(where, Clock::now() + kConnectTimeout);
   if (!socket) return std::move(socket).error();
   const int fd = socket->get();
   Json out;

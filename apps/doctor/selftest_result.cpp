@@ -22,9 +22,9 @@ std::string last_line(const std::string& text) {
 }
 
 // Returns an empty text if the process ended as it should.
-std::string how_it_ended(const Answer& answer, bool answered, Milliseconds patience) {
+std::string how_it_ended(const Answer& answer, bool answered, Milliseconds timeout) {
   if (answer.timed_out) {
-    return "it did not end within " + std::to_string(patience.count() / 1000) + " s";
+    return "it did not end within " + std::to_string(timeout.count() / 1000) + " s";
   }
   if (answer.signal != 0) return "it was ended by " + launcher::signal_name(answer.signal);
   if (answered) return {};
@@ -36,7 +36,7 @@ std::string how_it_ended(const Answer& answer, bool answered, Milliseconds patie
 
 }  // namespace
 
-Json selftest_result(const Answer& answer, Milliseconds patience) {
+Json selftest_result(const Answer& answer, Milliseconds timeout) {
   std::string stage;
   Json result;
   for (const std::string_view text : split(answer.output, '\n')) {
@@ -48,7 +48,7 @@ Json selftest_result(const Answer& answer, Milliseconds patience) {
     }
     if (line.contains("result") && line["result"].is_object()) result = line["result"];
   }
-  const std::string ended = how_it_ended(answer, result.is_object(), patience);
+  const std::string ended = how_it_ended(answer, result.is_object(), timeout);
   if (!result.is_object()) result = Json::object();
   // An error of its own says more than the way it ended.
   if (!ended.empty() && !result.contains("error")) result["error"] = ended;

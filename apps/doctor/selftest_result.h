@@ -11,6 +11,6 @@
 namespace hora::doctor {
 
 // Its answer; with an error, "error", and "stage" for where that was.
-nlohmann::ordered_json selftest_result(const Answer& answer, std::chrono::milliseconds patience);
+nlohmann::ordered_json selftest_result(const Answer& answer, std::chrono::milliseconds timeout);
 
 }  // namespace hora::doctor

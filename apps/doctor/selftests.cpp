@@ -44,14 +44,14 @@ const std::vector<std::string> kDropped = {"HOROVOD_",
                                            "PMIX_",
                                            "PMI_"};
 
-Json try_it(std::vector<std::string> words, Milliseconds patience,
+Json try_it(std::vector<std::string> words, Milliseconds timeout,
             const EnvironmentList& environment = {}) {
   words.insert(words.begin(), program());
-  return selftest_result(ask(words, patience, environment, kDropped), patience);
+  return selftest_result(ask(words, timeout, environment, kDropped), timeout);
 }
 
 // A rank's environment, as the agent would set it.
-EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, Milliseconds patience) {
+EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, Milliseconds timeout) {
   rendezvous::RankPlace place;
   place.rank = seat.rank;
   place.size = seat.size;
@@ -72,7 +72,7 @@ EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, Milliseco
   for (auto& variable : rendezvous::rank_environment(place)) list.push_back(std::move(variable));
   // Half the time limit, so that libhora itself can say which ranks it waited for, at the start and
   // again when the backends connect.
-  const auto seconds = std::max<std::int64_t>(patience.count() / 2000, 1);
+  const auto seconds = std::max<std::int64_t>(timeout.count() / 2000, 1);
   list.emplace_back(rendezvous::env::kGlooTimeoutSeconds, std::to_string(seconds));
   return list;
 }
@@ -85,7 +85,7 @@ Json unreachable(const Error& error) {
 }
 
 // Returns the first answer with an error, or else that of the first rank.
-Json ranks_of_this_host(int ranks, const std::string& backends, Milliseconds patience) {
+Json ranks_of_this_host(int ranks, const std::string& backends, Milliseconds timeout) {
   const std::string token = os::random_token();
   auto meeting = rendezvous::HostedRendezvous::start({*parse_ip_address("127.0.0.1")}, token);
   if (!meeting) {
@@ -99,10 +99,10 @@ Json ranks_of_this_host(int ranks, const std::string& backends, Milliseconds pat
   for (int rank = 0; rank < ranks; ++rank) {
     WorldSeat seat{rank, ranks, "localhost", job, "127.0.0.1", token, "", 0};
     seat.port = (*meeting)->endpoints().front().port;
-    EnvironmentList environment = seat_environment(seat, true, patience);
+    EnvironmentList environment = seat_environment(seat, true, timeout);
     environment.emplace_back("HORA_BACKENDS", backends);
-    running.push_back(std::async(std::launch::async, [environment, patience] {
-      return try_it({"library"}, patience, environment);
+    running.push_back(std::async(std::launch::async, [environment, timeout] {
+      return try_it({"library"}, timeout, environment);
     }));
   }
   Json out;
@@ -118,21 +118,21 @@ Json ranks_of_this_host(int ranks, const std::string& backends, Milliseconds pat
 }  // namespace
 
 // MPI may take long to start, so it runs in parallel with the others.
-Json runtime_trials(int ranks, Milliseconds patience) {
-  auto mpi = std::async(std::launch::async, [=] { return try_it({"backend", "mpi"}, patience); });
+Json runtime_trials(int ranks, Milliseconds timeout) {
+  auto mpi = std::async(std::launch::async, [=] { return try_it({"backend", "mpi"}, timeout); });
   Json out;
-  out["alone"] = try_it({"library"}, patience);
+  out["alone"] = try_it({"library"}, timeout);
   // If the library fails alone, several ranks fail for the same reason.
   if (!out["alone"].contains("error")) {
-    out["shared_memory"] = ranks_of_this_host(std::clamp(ranks, 2, kMostRanks), "shm", patience);
-    out["tcp"] = ranks_of_this_host(2, "tcp", patience);
+    out["shared_memory"] = ranks_of_this_host(std::clamp(ranks, 2, kMostRanks), "shm", timeout);
+    out["tcp"] = ranks_of_this_host(2, "tcp", timeout);
   }
   out["mpi"] = mpi.get();
   return out;
 }
 
-Json gpu_selftests(const Json& copies, Milliseconds patience) {
-  auto driver = std::async(std::launch::async, [=] { return try_it({"driver"}, patience); });
+Json gpu_selftests(const Json& copies, Milliseconds timeout) {
+  auto driver = std::async(std::launch::async, [=] { return try_it({"driver"}, timeout); });
   std::vector<std::pair<std::string, std::future<Json>>> asked;
   // The loader's own copy first, then those of frameworks.
   std::vector<std::string> paths{"libnccl.so.2"};
@@ -141,7 +141,7 @@ Json gpu_selftests(const Json& copies, Milliseconds patience) {
   }
   for (const std::string& path : paths) {
     asked.emplace_back(path, std::async(std::launch::async, [=] {
-                         return try_it({"nccl", path}, patience);
+                         return try_it({"nccl", path}, timeout);
                        }));
   }
   Json out;
@@ -167,18 +167,18 @@ Json gpu_selftests(const Json& copies, Milliseconds patience) {
     if (works) first = path;
     out["nccl_copies"].push_back(std::move(copy));
   }
-  out["nccl"] = try_it({"backend", "nccl", first}, patience);
+  out["nccl"] = try_it({"backend", "nccl", first}, timeout);
   return out;
 }
 
-Json join_world(const WorldSeat& seat, Milliseconds patience) {
+Json join_world(const WorldSeat& seat, Milliseconds timeout) {
   const auto address = parse_ip_address(seat.address);
   if (!address) return unreachable(address.error());
   // Ask for a connection first: libhora's error would not say that the launcher cannot be reached.
   const auto reached = net::connect_tcp({*address, static_cast<std::uint16_t>(seat.port)},
-                                        Clock::now() + patience / 2);
+                                        Clock::now() + timeout / 2);
   if (!reached) return unreachable(reached.error());
-  return try_it({"library"}, patience, seat_environment(seat, false, patience));
+  return try_it({"library"}, timeout, seat_environment(seat, false, timeout));
 }
 
 }  // namespace hora::doctor

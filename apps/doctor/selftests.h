@@ -11,10 +11,10 @@
 namespace hora::doctor {
 
 // libhora alone, as `ranks` processes over shared memory, as two over TCP; MPI.
-Json runtime_trials(int ranks, std::chrono::milliseconds patience);
+Json runtime_trials(int ranks, std::chrono::milliseconds timeout);
 // The driver's libraries, the copies of NCCL (of `copies`, and the one that the loader finds), and
 // a communicator of one where there is a GPU.
-Json gpu_selftests(const Json& copies, std::chrono::milliseconds patience);
+Json gpu_selftests(const Json& copies, std::chrono::milliseconds timeout);
 // Rank RANK of the world of all hosts: `words` are of main.cpp's line.
 struct WorldSeat {
   int rank = 0;
@@ -22,6 +22,6 @@ struct WorldSeat {
   std::string host, job, address, token, interface;
   int port = 0;
 };
-Json join_world(const WorldSeat& seat, std::chrono::milliseconds patience);
+Json join_world(const WorldSeat& seat, std::chrono::milliseconds timeout);
 
 }  // namespace hora::doctor

@@ -61,28 +61,28 @@ double reduced_at(const Options& options, int ranks, std::int64_t index) {
 // Holds `count` elements of any dtype, not initialised. The alignment is that of a cache line.
 class Memory {
  public:
-  enum class Place { kHost, kGpu, kHostForGpu };
-  Memory(std::int64_t count, std::size_t width, Place place)
+  enum class MemoryKind { kHost, kGpu, kHostForGpu };
+  Memory(std::int64_t count, std::size_t width, MemoryKind place)
       : data_(allocate((static_cast<std::size_t>(count) * width + 64 + 63) / 64 * 64, place),
               Free{place}) {}
   char* data() const { return data_.get(); }
 
  private:
   struct Free {
-    Place place;
+    MemoryKind place;
     void operator()(char* memory) const {
-      if (place == Place::kGpu) {
+      if (place == MemoryKind::kGpu) {
         Gpu::mine().free(memory);
-      } else if (place == Place::kHostForGpu) {
+      } else if (place == MemoryKind::kHostForGpu) {
         Gpu::mine().free_on_host(memory);
       } else {
         std::free(memory);
       }
     }
   };
-  static char* allocate(std::size_t bytes, Place place) {
-    if (place == Place::kGpu) return static_cast<char*>(Gpu::mine().allocate(bytes));
-    if (place == Place::kHostForGpu) {
+  static char* allocate(std::size_t bytes, MemoryKind place) {
+    if (place == MemoryKind::kGpu) return static_cast<char*>(Gpu::mine().allocate(bytes));
+    if (place == MemoryKind::kHostForGpu) {
       return static_cast<char*>(Gpu::mine().allocate_on_host(bytes));
     }
     char* const memory = static_cast<char*>(std::aligned_alloc(64, bytes));
@@ -158,11 +158,11 @@ class Bench {
         width_(collectives::dtype_bytes(options.dtype)),
         count_(whole_count(bytes)),
         given_(options.operation == HORA_ALLGATHER ? count_ / size_ : count_),
-        place_(options.gpu ? Memory::Place::kGpu : Memory::Place::kHost),
+        place_(options.gpu ? Memory::MemoryKind::kGpu : Memory::MemoryKind::kHost),
         input_(given_, width_, place_),
         output_(same_memory() ? 0 : given_, width_, place_),
         staging_(options.gpu ? std::max(given_, count_) : 0, width_,
-                 options.gpu ? Memory::Place::kHostForGpu : Memory::Place::kHost),
+                 options.gpu ? Memory::MemoryKind::kHostForGpu : Memory::MemoryKind::kHost),
         mine_(options.dtype, [&](std::int64_t i) { return value_at(options, rank_, i); }) {
     shape_[0] = given_;
     request_ = smoke::request_for(options.operation, "perf");
@@ -338,7 +338,7 @@ class Bench {
   std::int64_t count_;
   // Elements of the input.
   std::int64_t given_;
-  Memory::Place place_;
+  Memory::MemoryKind place_;
   Memory input_;
   Memory output_;
   Memory staging_;  // what the host fills and reads of them, where they are a GPU's

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/pmi/job_exchange.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "launcher/protocol/frame.h"
+#include "launcher/protocol/pmi_records.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/worker_env.h"
 #include "rendezvous/tls/tls_stream.h"
-#include <unistd.h>
-#include <atomic>
-#include <cerrno>
-#include <cstdio>
-#include <string>
-#include <string_view>
-#include "launcher/protocol/frame.h"
-#include "launcher/protocol/pmi_records.h"
 
 namespace hora::pmi {
 
@@ -149,22 +152,22 @@ bool write_reply(const launcher::PmiReply& reply) {
   return write_all(launcher::u32_payload(static_cast<std::uint32_t>(message.size())) + message);
 }
 
-bool tell_abort(int rank, int exit_code) {
+bool report_abort(int rank, int exit_code) {
   return write_all(launcher::u32_payload(static_cast<std::uint32_t>(rank)) +
                    launcher::u32_payload(static_cast<std::uint32_t>(exit_code)));
 }
 
-void tell_used() {
-  static std::atomic<bool> told = false;
-  if (told.exchange(true)) return;
+void report_used() {
+  static std::atomic<bool> is_sent = false;
+  if (is_sent.exchange(true)) return;
   static_cast<void>(
       write_all(launcher::u32_payload(launcher::kPmiUsed) + launcher::u32_payload(0)));
 }
 
-bool tell_note(const std::string& text) {
-  const std::string told = text.substr(0, launcher::kMostPmiNote);
+bool send_note(const std::string& text) {
+  const std::string is_sent = text.substr(0, launcher::kMostPmiNote);
   return write_all(launcher::u32_payload(launcher::kPmiNote) +
-                   launcher::u32_payload(static_cast<std::uint32_t>(told.size())) + told);
+                   launcher::u32_payload(static_cast<std::uint32_t>(is_sent.size())) + is_sent);
 }
 
 std::optional<Exchange> exchange_of(const launcher::PmiJob& job, launcher::PmiReply& reply) {

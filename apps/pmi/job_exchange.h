@@ -45,11 +45,11 @@ std::optional<launcher::PmiJob> read_job(const char* program);
 // Writes to standard output. Returns false if the agent no longer reads.
 bool write_reply(const launcher::PmiReply& reply);
 // The rank asks for the end of the job: the agent kills it, and it counts as ended with this code.
-bool tell_abort(int rank, int exit_code);
+bool report_abort(int rank, int exit_code);
 // A rank has begun to use PMI. Only the first call counts.
-void tell_used();
+void report_used();
 // A sentence for the user of horarun.
-bool tell_note(const std::string& text);
+bool send_note(const std::string& text);
 // Where the job has several hosts: nothing for one. An error is the reply's.
 std::optional<Exchange> exchange_of(const launcher::PmiJob& job, launcher::PmiReply& reply);
 

@@ -48,8 +48,8 @@ class Server {
   bool handle_line(Client& client, const std::string& line);
   void begin_exchange();
   void end_exchange();
-  void end_barrier(std::string_view news);
-  static void tell(Client& client, const std::string& line);
+  void end_barrier(std::string_view updates);
+  static void send_line(Client& client, const std::string& line);
 
   const launcher::PmiJob& job_;
   std::optional<Exchange> exchange_;
@@ -57,12 +57,12 @@ class Server {
   os::Fd listener_;
   // Read end: one byte for each exchange that has ended.
   os::Fd exchanged_;
-  os::Fd tell_exchanged_;
+  os::Fd report_exchanged_;
   std::list<Client> clients_;
   int barriers_ = 0;
   // Guards what follows.
   std::mutex mutex_;
-  Result<std::string> news_ = std::string();
+  Result<std::string> updates_ = std::string();
 };
 
 launcher::PmiReply Server::open() {
@@ -79,7 +79,7 @@ launcher::PmiReply Server::open() {
     return reply;
   }
   exchanged_ = os::Fd(ends[0]);
-  tell_exchanged_ = os::Fd(ends[1]);
+  report_exchanged_ = os::Fd(ends[1]);
   std::size_t size = 0;
   for (const launcher::PmiHost& host : job_.hosts) size += host.ranks.size();
   for (const int rank : here.ranks) {
@@ -140,16 +140,16 @@ bool Server::read_client(Client& client) {
 
 bool Server::handle_line(Client& client, const std::string& line) {
   if (client.rank < 0) return std::sscanf(line.c_str(), "rank=%d", &client.rank) == 1;
-  tell_used();
+  report_used();
   // The rank waits until the job ends it.
-  if (const auto code = abort_code(line)) return tell_abort(client.rank, *code);
-  tell(client, protocol_.handle(client.rank, line));
+  if (const auto code = abort_code(line)) return report_abort(client.rank, *code);
+  send_line(client, protocol_.handle(client.rank, line));
   if (protocol_.all_here()) begin_exchange();
   return true;
 }
 
 // A rank that does not read its answer is not waited for.
-void Server::tell(Client& client, const std::string& line) {
+void Server::send_line(Client& client, const std::string& line) {
   if (line.empty()) return;
   static_cast<void>(::send(client.fd.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
@@ -163,8 +163,8 @@ void Server::begin_exchange() {
   std::thread([this, place, hosts, mine = protocol_.take_updates()] {
     auto all = exchange_->gather(place, job_.own_host, hosts, mine);
     const std::lock_guard<std::mutex> lock(mutex_);
-    news_ = std::move(all);
-    static_cast<void>(!::write(tell_exchanged_.get(), "", 1));
+    updates_ = std::move(all);
+    static_cast<void>(!::write(report_exchanged_.get(), "", 1));
   }).detach();
 }
 
@@ -172,21 +172,21 @@ void Server::end_exchange() {
   char byte;
   static_cast<void>(!::read(exchanged_.get(), &byte, 1));
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!news_) {
+  if (!updates_) {
     // A barrier that fails leaves all ranks waiting, so end; the agent reports the last words.
-    std::fprintf(stderr, "a barrier of the ranks: %s\n", news_.error().message.c_str());
+    std::fprintf(stderr, "a barrier of the ranks: %s\n", updates_.error().message.c_str());
     _exit(launcher::kExitFailed);
   }
-  end_barrier(*news_);
+  end_barrier(*updates_);
 }
 
-void Server::end_barrier(std::string_view news) {
-  if (!protocol_.add_updates(news)) {
+void Server::end_barrier(std::string_view updates) {
+  if (!protocol_.add_updates(updates)) {
     std::fprintf(stderr, "another host's hora-pmi1 sent something else than keys\n");
     _exit(launcher::kExitFailed);
   }
   const std::string line = protocol_.end_barrier();
-  for (Client& client : clients_) tell(client, line);
+  for (Client& client : clients_) send_line(client, line);
 }
 
 }  // namespace

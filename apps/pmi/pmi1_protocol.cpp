@@ -131,7 +131,7 @@ std::string Pmi1Protocol::handle(int rank, std::string_view line) {
     if (key.empty() || !values_.emplace(key, value).second) {
       return "cmd=put_result rc=-1 msg=duplicate_key_" + key + "\n";
     }
-    news_.emplace_back(key, value);
+    updates_.emplace_back(key, value);
     return "cmd=put_result rc=0 msg=success\n";
   }
   if (command == "get") {
@@ -151,18 +151,18 @@ std::string Pmi1Protocol::handle(int rank, std::string_view line) {
 // Only keys of this host since the last barrier.
 std::string Pmi1Protocol::take_updates() {
   std::string text;
-  for (const auto& [key, value] : std::exchange(news_, {})) text += key + "=" + value + "\n";
+  for (const auto& [key, value] : std::exchange(updates_, {})) text += key + "=" + value + "\n";
   return text;
 }
 
 // The text comes from another host, so its form is checked.
-bool Pmi1Protocol::add_updates(std::string_view news) {
-  while (!news.empty()) {
-    const std::size_t end = news.find('\n');
-    const std::size_t equals = news.find('=');
+bool Pmi1Protocol::add_updates(std::string_view updates) {
+  while (!updates.empty()) {
+    const std::size_t end = updates.find('\n');
+    const std::size_t equals = updates.find('=');
     if (end == std::string_view::npos || equals > end) return false;
-    values_[std::string(news.substr(0, equals))] = news.substr(equals + 1, end - equals - 1);
-    news.remove_prefix(end + 1);
+    values_[std::string(updates.substr(0, equals))] = updates.substr(equals + 1, end - equals - 1);
+    updates.remove_prefix(end + 1);
   }
   return true;
 }

@@ -26,7 +26,7 @@ class Pmi1Protocol {
   // Takes the keys that ranks of this host have put since the last barrier.
   std::string take_updates();
   // Adds the keys of all hosts; returns false if the text is malformed.
-  bool add_updates(std::string_view news);
+  bool add_updates(std::string_view updates);
   // Ends the barrier and returns the line to send to each waiting rank.
   std::string end_barrier();
 
@@ -37,7 +37,7 @@ class Pmi1Protocol {
   int ranks_here_ = 0;
   int waiting_ = 0;
   std::map<std::string, std::string> values_;
-  std::vector<std::pair<std::string, std::string>> news_;
+  std::vector<std::pair<std::string, std::string>> updates_;
   std::map<int, bool> in_long_command_;  // by rank: lines follow until "endcmd"
 };
 

@@ -95,30 +95,30 @@ void answer(const Function& function) {
   if (!the_server->ending) function();
 }
 
-void answer_modex(pmix_modex_cbfunc_t tell, void* context, const Result<std::string>& data) {
+void answer_modex(pmix_modex_cbfunc_t callback, void* context, const Result<std::string>& data) {
   answer([&] {
     if (!data) {
       std::fprintf(stderr, "%s\n", data.error().message.c_str());
-      return tell(PMIX_ERROR, nullptr, 0, context, nullptr, nullptr);
+      return callback(PMIX_ERROR, nullptr, 0, context, nullptr, nullptr);
     }
     // The library frees the data with the function it gets, so it must come from malloc().
     auto* const kept = static_cast<char*>(std::malloc(data->size() + 1));
-    if (kept == nullptr) return tell(PMIX_ERR_NOMEM, nullptr, 0, context, nullptr, nullptr);
+    if (kept == nullptr) return callback(PMIX_ERR_NOMEM, nullptr, 0, context, nullptr, nullptr);
     data->copy(kept, data->size());
-    tell(PMIX_SUCCESS, kept, data->size(), context, std::free, kept);
+    callback(PMIX_SUCCESS, kept, data->size(), context, std::free, kept);
   });
 }
 
-pmix_status_t on_client(const pmix_proc_t*, void*, pmix_op_cbfunc_t tell, void* context) {
-  tell_used();
-  if (tell != nullptr) tell(PMIX_SUCCESS, context);
+pmix_status_t on_client(const pmix_proc_t*, void*, pmix_op_cbfunc_t callback, void* context) {
+  report_used();
+  if (callback != nullptr) callback(PMIX_SUCCESS, context);
   return PMIX_SUCCESS;
 }
 
 // The rank ends by itself, and the job with it.
 pmix_status_t on_abort(const pmix_proc_t*, void*, int, const char*, pmix_proc_t*, std::size_t,
-                       pmix_op_cbfunc_t tell, void* context) {
-  if (tell != nullptr) tell(PMIX_SUCCESS, context);
+                       pmix_op_cbfunc_t callback, void* context) {
+  if (callback != nullptr) callback(PMIX_SUCCESS, context);
   return PMIX_SUCCESS;
 }
 
@@ -149,7 +149,7 @@ std::string name_of_group(const pmix_proc_t* procs, std::size_t count) {
 
 // The library owns `data`, so keep a copy.
 pmix_status_t on_fence(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
-                       char* data, std::size_t bytes, pmix_modex_cbfunc_t tell, void* context) {
+                       char* data, std::size_t bytes, pmix_modex_cbfunc_t callback, void* context) {
   std::string mine = data == nullptr ? "" : std::string(data, bytes);
   std::vector<int> hosts = hosts_of(procs, count);
   const std::string group = name_of_group(procs, count);
@@ -159,8 +159,8 @@ pmix_status_t on_fence(const pmix_proc_t* procs, std::size_t count, const pmix_i
     // Ranks fence in the same order everywhere, so a counter per group gives equal names.
     place += std::to_string(the_server->fences[group]++);
   }
-  std::thread([mine = std::move(mine), hosts = std::move(hosts), place, tell, context] {
-    answer_modex(tell, context,
+  std::thread([mine = std::move(mine), hosts = std::move(hosts), place, callback, context] {
+    answer_modex(callback, context,
                  hosts.size() < 2
                      ? mine
                      : the_server->exchange->gather(place, the_server->job.own_host, hosts, mine));
@@ -172,10 +172,10 @@ std::string card_key(pmix_rank_t rank) { return "hora_pmix_cards/" + std::to_str
 
 // A rank here wants the data of a rank on another host, whose server has published it.
 pmix_status_t on_direct_modex(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
-                              pmix_modex_cbfunc_t tell, void* context) {
+                              pmix_modex_cbfunc_t callback, void* context) {
   if (!the_server->exchange) return PMIX_ERR_NOT_FOUND;
-  std::thread([rank = proc->rank, tell, context] {
-    answer_modex(tell, context, the_server->exchange->wait(card_key(rank)));
+  std::thread([rank = proc->rank, callback, context] {
+    answer_modex(callback, context, the_server->exchange->wait(card_key(rank)));
   }).detach();
   return PMIX_SUCCESS;
 }
@@ -193,16 +193,16 @@ pmix_status_t on_spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
                        const pmix_app_t* apps, std::size_t count, pmix_spawn_cbfunc_t, void*) {
   std::string program = count > 0 && apps[0].cmd != nullptr ? apps[0].cmd : "a program";
   if (program.size() > kMostProgram) program = program.substr(0, kMostProgram) + "...";
-  static bool told = false;  // the library calls back from one thread
-  if (!std::exchange(told, true)) {
-    tell_note(
+  static bool is_reported = false;  // the library calls back from one thread
+  if (!std::exchange(is_reported, true)) {
+    send_note(
         "rank " + std::to_string(proc->rank) + " asked for " + program +
         " to be started (MPI_Comm_spawn), which --pmix does not serve: start all ranks at once "
         "with a larger -np, or let mpirun start them, which serves it: horarun --mpi");
   }
   const std::vector<PmiHost>& hosts = the_server->job.hosts;
   if (hosts.size() > 1 || hosts.front().ranks.size() > 1) {
-    tell_abort(static_cast<int>(proc->rank), kSpawnRefused);
+    report_abort(static_cast<int>(proc->rank), kSpawnRefused);
   }
   return PMIX_ERR_NOT_SUPPORTED;
 }
@@ -401,7 +401,7 @@ void add_for_open_mpi(launcher::PmiReply& reply, const PmiHost& here) {
 // Publishes a rank's data as soon as it is known, for ranks of other hosts that ask for it alone.
 void publish_card(int rank) {
   const pmix_proc_t proc = process(rank);
-  const auto told = [](pmix_status_t status, char* data, std::size_t bytes, void* context) {
+  const auto is_reported = [](pmix_status_t status, char* data, std::size_t bytes, void* context) {
     const auto whose = static_cast<pmix_rank_t>(reinterpret_cast<std::uintptr_t>(context));
     if (status != PMIX_SUCCESS) return;
     std::thread([whose, card = std::string(data, bytes)] {
@@ -410,7 +410,7 @@ void publish_card(int rank) {
   };
   // The library answers once the rank has committed its data.
   must(the_server->pmix.PMIx_server_dmodex_request(
-           &proc, told, reinterpret_cast<void*>(static_cast<std::uintptr_t>(rank))),
+           &proc, is_reported, reinterpret_cast<void*>(static_cast<std::uintptr_t>(rank))),
        "waiting for a rank's card");
 }
 

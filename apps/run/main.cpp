@@ -183,14 +183,14 @@ void announce_engine(const JobSpec& spec) {
 
 // On the hosts that join. They join for one job: it is not started again (--restarts).
 int supervise(JobSpec spec, const Installation& installation, const EnvironmentList& environment,
-              Muster& muster) {
-  const auto early = muster.wait(spec);
+              JoinWait& join_wait) {
+  const auto early = join_wait.wait(spec);
   if (!early) return complain(early.error());
   if (early->has_value()) return **early;
   hold_signals(ending_signals());
   Supervisor supervisor(std::move(spec), installation, environment);
   supervisor.reach_hosts_by(
-      [&muster](StageObserver observer) { return muster.transport(std::move(observer)); });
+      [&join_wait](StageObserver observer) { return join_wait.transport(std::move(observer)); });
   const auto exit_code = supervisor.run();
   return exit_code ? *exit_code : complain(exit_code.error());
 }
@@ -207,9 +207,9 @@ int run_in_pods(JobSpec spec, const Installation& installation,
   // A program that SIGTERM has ended may exit with any code.
   HostOwner owner;
   owner.explain = [&pods = **pods](const Cause& cause,
-                                   Milliseconds patience) -> std::optional<Failure> {
-    if (patience.count() == 0 && cause.kind != Cause::Kind::kRank) return std::nullopt;
-    return pods.why_ended(patience.count() > 0);
+                                   Milliseconds timeout) -> std::optional<Failure> {
+    if (timeout.count() == 0 && cause.kind != Cause::Kind::kRank) return std::nullopt;
+    return pods.why_ended(timeout.count() > 0);
   };
   if (spec.pods->dial) {
     owner.transport = [&pods = **pods, &own = installation.own()](const JobSpec& attempt,
@@ -285,10 +285,10 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   if (spec.pods) return run_in_pods(std::move(spec), *installation, environment);
   if (spec.listen) {
     // It outlives the supervisor: the machines get the exit code when everything is over.
-    auto muster = Muster::open(spec);
-    if (!muster) return complain(muster.error());
-    const int exit_code = supervise(std::move(spec), *installation, environment, **muster);
-    (*muster)->say_goodbye(exit_code);
+    auto join_wait = JoinWait::open(spec);
+    if (!join_wait) return complain(join_wait.error());
+    const int exit_code = supervise(std::move(spec), *installation, environment, **join_wait);
+    (*join_wait)->say_goodbye(exit_code);
     return exit_code;
   }
   hold_signals(ending_signals());
@@ -354,11 +354,11 @@ int execute(const ManageCache& command) {
   // With several hosts each line has the name, with one none; every JSON object has it.
   spec.prefix_output = false;
   const bool named = spec.hosts.size() > 1 || spec.json;
-  const std::string manner =
+  const std::string format =
       std::string(named ? " --host \"$HOROVOD_HOSTNAME\"" : "") + (spec.json ? " --json" : "");
-  std::string script = "exec /proc/$PPID/exe list-cache" + manner;
+  std::string script = "exec /proc/$PPID/exe list-cache" + format;
   if (command.action == ManageCache::Action::kClean) {
-    script = "exec /proc/$PPID/exe clean-cache" + manner;
+    script = "exec /proc/$PPID/exe clean-cache" + format;
     if (const auto& age = command.limits.max_age) {
       script += " --max-age " + std::to_string(age->count());
     }
@@ -388,9 +388,9 @@ int execute(const RunDoctor& command) {
 }
 
 int execute(const MergeTimelines& command) {
-  const auto told = merge_timelines(command.files, command.output);
-  if (!told) return complain(told.error());
-  return print(*told, os::is_standard_output(command.output) ? stderr : stdout);
+  const auto merged = merge_timelines(command.files, command.output);
+  if (!merged) return complain(merged.error());
+  return print(*merged, os::is_standard_output(command.output) ? stderr : stdout);
 }
 
 int execute(const BundleReport& command) {
@@ -454,7 +454,7 @@ int execute(const Join& command) {
   if (!url) return complain(url.error().with_context("--join"));
   options.url = std::move(*url);
   options.slots = command.slots.value_or(std::max(1, count_gpus()));
-  options.patience = command.patience.value_or(options.patience);
+  options.timeout = command.timeout.value_or(options.timeout);
   const auto code = join_job(options);
   return code ? *code : complain(code.error().with_context("--join"));
 }
@@ -492,8 +492,8 @@ bool has_program(std::string_view name) {
 bool is_this_machine(const std::string& host) { return is_named_as_this_machine({host, "", {}}); }
 
 std::optional<std::string> answer(const std::vector<std::string>& argv) {
-  constexpr std::chrono::milliseconds kPatience{3'000};
-  const auto run = run_captured(argv, kPatience);
+  constexpr std::chrono::milliseconds kTimeout{3'000};
+  const auto run = run_captured(argv, kTimeout);
   return run && run->exit_code == 0 ? std::optional(run->output) : std::nullopt;
 }
 

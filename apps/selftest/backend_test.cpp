@@ -15,7 +15,7 @@ namespace {
 using namespace collectives;
 
 constexpr std::int64_t kNumbers = 64;
-constexpr std::int64_t kPatienceMs = 30'000;
+constexpr std::int64_t kTimeoutMs = 30'000;
 
 // The services of a group with one rank: it receives what it gives.
 class Alone final : public Services {
@@ -35,7 +35,7 @@ class Alone final : public Services {
   std::size_t bytes_ = 0;
 };
 
-class Told final : public Notices {
+class RecordedNotices final : public Notices {
  public:
   void warn(const char* sentence) noexcept override { sentences.push_back(sentence); }
   Json sentences = Json::array();
@@ -57,7 +57,7 @@ bool add_up(Backend& backend, void* data, std::int32_t device, ErrorText& error)
   step.piece_count = 1;
   std::uint64_t ticket = 0;
   Progress progress = backend.execute(step, &ticket, error);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kTimeoutMs);
   while (progress == Progress::kPending) {
     if (std::chrono::steady_clock::now() > deadline) return error.set("the sum does not come");
     progress = backend.poll(ticket, error);
@@ -65,17 +65,18 @@ bool add_up(Backend& backend, void* data, std::int32_t device, ErrorText& error)
   return progress == Progress::kDone;
 }
 
-bool run_alone(const BackendDescriptor& backend, const Tell& at, Told& told, ErrorText& error) {
+bool run_alone(const BackendDescriptor& backend, const ReportStage& at, RecordedNotices& notices,
+               ErrorText& error) {
   Alone services;
   const std::int32_t self = 0;
   GroupContext group;
   group.ranks = &self;
   group.hosts = &self;
-  group.timeout_ms = kPatienceMs;
+  group.timeout_ms = kTimeoutMs;
   group.address = "127.0.0.1";
   group.job = "selftest";
   group.services = &services;
-  group.notices = &told;
+  group.notices = &notices;
   at("starting it");
   Backend* const made = backend.create(group, error);
   if (made == nullptr) return false;
@@ -99,7 +100,7 @@ bool run_alone(const BackendDescriptor& backend, const Tell& at, Told& told, Err
 
 }  // namespace
 
-Json test_backend(const std::string& id, const std::string& vendor_library, const Tell& at) {
+Json test_backend(const std::string& id, const std::string& vendor_library, const ReportStage& at) {
   Json out;
   const BackendRow* const row = find_backend_row(id);
   if (row == nullptr || row->why_not_built != nullptr) {
@@ -129,9 +130,9 @@ Json test_backend(const std::string& id, const std::string& vendor_library, cons
   out["version"] = (*descriptor)->version();
   // This backend moves bytes between two ranks, so one alone cannot test it.
   if ((*descriptor)->create == nullptr) return out;
-  Told told;
-  if (!run_alone(**descriptor, at, told, error)) out["error"] = error.text;
-  if (!told.sentences.empty()) out["notes"] = told.sentences;
+  RecordedNotices notices;
+  if (!run_alone(**descriptor, at, notices, error)) out["error"] = error.text;
+  if (!notices.sentences.empty()) out["notes"] = notices.sentences;
   return out;
 }
 

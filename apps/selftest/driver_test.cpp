@@ -79,7 +79,7 @@ void ask_nvml(Json& out) {
 
 }  // namespace
 
-Json test_driver(const Tell& at) {
+Json test_driver(const ReportStage& at) {
   Json out = Json::object();
   at("asking libnvidia-ml.so.1");
   ask_nvml(out);
@@ -88,7 +88,7 @@ Json test_driver(const Tell& at) {
   return out;
 }
 
-Json test_nccl_copy(const std::string& path, const Tell& at) {
+Json test_nccl_copy(const std::string& path, const ReportStage& at) {
   Json out = Json::object();
   at("loading it");
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -15,7 +15,7 @@ namespace hora::selftest {
 namespace {
 
 constexpr std::int64_t kNumbers = 1000;
-constexpr std::int64_t kPatienceMs = 60'000;  // hora-doctor's is shorter
+constexpr std::int64_t kTimeoutMs = 60'000;  // hora-doctor's is shorter
 
 struct Library {
   decltype(&::hora_version) version = nullptr;
@@ -75,7 +75,7 @@ std::string add_up(const Library& hora) {
   request.output = request.input;
   hora_handle handle = 0;
   hora_status status = hora.submit(&request, 1, &handle);
-  if (status == HORA_OK) status = hora.wait(handle, kPatienceMs);
+  if (status == HORA_OK) status = hora.wait(handle, kTimeoutMs);
   if (status != HORA_OK) return hora.last_error();
   hora.release(handle);
   const auto size = static_cast<float>(hora.size());
@@ -87,7 +87,7 @@ std::string add_up(const Library& hora) {
 
 }  // namespace
 
-Json test_library(const Tell& at) {
+Json test_library(const ReportStage& at) {
   at("loading libhora.so");
   Library hora;
   if (const std::string missing = load(hora); !missing.empty()) return failed(missing);

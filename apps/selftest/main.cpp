@@ -28,7 +28,7 @@ int take_stdout() {
   return answers;
 }
 
-void tell(int answers, const char* name, Json value) {
+void send_value(int answers, const char* name, Json value) {
   Json line;
   line[name] = std::move(value);
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   const std::string first = argc > 2 ? argv[2] : "";
   const std::string second = argc > 3 ? argv[3] : "";
   const int answers = take_stdout();
-  const auto at = [answers](const char* stage) { tell(answers, "stage", stage); };
+  const auto at = [answers](const char* stage) { send_value(answers, "stage", stage); };
   Json result;
   if (what == "library") {
     result = hora::selftest::test_library(at);
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const bool failed = result.contains("error");
-  tell(answers, "result", std::move(result));
+  send_value(answers, "result", std::move(result));
   // The destructors of libraries run after this stage.
   at("end");
   return failed ? 1 : 0;

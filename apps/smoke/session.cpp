@@ -17,7 +17,7 @@ using collectives::read_element;
 using collectives::write_element;
 
 // Long enough for a loaded machine, short enough that a job in CI does not hang on one lost rank.
-constexpr std::int64_t kPatienceMs = 60'000;
+constexpr std::int64_t kTimeoutMs = 60'000;
 
 }  // namespace
 
@@ -62,7 +62,7 @@ Answer run(const hora_request& request) {
   Answer answer;
   hora_handle handle = 0;
   answer.status = hora_submit(&request, 1, &handle);
-  if (answer.status == HORA_OK) answer.status = hora_wait(handle, kPatienceMs);
+  if (answer.status == HORA_OK) answer.status = hora_wait(handle, kTimeoutMs);
   if (answer.status != HORA_OK) {
     // Read before the next call of the library, which may replace it.
     answer.text = hora_last_error();

@@ -266,7 +266,7 @@ AllreduceBorders allreduce_borders(int ranks, std::chrono::microseconds round_tr
   if (ranks < 2) return {kLeast, kLeast};
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(ranks));
   const bool halves = power_of_two && ranks > 2;
-  const std::int64_t least_ring = (power_of_two ? kPairwise : kPairwiseLent) + 1;
+  const std::int64_t least_ring = (power_of_two ? kPairwise : kPairwiseUneven) + 1;
   if (round_trip < kNear) return {halves ? kLeast : least_ring, least_ring};
   const auto doublings = static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1)));
   const double hops = 2.0 * (ranks - 1);

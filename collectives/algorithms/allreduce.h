@@ -111,7 +111,7 @@ bool ring_allgather(Messages& messages, char* data, const Offsets& offsets,
 // leaders that exchange it without rank 0 (leader_plan.h) come to the same bits.
 inline constexpr std::int64_t kPairwise = 128 * 1024;
 // The same among other numbers of ranks.
-inline constexpr std::int64_t kPairwiseLent = 64 * 1024;
+inline constexpr std::int64_t kPairwiseUneven = 64 * 1024;
 
 // Bytes.
 struct AllreduceBorders {

@@ -18,17 +18,17 @@ bool dissemination_barrier(Messages& messages, ErrorText& error) {
   // One byte to send and one for each round, since empty messages are never sent.
   constexpr int kMostRounds = 32;
   char* const token = messages.scratch(1 + kMostRounds);
-  char* const heard = token + 1;
+  char* const received = token + 1;
   std::vector<Transfer> receives;
   for (int distance = 1; distance < size; distance *= 2) {
     const int from = (index + size - distance) % size;
-    receives.push_back(messages.post_receive(from, heard + receives.size(), 1));
+    receives.push_back(messages.post_receive(from, received + receives.size(), 1));
   }
   std::vector<Transfer> sends;
   for (int distance = 1; distance < size; distance *= 2) {
-    const Transfer& heard_now = receives[sends.size()];
+    const Transfer& received_now = receives[sends.size()];
     sends.push_back(messages.post_send((index + distance) % size, token, 1));
-    if (!messages.wait(heard_now, error)) return false;
+    if (!messages.wait(received_now, error)) return false;
   }
   return messages.wait_all(sends, error);
 }

@@ -27,8 +27,8 @@ constexpr double kLead = 0.02;
 
 }  // namespace
 
-Autotuner::Autotuner(const Parameters& start, Freedom freedom, AutotuneOptions options)
-    : space_(start, freedom),
+Autotuner::Autotuner(const Parameters& start, Tunables tunables, AutotuneOptions options)
+    : space_(start, tunables),
       options_(options),
       search_(
           space_.point_of(start),
@@ -96,9 +96,9 @@ void Autotuner::decide() {
   Parameters next = current_;
   if (!finalist_) {
     // The logarithm turns ratios into differences: twice as fast counts the same at any speed.
-    search_.tell(std::log(std::max(last.score, 1e-9)));
+    search_.add_sample(std::log(std::max(last.score, 1e-9)));
     next = space_.at(search_.next());
-    if (search_.told() >= search_samples()) {
+    if (search_.samples() >= search_samples()) {
       const Point best = search_.best();
       if (best == space_.point_of(start_)) return finish_search(start_);
       if (duel_samples() == 0) return finish_search(space_.at(best));

@@ -35,7 +35,7 @@ class Autotuner {
   };
 
   // At least one parameter must be free.
-  Autotuner(const Parameters& start, Freedom freedom, AutotuneOptions options);
+  Autotuner(const Parameters& start, Tunables tunables, AutotuneOptions options);
   Autotuner(const Autotuner&) = delete;
   Autotuner& operator=(const Autotuner&) = delete;
 

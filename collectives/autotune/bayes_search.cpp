@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/autotune/bayes_search.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -145,7 +146,7 @@ double halton(std::uint64_t number, std::uint64_t base) {
 BayesSearch::BayesSearch(const Point& start, Snap snap, double most_noise)
     : snap_(std::move(snap)), most_noise_(most_noise), next_(snap_(start)) {}
 
-void BayesSearch::tell(double value) {
+void BayesSearch::add_sample(double value) {
   points_.push_back(next_);
   values_.push_back(value);
   next_ = points_.size() < kSpreadPoints ? snap_(spread(points_.size())) : propose();

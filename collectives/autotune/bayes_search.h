@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace hora::collectives {
 
@@ -60,10 +60,10 @@ class BayesSearch {
   // The next point to try; it stays the same until tell().
   const Point& next() const { return next_; }
   // Reports the value at next().
-  void tell(double value);
+  void add_sample(double value);
   // The best of the points so far, by the process's estimate of all; the start before any tell().
   Point best() const;
-  std::size_t told() const { return values_.size(); }
+  std::size_t samples() const { return values_.size(); }
 
  private:
   Point propose() const;

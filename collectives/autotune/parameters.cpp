@@ -48,20 +48,20 @@ std::optional<Parameters> from_numbers(const std::vector<std::int64_t>& numbers)
 }
 
 std::size_t ParameterSpace::dimensions() const {
-  return std::size_t{freedom_.fusion} + std::size_t{freedom_.cycle_time} +
-         std::size_t{freedom_.hierarchical} + 2 * std::size_t{freedom_.shm};
+  return std::size_t{tunables_.fusion} + std::size_t{tunables_.cycle_time} +
+         std::size_t{tunables_.hierarchical} + 2 * std::size_t{tunables_.shm};
 }
 
 Parameters ParameterSpace::at(const Point& point) const {
   Parameters result = fixed_;
   auto next = point.begin();
-  if (freedom_.fusion) result.fusion_threshold_bytes = kFusion.at(*next++);
-  if (freedom_.cycle_time) {  // cubic: short times get finer steps than long ones
+  if (tunables_.fusion) result.fusion_threshold_bytes = kFusion.at(*next++);
+  if (tunables_.cycle_time) {  // cubic: short times get finer steps than long ones
     const double x = *next++;
     result.cycle_time_us = std::lround(kMostCycleUs * x * x * x / 50) * 50;
   }
-  if (freedom_.hierarchical) result.hierarchical_allreduce = *next++ >= 0.5;
-  if (freedom_.shm) {
+  if (tunables_.hierarchical) result.hierarchical_allreduce = *next++ >= 0.5;
+  if (tunables_.shm) {
     result.shm_small_bytes = kShmSmall.at(*next++);
     result.shm_part_bytes = kShmPart.at(*next++);
   }
@@ -70,14 +70,14 @@ Parameters ParameterSpace::at(const Point& point) const {
 
 Point ParameterSpace::point_of(const Parameters& parameters) const {
   Point point;
-  if (freedom_.fusion) point.push_back(kFusion.of(parameters.fusion_threshold_bytes));
-  if (freedom_.cycle_time) {
+  if (tunables_.fusion) point.push_back(kFusion.of(parameters.fusion_threshold_bytes));
+  if (tunables_.cycle_time) {
     // The inverse of the cubic scale in at().
     const double share = static_cast<double>(parameters.cycle_time_us) / kMostCycleUs;
     point.push_back(std::cbrt(std::clamp(share, 0.0, 1.0)));
   }
-  if (freedom_.hierarchical) point.push_back(parameters.hierarchical_allreduce ? 1.0 : 0.0);
-  if (freedom_.shm) {
+  if (tunables_.hierarchical) point.push_back(parameters.hierarchical_allreduce ? 1.0 : 0.0);
+  if (tunables_.shm) {
     // 0 stands for the backend's own choice, which is also the maximum.
     const auto or_most = [](std::int64_t bytes, const Sizes& sizes) {
       return bytes == 0 ? 1.0 : sizes.of(bytes);

@@ -26,7 +26,7 @@ std::vector<std::int64_t> to_numbers(const Parameters& parameters);
 std::optional<Parameters> from_numbers(const std::vector<std::int64_t>& numbers);
 
 // Which parameters the search may change.
-struct Freedom {
+struct Tunables {
   bool fusion = false;
   bool cycle_time = false;
   bool hierarchical = false;
@@ -39,7 +39,7 @@ struct Freedom {
 // keep their values.
 class ParameterSpace {
  public:
-  ParameterSpace(Parameters fixed, Freedom freedom) : fixed_(fixed), freedom_(freedom) {}
+  ParameterSpace(Parameters fixed, Tunables tunables) : fixed_(fixed), tunables_(tunables) {}
 
   std::size_t dimensions() const;
   Parameters at(const Point& point) const;
@@ -47,7 +47,7 @@ class ParameterSpace {
 
  private:
   Parameters fixed_;
-  Freedom freedom_;
+  Tunables tunables_;
 };
 
 }  // namespace hora::collectives

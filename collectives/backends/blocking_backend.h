@@ -2,9 +2,10 @@
 // The base of backends whose operations block.
 #pragma once
 
-#include "collectives/backend.h"
 #include <exception>
 #include <new>
+
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 
@@ -31,7 +32,7 @@ class Activity {
 // that run one operation at a time to its end, the rest of the interface.
 
 // Reports an exception during a step: such a failure begins in this rank.
-inline void tell_of(const std::exception& failure, ErrorText& error) {
+inline void report_to(const std::exception& failure, ErrorText& error) {
   const bool memory = dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
   error.own = true;
   error.set("%s", memory ? "not enough memory" : failure.what());
@@ -67,7 +68,7 @@ class BlockingBackend : public Backend {
     try {
       return static_cast<Derived*>(this)->run(step, error) ? Progress::kDone : Progress::kFailed;
     } catch (const std::exception& failure) {
-      tell_of(failure, error);
+      report_to(failure, error);
       return Progress::kFailed;
     }
   }

@@ -211,7 +211,7 @@ class GlooLinks final : public PeerLinks {
       transfers_.emplace(ticket, std::move(transfer));
       return ticket;
     } catch (const std::bad_alloc& failure) {
-      if (!failed_) tell_of(failure, failure_);
+      if (!failed_) report_to(failure, failure_);
     } catch (const std::exception& failure) {
       if (!failed_) failure_.set("%s", failure.what());
     }
@@ -270,7 +270,7 @@ std::shared_ptr<gloo::transport::Device> create_device(const gloo::transport::tc
       return EAGAIN;
     }
   };
-  const int refused = os::retry_while_refused(attempt, Clock::now() + os::kThreadPatience);
+  const int refused = os::retry_while_refused(attempt, Clock::now() + os::kThreadTimeout);
   if (refused != 0) {
     throw std::system_error(refused, std::generic_category(), "starting Gloo's thread");
   }

@@ -190,9 +190,9 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     Step spread = unscaled(step, HORA_BROADCAST);
     spread.root = 0;
     note(step, "LOCAL_BCAST");
-    const bool told = within(spread, {piece.output, piece.output, piece.count}, error, [] {});
+    const bool was_spread = within(spread, {piece.output, piece.output, piece.count}, error, [] {});
     noted(step);
-    return told;
+    return was_spread;
   }
 
   // Reduces between the hosts. The remaining scaling happens here, each element on one rank per

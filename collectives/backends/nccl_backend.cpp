@@ -63,13 +63,13 @@ bool is_even(const std::int64_t* counts, int size) {
 class NcclBackend final : public Backend {
  public:
   NcclBackend(const Cuda& cuda, const Nccl& library, std::vector<ncclUniqueId> ids, int index,
-              int size, std::chrono::milliseconds patience, Notices* notices)
+              int size, std::chrono::milliseconds timeout, Notices* notices)
       : cuda_(cuda),
         nccl_(library),
         ids_(std::move(ids)),
         index_(index),
         size_(size),
-        patience_(patience),
+        timeout_(timeout),
         notices_(notices) {}
 
   Progress execute(const Step& step, std::uint64_t* ticket, ErrorText& error) noexcept override {
@@ -86,7 +86,7 @@ class NcclBackend final : public Backend {
           Running{lane_, done, std::make_unique<Activity>(step, activity_name(step.operation)), 0});
       return Progress::kPending;
     } catch (const std::exception& failure) {
-      tell_of(failure, error);
+      report_to(failure, error);
       return Progress::kFailed;
     }
   }
@@ -171,11 +171,11 @@ class NcclBackend final : public Backend {
     const Gpu::Current current(*gpu_);
     for (const ncclUniqueId& id : ids_) {
       auto joined =
-          NcclCommunicator::join(nccl_, *gpu_, id, index_, size_, aborted_, patience_, error);
+          NcclCommunicator::join(nccl_, *gpu_, id, index_, size_, aborted_, timeout_, error);
       if (joined == nullptr) return false;
       communicators_.push_back(std::move(joined));
     }
-    packing_ = std::make_unique<Packing>(cuda_, nccl_, *gpu_, aborted_, patience_, notices_);
+    packing_ = std::make_unique<Packing>(cuda_, nccl_, *gpu_, aborted_, timeout_, notices_);
     return true;
   }
 
@@ -410,7 +410,7 @@ class NcclBackend final : public Backend {
   std::vector<ncclUniqueId> ids_;  // one per stream
   int index_;
   int size_;
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   Notices* notices_;
   std::unique_ptr<Gpu> gpu_;  // null before the first step
   std::unique_ptr<Packing> packing_;

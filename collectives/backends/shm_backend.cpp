@@ -80,7 +80,7 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
 constexpr auto kRows = rows_for_all_operations({.across_hosts = 0, .score = 200});
 constexpr BackendDescriptor kDescriptor = [] {
   BackendDescriptor descriptor = backend_descriptor("shm", "Shared memory", kRows, create);
-  descriptor.traits = kAnyThread | kFixedOrder | kHeedsSizes | kWideAverages;
+  descriptor.traits = kAnyThread | kFixedOrder | kUsesSizeHints | kWideAverages;
   return descriptor;
 }();
 

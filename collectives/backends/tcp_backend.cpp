@@ -21,15 +21,15 @@ namespace hora::collectives {
 namespace {
 
 // A Contact as it travels between the ranks; plain data of fixed size.
-struct Card {
+struct ContactFrame {
   sockaddr_in6 where{};  // or a sockaddr_in
   tcp::Key key{};
 };
 
 // An address of either family lies at the front of a sockaddr_storage; the rest of the card is 0,
 // so that equal contacts give equal cards.
-Card card_of(const tcp::Contact& contact) {
-  Card card;
+ContactFrame card_of(const tcp::Contact& contact) {
+  ContactFrame card;
   sockaddr_storage where{};
   net::to_sockaddr(contact.where, where);
   std::memcpy(&card.where, &where, sizeof card.where);
@@ -39,7 +39,7 @@ Card card_of(const tcp::Contact& contact) {
 
 // The bytes are another rank's and need not be aligned.
 std::optional<tcp::Contact> contact_of(const void* bytes) {
-  Card card;
+  ContactFrame card;
   std::memcpy(&card, bytes, sizeof card);
   sockaddr_storage where{};
   std::memcpy(&where, &card.where, sizeof card.where);
@@ -51,12 +51,13 @@ std::optional<tcp::Contact> contact_of(const void* bytes) {
 // By rank: the set of the links is the world, so its index is the rank.
 bool learn_contacts(const GroupContext& group, const tcp::Contact& own,
                     std::vector<tcp::Contact>& contacts, ErrorText& error) {
-  const Card mine = card_of(own);
+  const ContactFrame mine = card_of(own);
   const void* const* theirs = nullptr;
   const std::size_t* lengths = nullptr;
   if (!group.services->exchange(&mine, sizeof mine, false, &theirs, &lengths, error)) return false;
   for (int rank = 0; rank < group.world_size; ++rank) {
-    const auto contact = lengths[rank] == sizeof(Card) ? contact_of(theirs[rank]) : std::nullopt;
+    const auto contact =
+        lengths[rank] == sizeof(ContactFrame) ? contact_of(theirs[rank]) : std::nullopt;
     if (!contact) return error.set("rank %d sent no address", rank);
     contacts.push_back(*contact);
   }

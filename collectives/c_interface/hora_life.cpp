@@ -69,7 +69,7 @@ std::optional<std::vector<std::vector<std::int32_t>>> static_sets(const hora_opt
 
 // In an elastic job, init then asks for a place in the next epoch (hora/basics.py), so this message
 // is the only one about what the ranks have waited for. They all know the same.
-void tell_of_missed_epoch(const hora::Error& error, int rank) {
+void report_missed_epoch(const hora::Error& error, int rank) {
   if (rank != 0 || error.code != hora::ErrorCode::kTimedOut || !in_elastic_job()) return;
   hora::os::log_warn("elastic", error.message + "; the ranks meet anew");
 }
@@ -120,7 +120,7 @@ hora_status start(const hora_options* options) {
     return HORA_OK;
   }
   const hora::Error& error = joined.error();
-  tell_of_missed_epoch(error, rank);
+  report_missed_epoch(error, rank);
   const std::string text = "joining the job: " + error.message;
   switch (error.code) {
     case hora::ErrorCode::kUsage:
@@ -208,9 +208,9 @@ hora_status hora_wait_host_update(int64_t timeout_ms, int32_t* changes) {
     *changes = 0;
     if (!in_elastic_job())
       return fail(HORA_UNSUPPORTED, "this process is not a worker of an elastic job");
-    const auto news = wait_host_update(std::chrono::milliseconds(timeout_ms));
-    if (!news) return fail(HORA_ABORTED, news.error().message);
-    *changes = *news;
+    const auto updates = wait_host_update(std::chrono::milliseconds(timeout_ms));
+    if (!updates) return fail(HORA_ABORTED, updates.error().message);
+    *changes = *updates;
     return HORA_OK;
   });
 }

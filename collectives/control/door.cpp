@@ -38,7 +38,8 @@ constexpr std::chrono::milliseconds kRoomPause{10};  // until the kernel may hav
 
 }  // namespace
 
-Door::Door(os::Fd listener, ControlIdentity self, bool takes_nodes, std::function<bool(int)> is_in)
+HandshakeAcceptor::HandshakeAcceptor(os::Fd listener, ControlIdentity self, bool takes_nodes,
+                                     std::function<bool(int)> is_in)
     : listener_(std::move(listener)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       self_(std::move(self)),
@@ -46,7 +47,7 @@ Door::Door(os::Fd listener, ControlIdentity self, bool takes_nodes, std::functio
       is_in_(std::move(is_in)),
       candidates_(epoll_.get(), kListener + 1, [this](Candidate& each) { converse(each); }) {}
 
-Status Door::open() {
+Status HandshakeAcceptor::open() {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kListener;
@@ -54,9 +55,9 @@ Status Door::open() {
   return errno_error(errno, "watching for the other ranks");
 }
 
-Deadline Door::next_look() const { return look_again_; }
+Deadline HandshakeAcceptor::next_look() const { return look_again_; }
 
-Result<std::vector<Newcomer>> Door::look(Deadline until) {
+Result<std::vector<PendingPeer>> HandshakeAcceptor::look(Deadline until) {
   epoll_event events[kWordsPerTurn];
   const int count = ::epoll_wait(epoll_.get(), events, kWordsPerTurn,
                                  os::milliseconds_until(std::min(until, next_look())));
@@ -75,24 +76,24 @@ Result<std::vector<Newcomer>> Door::look(Deadline until) {
 }
 
 // A rank may come twice between two looks.
-bool Door::is_in(int rank) const {
+bool HandshakeAcceptor::is_in(int rank) const {
   return is_in_(rank) || std::any_of(came_.begin(), came_.end(),
-                                     [&](const Newcomer& each) { return each.rank == rank; });
+                                     [&](const PendingPeer& each) { return each.rank == rank; });
 }
 
-void Door::converse(Candidate& candidate) {
+void HandshakeAcceptor::converse(Candidate& candidate) {
   push(candidate);
   read_from(candidate);
 }
 
-void Door::say(Candidate& candidate, std::string_view message) {
+void HandshakeAcceptor::say(Candidate& candidate, std::string_view message) {
   append_frame(candidate.out, message);
   push(candidate);
 }
 
 // A few hundred bytes on a fresh connection: the kernel takes them at once, unless it is short of
 // memory.
-void Door::push(Candidate& candidate) {
+void HandshakeAcceptor::push(Candidate& candidate) {
   std::string& out = candidate.out;
   while (candidate.socket.valid() && !out.empty()) {
     const ssize_t sent =
@@ -108,12 +109,12 @@ void Door::push(Candidate& candidate) {
   }
 }
 
-void Door::refuse(Candidate& candidate, std::string_view why) {
+void HandshakeAcceptor::refuse(Candidate& candidate, std::string_view why) {
   say(candidate, refusal(why));
   candidate.socket.reset();
 }
 
-void Door::read_from(Candidate& candidate) {
+void HandshakeAcceptor::read_from(Candidate& candidate) {
   char buffer[16384];
   while (candidate.socket.valid()) {
     const ssize_t count = ::recv(candidate.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
@@ -128,7 +129,7 @@ void Door::read_from(Candidate& candidate) {
   }
 }
 
-void Door::take_messages(Candidate& candidate) {
+void HandshakeAcceptor::take_messages(Candidate& candidate) {
   while (candidate.socket.valid()) {
     // Before the hello any program may be connected, so very little is accepted.
     const std::uint32_t largest = candidate.rank < 0 ? kLargestHello : kLargestProof;
@@ -144,7 +145,7 @@ void Door::take_messages(Candidate& candidate) {
   if (candidate.in.broken()) candidate.socket.reset();
 }
 
-void Door::on_hello(Candidate& candidate, std::string_view bytes) {
+void HandshakeAcceptor::on_hello(Candidate& candidate, std::string_view bytes) {
   WireReader in(bytes);
   const bool hello = in.u8() == kHello && in.text() == kMagic;
   const std::uint64_t version = in.varint();
@@ -195,7 +196,7 @@ void Door::on_hello(Candidate& candidate, std::string_view bytes) {
   say(candidate, out.take());
 }
 
-void Door::on_proof(Candidate& candidate, std::string_view bytes) {
+void HandshakeAcceptor::on_proof(Candidate& candidate, std::string_view bytes) {
   WireReader in(bytes);
   const bool proof = in.u8() == kProof;
   const std::string given = in.text();

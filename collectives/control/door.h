@@ -33,7 +33,7 @@ std::string handshake_proof(std::string_view token, std::string_view role,
 inline constexpr std::size_t kMaxUnauthenticated = 256;
 
 // A rank that has proved itself and waits for its welcome.
-struct Newcomer {
+struct PendingPeer {
   int rank = 0;
   bool carries = false;  // messages of other ranks, too
   std::string rank_info;
@@ -41,11 +41,12 @@ struct Newcomer {
   FrameBuffer in;  // what has come after the proof
 };
 
-class Door {
+class HandshakeAcceptor {
  public:
   // `is_in` says whether a rank has joined before. `takes_nodes`: nodes that carry the messages of
   // other ranks are admitted.
-  Door(os::Fd listener, ControlIdentity self, bool takes_nodes, std::function<bool(int)> is_in);
+  HandshakeAcceptor(os::Fd listener, ControlIdentity self, bool takes_nodes,
+                    std::function<bool(int)> is_in);
 
   Status open();
   // Readable when look() has something to do.
@@ -54,7 +55,7 @@ class Door {
   Deadline next_look() const;
   // Waits until a client sends something, at most until then (kNoWait: not at all), and returns
   // those that have authenticated.
-  Result<std::vector<Newcomer>> look(Deadline until);
+  Result<std::vector<PendingPeer>> look(Deadline until);
 
  private:
   // A connection that has not finished its handshake.
@@ -87,7 +88,7 @@ class Door {
   std::function<bool(int)> is_in_;
   net::Unauthenticated<Candidate> candidates_;
   Deadline look_again_ = Deadline::max();  // earlier while some candidate's `out` is not empty
-  std::vector<Newcomer> came_;
+  std::vector<PendingPeer> came_;
 };
 
 }  // namespace hora::collectives

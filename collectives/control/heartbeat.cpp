@@ -67,7 +67,7 @@ Result<Heartbeat> Heartbeat::open(const std::string& address, int rank) {
 Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait,
                             std::vector<int> askers) {
   places_.resize(cards.size());
-  heard_.resize(cards.size());
+  received_.resize(cards.size());
   unanswered_.resize(cards.size());
   askers_ = std::move(askers);
   askers_.resize(cards.size(), 0);
@@ -93,7 +93,7 @@ Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait,
   const Deadline deadline = Clock::now() + kFirstQuestion;
   while (rank_ != 0 && wait && !was_asked_ &&
          net::wait_readable(fd(), deadline, "the first question")) {
-    hear(Clock::now(), {});
+    receive(Clock::now(), {});
   }
   return Ok{};
 }
@@ -114,11 +114,11 @@ void Heartbeat::ask(Clock::time_point now) {
     if (!asks(rank)) continue;
     send(rank, {of_rank_0 ? &*of_rank_0 : nullptr, of_rank_0 ? 1U : 0U});
     ++unanswered_[rank];
-    if (rank_ == 0 && ++asked % kAskedAtOnce == 0) hear(now, {});
+    if (rank_ == 0 && ++asked % kAskedAtOnce == 0) receive(now, {});
   }
 }
 
-void Heartbeat::hear(Clock::time_point now, const Wait& own) {
+void Heartbeat::receive(Clock::time_point now, const Wait& own) {
   while (true) {
     Message message{};
     const ssize_t count = ::recv(socket_.get(), &message, sizeof message, MSG_DONTWAIT);
@@ -138,7 +138,7 @@ void Heartbeat::hear(Clock::time_point now, const Wait& own) {
 void Heartbeat::receive(Clock::time_point now, const Message& message, const Wait& own) {
   const auto from = static_cast<std::size_t>(message.from);
   // An echo of the own datagram is not a sign.
-  if (from >= heard_.size() || message.from == rank_) return;
+  if (from >= received_.size() || message.from == rank_) return;
   const std::span signs(message.signs.data(), static_cast<std::size_t>(message.count));
   if (rank_ == 0 || askers_[from] == rank_) {
     unanswered_[from] = 0;
@@ -150,7 +150,7 @@ void Heartbeat::receive(Clock::time_point now, const Message& message, const Wai
     Sign mine{rank_, own.set, own.in_step ? 1 : 0, in_milliseconds(own.since), 0, {}};
     own.what.copy(mine.what.data(), mine.what.size() - 1);
     std::vector<Sign> known{mine};
-    for (std::size_t rank = 1; from == 0 && rank < heard_.size(); ++rank) {
+    for (std::size_t rank = 1; from == 0 && rank < received_.size(); ++rank) {
       if (askers_[rank] != rank_) continue;
       if (const auto sign = known_of(rank, now)) known.push_back(*sign);
     }
@@ -161,21 +161,21 @@ void Heartbeat::receive(Clock::time_point now, const Message& message, const Wai
 
 void Heartbeat::note(Clock::time_point now, const Sign& sign) {
   const auto of = static_cast<std::size_t>(sign.rank);
-  if (of >= heard_.size() || sign.rank == rank_ || sign.age_ms < 0) return;
+  if (of >= received_.size() || sign.rank == rank_ || sign.age_ms < 0) return;
   const auto when = now - std::chrono::milliseconds(sign.age_ms);
-  std::optional<Heard>& heard = heard_[of];
-  if (heard && heard->when > when) return;  // it comes the longer way
+  std::optional<Received>& received = received_[of];
+  if (received && received->when > when) return;  // it comes the longer way
   const std::string_view what(sign.what.data(), sign.what.size());
-  heard = Heard{when,
-                {sign.set, sign.in_step != 0, std::chrono::milliseconds(sign.since_ms),
-                 std::string(what.substr(0, what.find('\0')))}};
+  received = Received{when,
+                      {sign.set, sign.in_step != 0, std::chrono::milliseconds(sign.since_ms),
+                       std::string(what.substr(0, what.find('\0')))}};
 }
 
 std::optional<Heartbeat::Sign> Heartbeat::known_of(std::size_t rank, Clock::time_point now) const {
-  const std::optional<Heard>& heard = heard_[rank];
-  if (!heard) return std::nullopt;
-  const Wait& wait = heard->wait;
-  const auto age = std::chrono::floor<std::chrono::milliseconds>(now - heard->when);
+  const std::optional<Received>& received = received_[rank];
+  if (!received) return std::nullopt;
+  const Wait& wait = received->wait;
+  const auto age = std::chrono::floor<std::chrono::milliseconds>(now - received->when);
   Sign sign{static_cast<std::int32_t>(rank),
             wait.set,
             wait.in_step ? 1 : 0,
@@ -205,27 +205,27 @@ void Heartbeat::send(std::size_t to, std::span<const Sign> signs) const {
 
 std::vector<int> Heartbeat::silent_since(Clock::time_point then) const {
   std::vector<int> silent;
-  const std::size_t end = rank_ == 0 ? heard_.size() : 1;
+  const std::size_t end = rank_ == 0 ? received_.size() : 1;
   for (std::size_t rank = 0; rank < end; ++rank) {
-    if (heard_[rank] && heard_[rank]->when < then) silent.push_back(static_cast<int>(rank));
+    if (received_[rank] && received_[rank]->when < then) silent.push_back(static_cast<int>(rank));
   }
   return silent;
 }
 
 std::vector<Wait> Heartbeat::waits(Clock::time_point then) const {
   std::vector<Wait> all;
-  for (const auto& each : heard_) {
+  for (const auto& each : received_) {
     if (each && each->when >= then && each->wait.set != Wait::kNowhere) all.push_back(each->wait);
   }
   return all;
 }
 
 // Only for the ranks that are judged here: a leader reports what it has received from its ranks.
-void Heartbeat::begin_anew(Clock::time_point now) {
-  const std::size_t end = rank_ == 0 ? heard_.size() : 1;
+void Heartbeat::restart(Clock::time_point now) {
+  const std::size_t end = rank_ == 0 ? received_.size() : 1;
   for (std::size_t rank = 0; rank < end; ++rank) {
     // A rank that has never answered stays that way.
-    if (heard_[rank]) heard_[rank]->when = now;
+    if (received_[rank]) received_[rank]->when = now;
   }
 }
 

@@ -55,7 +55,7 @@ class Heartbeat {
 
   // Readable when hear() has something to do.
   int fd() const { return socket_.get(); }
-  void hear(Clock::time_point now, const Wait& own);
+  void receive(Clock::time_point now, const Wait& own);
   // The ranks that this one asks, if any.
   void ask(Clock::time_point now);
   // Of those that have answered before: the ranks that have not since then. Elsewhere than on rank
@@ -64,7 +64,7 @@ class Heartbeat {
   // Rank 0: what the others wait for that have answered since then.
   std::vector<Wait> waits(Clock::time_point then) const;
   // This process was stopped itself: what it has missed says nothing.
-  void begin_anew(Clock::time_point now);
+  void restart(Clock::time_point now);
 
  private:
   using Secret = std::array<char, 8>;
@@ -85,7 +85,7 @@ class Heartbeat {
     std::int32_t count;
     std::array<Sign, 12> signs;  // as many as a packet of 1,500 bytes has room for
   };
-  struct Heard {
+  struct Received {
     Clock::time_point when;
     Wait wait;
   };
@@ -101,7 +101,7 @@ class Heartbeat {
   std::string card_;
   Secret secret_{};
   std::vector<std::optional<Endpoint>> places_;
-  std::vector<std::optional<Heard>> heard_;
+  std::vector<std::optional<Received>> received_;
   std::vector<int> askers_;
   std::vector<int> unanswered_;  // by rank: the questions since its last answer
   int delay_ = 1;

@@ -57,18 +57,18 @@ HostsChannel::HostsChannel(HostsParts parts)
       place_(parts.plan.place),
       doorbells_(std::move(parts.doorbells)),
       thread_doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      duty_(epoll_create1(EPOLL_CLOEXEC)) {
+      runtime_epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   spinner_.enable(parts.spin);
   spread_.enable(parts.spin);
   fast_path_.emplace(
       std::move(parts.plan), sleepers_ + doorbells_.size(), [this](int place) { call(place); },
       [this](int host, std::string_view bytes) { links_->send(leader_peer(host), bytes); });
   // The channel's epoll set contains the pipe, so one descriptor (waiting_fd()) covers everything;
-  // duty_ contains that set in turn.
+  // runtime_epoll_ contains that set in turn.
   links_->watch_doorbell(std::move(parts.doorbell));
   epoll_event event{};
   event.events = EPOLLIN;
-  epoll_ctl(duty_.get(), EPOLL_CTL_ADD, links_->waiting_fd(), &event);
+  epoll_ctl(runtime_epoll_.get(), EPOLL_CTL_ADD, links_->waiting_fd(), &event);
 }
 
 // Wakes the rank if it sleeps. Either it sees what was published before when it looks once more
@@ -147,15 +147,15 @@ bool HostsChannel::park(Waiter) {
 
 void HostsChannel::unpark() { sleepers_[place_].asleep.store(0, std::memory_order_relaxed); }
 
-// A caller watches the sockets itself. The runtime's thread watches them through duty_, which is
-// empty while a caller drives; its eventfd then still wakes it.
+// A caller watches the sockets itself. The runtime's thread watches them through runtime_epoll_,
+// which is empty while a caller drives; its eventfd then still wakes it.
 void HostsChannel::sleep(Waiter waiter, std::uint32_t, Deadline deadline) {
   if (waiter == Waiter::kCaller) {
     pollfd sockets{links_->waiting_fd(), POLLIN, 0};
     wait_for(&sockets, 1, deadline);
     return spread();  // a caller sleeps while it drives
   }
-  pollfd both[2] = {{thread_doorbell_.get(), POLLIN, 0}, {duty_.get(), POLLIN, 0}};
+  pollfd both[2] = {{thread_doorbell_.get(), POLLIN, 0}, {runtime_epoll_.get(), POLLIN, 0}};
   wait_for(both, 2, deadline);
   if (both[0].revents == 0) return;
   std::uint64_t count = 0;
@@ -180,7 +180,7 @@ void HostsChannel::set_driver(Waiter waiter) {
   // With no events the set stays silent: a sleeping thread must not wake for sockets that the
   // caller serves.
   if (waiter == Waiter::kThread) event.events = EPOLLIN;
-  epoll_ctl(duty_.get(), EPOLL_CTL_MOD, links_->waiting_fd(), &event);
+  epoll_ctl(runtime_epoll_.get(), EPOLL_CTL_MOD, links_->waiting_fd(), &event);
 }
 
 // Three collective steps, each of which ends with the same outcome on all ranks: exchange where the
@@ -192,24 +192,24 @@ void HostsChannel::set_driver(Waiter waiter) {
 namespace {
 
 // How long the others wait, once and at the start, for a leader that cannot be reached.
-constexpr std::chrono::milliseconds kPatience{10'000};
+constexpr std::chrono::milliseconds kTimeout{10'000};
 
 // The data that a rank sends to all others.
-struct Card {
+struct LeaderContact {
   std::string endpoint;  // where a leader listens
   std::string error;
 };
 
-std::string encode(const Card& card) {
+std::string encode(const LeaderContact& card) {
   WireWriter out;
   out.text(card.endpoint);
   out.text(card.error);
   return out.take();
 }
 
-Card decode_card(std::string_view bytes) {
+LeaderContact decode_card(std::string_view bytes) {
   WireReader in(bytes);
-  Card card;
+  LeaderContact card;
   card.endpoint = in.text();
   card.error = in.text();
   if (!in.ok()) card.error = "malformed card of a rank";
@@ -254,7 +254,8 @@ struct Own {
   os::Fd listener;
 };
 
-Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& own, Card& card) {
+Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& own,
+                LeaderContact& card) {
   if (!own.doorbell.open(O_NONBLOCK)) return errno_error(errno, "creating a pipe");
   if (!plan.leads()) return Ok{};
   auto address = parse_ip_address(bootstrap.address);
@@ -312,8 +313,8 @@ using Links = std::vector<std::pair<int, std::unique_ptr<ControlChannel>>>;  // 
 // stars of its peers with lower ones, one after the other. Waiting goes in one direction only, so
 // there is no cycle: the first star can complete at once, and then the next.
 Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
-                       const std::vector<Card>& cards, os::Fd listener, Links& links) {
-  const Deadline deadline = Clock::now() + std::min(kPatience, bootstrap.patience / 2);
+                       const std::vector<LeaderContact>& cards, os::Fd listener, Links& links) {
+  const Deadline deadline = Clock::now() + std::min(kTimeout, bootstrap.timeout / 2);
   const auto behind = [&](int host) {
     std::vector<int> peers = leader_peers(host, plan.hosts());
     std::erase_if(peers, [host](int peer) { return peer < host; });
@@ -405,14 +406,14 @@ Result<std::chrono::microseconds> vote(
 Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlChannel>& links,
                        HostsParts& parts) {
   Own own;
-  Card card;
+  LeaderContact card;
   // Not an early return: the error travels in the card, because the others wait for it.
   if (Status made = make_own(bootstrap, parts.plan, own, card); !made) {
     card.error = made.error().message;
   }
   auto texts = bootstrap.all(encode(card));
   if (!texts) return std::move(texts).error();
-  std::vector<Card> cards;
+  std::vector<LeaderContact> cards;
   for (const std::string& text : *texts) cards.push_back(decode_card(text));
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     if (cards[rank].error.empty()) continue;

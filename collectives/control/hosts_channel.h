@@ -93,7 +93,8 @@ class HostsChannel final : public ControlChannel, public Waiters {
   CoreSpread spread_;
   std::atomic<bool> woken_{false};
   os::Fd thread_doorbell_;  // an eventfd
-  os::Fd duty_;  // an epoll set that holds the sockets while the runtime's thread watches them
+  os::Fd runtime_epoll_;  // an epoll set that holds the sockets while the runtime's thread watches
+                          // them
   Waiter waiter_ = Waiter::kThread;
 };
 
@@ -106,7 +107,7 @@ struct HostsBootstrap {
   ControlIdentity self;
   std::string address;  // this host's numeric address, as the other hosts reach it
   // Of allgather(): by then all have to know which leaders cannot reach each other.
-  std::chrono::milliseconds patience{30'000};
+  std::chrono::milliseconds timeout{30'000};
 };
 
 // Collective. Returns kUnavailable, with the same text on all ranks, when one of them cannot do it;

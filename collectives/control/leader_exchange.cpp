@@ -44,15 +44,15 @@ std::vector<LeaderStep> leader_steps(int host, int hosts) {
     steps.push_back({host - power, false, true, true, {}, std::move(others)});
     return steps;
   }
-  const bool lent = host + power < hosts;
-  if (lent) steps.push_back({host + power, false, true, false, {}, {host + power}});
+  const bool has_partner = host + power < hosts;
+  if (has_partner) steps.push_back({host + power, false, true, false, {}, {host + power}});
   for (int distance = 1; distance < power; distance *= 2) {
     // Flipping one bit pairs the two halves of a block; each side then covers both halves.
     const int peer = host ^ distance;
     steps.push_back({peer, true, true, false, known(host, distance, power, hosts),
                      known(peer, distance, power, hosts)});
   }
-  if (lent) {
+  if (has_partner) {
     steps.push_back({host + power, true, false, false, known(0, power, power, hosts), {}});
   }
   return steps;
@@ -74,7 +74,7 @@ std::vector<int> leader_peers(int host, int hosts) {
   return peers;
 }
 
-bool LeaderPlan::lends() const { return largest_power(hosts()) != hosts(); }
+bool LeaderPlan::has_partners() const { return largest_power(hosts()) != hosts(); }
 
 int LeaderPlan::most_members() const {
   std::size_t most = 0;
@@ -126,7 +126,7 @@ LeaderExchange::LeaderExchange(std::vector<LeaderStep> steps,
 
 void LeaderExchange::arrived(int host, std::string message) {
   // A message of a later turn shows this host that others wait for it (heard()).
-  if (const std::uint64_t turn = word(message, 0); turn > turn_) heard_ = turn;
+  if (const std::uint64_t turn = word(message, 0); turn > turn_) received_ = turn;
   inbox_[host].push_back(std::move(message));
 }
 

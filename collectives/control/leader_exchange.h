@@ -40,7 +40,7 @@ struct LeaderPlan {
 
   bool leads() const { return place == 0; }
   int hosts() const { return static_cast<int>(members.size()); }
-  bool lends() const;  // whether there are hosts beyond the largest power of two
+  bool has_partners() const;  // whether there are hosts beyond the largest power of two
   int most_members() const;
   const std::vector<std::int32_t>& here() const { return members[static_cast<std::size_t>(host)]; }
   std::int32_t leader_of(int of) const { return members[static_cast<std::size_t>(of)].front(); }
@@ -83,7 +83,7 @@ class LeaderExchange {
   // Accepts a message from the leader of a host, possibly ahead of its step.
   void arrived(int host, std::string message);
   // The latest turn, beyond all those begun here, that another leader has begun; 0: none.
-  std::uint64_t heard() const { return heard_; }
+  std::uint64_t received() const { return received_; }
 
   // `number` is 0 when this host's ranks have brought different ones.
   void begin(std::uint64_t turn, std::uint64_t number);
@@ -108,7 +108,7 @@ class LeaderExchange {
   std::map<int, std::deque<std::string>> inbox_;  // by host
   std::uint64_t turn_ = 0;
   std::uint64_t number_ = 0;
-  std::uint64_t heard_ = 0;
+  std::uint64_t received_ = 0;
   bool running_ = false;
   bool brought_ = false;
   bool sent_ = false;  // the current step's message has gone out

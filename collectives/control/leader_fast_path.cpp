@@ -15,8 +15,8 @@ namespace hora::collectives {
 // again only when it has finished with the turn before. Each member that is polled has its own
 // cache lines.
 struct LeaderFastPath::Release {
-  alignas(128)
-      std::atomic<std::uint64_t> heard;  // the latest turn that leaders of other hosts have reached
+  alignas(128) std::atomic<std::uint64_t> received;  // the latest turn that leaders of other hosts
+                                                     // have reached
   struct alignas(64) Turn {
     std::atomic<std::uint64_t> turn;  // the latest turn for which the rest is valid
     std::uint64_t number;
@@ -47,7 +47,7 @@ std::size_t room_of(const LeaderPlan& plan) {
   const auto members = static_cast<std::size_t>(plan.most_members());
   const std::size_t most =
       std::clamp(kMostOfHost / members / 64 * 64, kSmall,
-                 plan.lends() ? LeaderFastPath::kMostLent : LeaderFastPath::kMostRoom);
+                 plan.has_partners() ? LeaderFastPath::kMostUneven : LeaderFastPath::kMostRoom);
   return std::min(most, ShmFastPath::room(plan.most_members()));
 }
 
@@ -65,7 +65,7 @@ LeaderFastPath::LeaderFastPath(LeaderPlan plan, void* memory, std::function<void
       release_(reinterpret_cast<Release*>(static_cast<char*>(memory) + board_bytes(plan_))),
       ring_(std::move(ring)),
       exchange_(plan_.steps, std::move(send)),
-      told_(static_cast<std::size_t>(size_), 0) {
+      reported_(static_cast<std::size_t>(size_), 0) {
   // Place 0, the leader, is the collector: the other ranks wait for Release, not for the board.
   board_.attach(memory, plan_.place, static_cast<int>(plan_.here().size()), false, ring_, 0);
 }
@@ -84,22 +84,22 @@ char* LeaderFastPath::result() const {
 bool LeaderFastPath::has_posted(int rank) const {
   // Ranks of other hosts report their posts to rank 0 in messages; the board knows this host's
   // ranks.
-  if (told_[static_cast<std::size_t>(rank)] >= turn()) return true;
+  if (reported_[static_cast<std::size_t>(rank)] >= turn()) return true;
   const auto& here = plan_.here();
   const auto at = std::lower_bound(here.begin(), here.end(), rank);
   return at != here.end() && *at == rank && board_.has_posted(static_cast<int>(at - here.begin()));
 }
 
 void LeaderFastPath::note_posted(int rank, std::uint64_t turn) {
-  std::uint64_t& told = told_[static_cast<std::size_t>(rank)];
-  told = std::max(told, turn);
+  std::uint64_t& reported = reported_[static_cast<std::size_t>(rank)];
+  reported = std::max(reported, turn);
 }
 
 bool LeaderFastPath::called_upon() {
   if (board_.posted()) return false;
   if (called() || board_.called_upon()) return true;
   // A rank that listens must not keep other hosts waiting either.
-  return board_.listening() && release().heard.load(std::memory_order_acquire) >= turn();
+  return board_.listening() && release().received.load(std::memory_order_acquire) >= turn();
 }
 
 bool LeaderFastPath::has_work() {
@@ -114,8 +114,8 @@ void LeaderFastPath::arrived(int host, std::string message) {
   exchange_.arrived(host, std::move(message));
   // Only the leader writes `heard`, so its own load needs no order. The store is a release as those
   // for the readers in called_upon(); the bells ring after it.
-  if (exchange_.heard() <= release().heard.load(std::memory_order_relaxed)) return;
-  release().heard.store(exchange_.heard(), std::memory_order_release);
+  if (exchange_.received() <= release().received.load(std::memory_order_relaxed)) return;
+  release().received.store(exchange_.received(), std::memory_order_release);
   board_.ring_listeners();
 }
 
@@ -134,9 +134,9 @@ bool LeaderFastPath::go_on(LeaderExchange::Payload* load) {
   if (exchange_.running()) return true;
   // The number goes first and the turn last, with release: decided() of another rank may be true as
   // soon as the turn is visible.
-  Release::Turn& told = release().turns[turn() % 2];
-  told.number = exchange_.number();
-  told.turn.store(turn(), std::memory_order_release);
+  Release::Turn& reported = release().turns[turn() % 2];
+  reported.number = exchange_.number();
+  reported.turn.store(turn(), std::memory_order_release);
   for (int place = 1; place < board_.size(); ++place) ring_(place);
   return true;
 }

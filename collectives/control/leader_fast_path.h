@@ -23,7 +23,7 @@ class LeaderFastPath final : public FastPath {
   static constexpr std::size_t kMostRoom = 128 * 1024;
   // Where a host gives its share to a partner, that one carries the tensor twice more, so the links
   // are the limit soon.
-  static constexpr std::size_t kMostLent = 64 * 1024;
+  static constexpr std::size_t kMostUneven = 64 * 1024;
 
   // The size in bytes of the memory that the ranks of this host share, which starts zeroed.
   static std::size_t memory_bytes(const LeaderPlan& plan);
@@ -104,7 +104,7 @@ class LeaderFastPath final : public FastPath {
   std::uint64_t begun_ = 0;   // the latest turn for which the exchange has begun
   std::uint64_t called_ = 0;  // the latest turn in which rank 0 has asked for a post
   std::vector<std::uint64_t>
-      told_;  // on rank 0: the latest turn in which each rank reported a post
+      reported_;  // on rank 0: the latest turn in which each rank reported a post
   std::string failure_;
   std::optional<LostLeader> lost_;
   bool attentive_ = false;

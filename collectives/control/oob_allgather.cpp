@@ -140,14 +140,14 @@ Result<std::vector<std::string>> OobAllgather::exchange(std::int32_t scope,
   }
   const auto start = Clock::now();
   // A report later than the deadline would be pointless: the error says the same.
-  const bool tells = rank_ == 0 && tell_of_late_ && late_after_ < deadline - start;
-  Deadline late = tells ? start + late_after_ : Deadline::max();
+  const bool reports = rank_ == 0 && report_late_ && late_after_ < deadline - start;
+  Deadline late = reports ? start + late_after_ : Deadline::max();
   if (rank_ != 0) deadline += kRankZeroFirst;
   while (results_.count(key) == 0) {
     const auto now = Clock::now();
     if (now >= late) {
       late = Deadline::max();
-      tell_of_late_(missing());
+      report_late_(missing());
     }
     if (now >= deadline) {
       return make_error(ErrorCode::kTimedOut, "timed out waiting for the other ranks to set up");

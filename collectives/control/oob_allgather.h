@@ -31,9 +31,9 @@ class OobAllgather {
  public:
   OobAllgather(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}
   // On rank 0: calls `tell` once per exchange with the missing ranks after waiting for `after`.
-  void tell_of_late(Clock::duration after, std::function<void(const std::vector<int>&)> tell) {
+  void report_late(Clock::duration after, std::function<void(const std::vector<int>&)> report) {
     late_after_ = after;
-    tell_of_late_ = std::move(tell);
+    report_late_ = std::move(report);
   }
   // On rank 0: the ranks that others wait for. A rank that itself waits in an exchange is held up,
   // not missing.
@@ -76,7 +76,7 @@ class OobAllgather {
   ControlChannel* channel_;
   std::function<bool()> broken_off_ = [] { return false; };
   Clock::duration late_after_ = Clock::duration::max();
-  std::function<void(const std::vector<int>&)> tell_of_late_;
+  std::function<void(const std::vector<int>&)> report_late_;
   int rank_;
   std::map<std::int32_t, std::vector<std::int32_t>> scopes_;
   std::map<std::int32_t, std::uint64_t> next_number_;

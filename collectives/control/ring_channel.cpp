@@ -99,16 +99,16 @@ void RingChannel::call(DoorbellLine& line) const {
 }
 
 // A message in its ring.
-void RingChannel::tell(Peer& peer) {
+void RingChannel::ring(Peer& peer) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::uint32_t asleep = peer.doorbell->asleep.load(std::memory_order_relaxed);
   if (asleep != static_cast<std::uint32_t>(Waiter::kIdleThread)) return call(*peer.doorbell);
-  peer.unrung = somebody_is_unrung_ = true;
+  peer.unrung = any_unrung_ = true;
 }
 
 // The ones that still sleep.
 void RingChannel::ring_idle_peers() {
-  if (!std::exchange(somebody_is_unrung_, false)) return;
+  if (!std::exchange(any_unrung_, false)) return;
   for (Peer& peer : peers_) {
     if (std::exchange(peer.unrung, false)) call(*peer.doorbell);
   }
@@ -130,15 +130,15 @@ void RingChannel::drop_backlog(Peer& peer) {
 
 void RingChannel::push_backlog(Peer& peer) {
   if (peer.backlog.empty()) return;
-  for (bool told = false;;) {
+  for (bool has_rung = false;;) {
     const std::size_t count = peer.out.write(std::string_view(peer.backlog).substr(peer.sent));
     peer.sent += count;
-    if (count > 0) tell(peer);
+    if (count > 0) ring(peer);
     if (peer.sent == peer.backlog.size()) break;
-    if (told) return;
+    if (has_rung) return;
     // Try once more after asking for room: the reader may have made room just before.
     peer.out.want_room();
-    told = true;
+    has_rung = true;
   }
   drop_backlog(peer);
 }
@@ -195,7 +195,7 @@ void RingChannel::ask_links(std::vector<Incoming>& messages) {
     read_from(*peer, messages);
     peer->gone = true;
     drop_backlog(*peer);
-    somebody_is_gone_ = true;
+    any_gone_ = true;
     messages.push_back(std::move(each));
   }
 }
@@ -225,7 +225,7 @@ std::vector<Incoming> RingChannel::poll(Deadline deadline) {
 }
 
 Deadline RingChannel::next_look(Deadline deadline) const {
-  return std::min(deadline, Clock::now() + (somebody_is_gone_ ? kLookOften : kLookAtLinks));
+  return std::min(deadline, Clock::now() + (any_gone_ ? kLookOften : kLookAtLinks));
 }
 
 void RingChannel::wake() {

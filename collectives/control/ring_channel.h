@@ -79,7 +79,7 @@ class RingChannel final : public ControlChannel, public Waiters {
 
   Peer* find(int rank);
   void call(DoorbellLine& line) const;
-  void tell(Peer& peer);
+  void ring(Peer& peer);
   void ring_idle_peers();
   void push_backlog(Peer& peer);
   static void drop_backlog(Peer& peer);
@@ -101,8 +101,8 @@ class RingChannel final : public ControlChannel, public Waiters {
   std::vector<Peer> peers_;
   std::vector<Incoming> early_;  // messages that flush() met, for the next poll()
   std::atomic<bool> woken_{false};
-  bool somebody_is_unrung_ = false;
-  bool somebody_is_gone_ = false;
+  bool any_unrung_ = false;
+  bool any_gone_ = false;
   Waiter waiter_ = Waiter::kThread;
 };
 

@@ -165,7 +165,7 @@ void ShmFastPath::next() {
 void ShmFastPath::listen(bool listening) {
   if (listening == listening_) return;
   listening_ = listening;
-  tell_bells();
+  send_bells();
   // Pairs with the fence in post(): a post that misses the flag is visible to our next look.
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
@@ -175,10 +175,10 @@ void ShmFastPath::rest(bool resting) {
   resting = resting && posted_;
   if (resting == resting_) return;
   resting_ = resting;
-  tell_bells();
+  send_bells();
 }
 
-void ShmFastPath::tell_bells() {
+void ShmFastPath::send_bells() {
   line(rank_).bell.store(listening_ ? kEvery
                          : resting_ ? kTheLast
                                     : kNone,

@@ -64,7 +64,7 @@ class ShmFastPath final : public FastPath {
   Line& line(int rank) const;
   Slot& slot(int rank, std::uint64_t turn) const;
   char* place(int rank, std::uint64_t turn, std::size_t bytes) const;
-  void tell_bells();
+  void send_bells();
 
   char* memory_ = nullptr;
   int rank_ = 0;

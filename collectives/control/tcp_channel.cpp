@@ -34,13 +34,13 @@ constexpr int kTree = -1;
 // How long the other end may be silent. Of an idle connection that is four probes, one a second.
 // Where one packet in twenty gets lost, all of them do once in hours; so links that are known to
 // lose some have longer.
-constexpr std::chrono::milliseconds kPatience{5'000};
-constexpr std::chrono::milliseconds kPatienceWithLosses{15'000};
+constexpr std::chrono::milliseconds kTimeout{5'000};
+constexpr std::chrono::milliseconds kTimeoutWithLosses{15'000};
 
 // The kernel ends connections by this, whether they are idle or wait for an answer.
-void set_patience(int socket, std::chrono::milliseconds patience) {
-  const auto patience_ms = static_cast<unsigned>(patience.count());
-  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
+void set_timeout(int socket, std::chrono::milliseconds timeout) {
+  const auto timeout_ms = static_cast<unsigned>(timeout.count());
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ void watch_for_silence(int socket) {
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &pause, sizeof pause);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof pause);
-  set_patience(socket, kPatience);
+  set_timeout(socket, kTimeout);
   // Where packets get lost, what is sent again is sent every fifth of a second at first, instead of
   // at intervals that double: that often until the time is up.
   setsockopt(socket, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof on);
@@ -61,8 +61,8 @@ void watch_for_silence(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-void bear_losses(int socket) {
-  if (net::has_outlived_losses(socket)) set_patience(socket, kPatienceWithLosses);
+void tolerate_losses(int socket) {
+  if (net::has_outlived_losses(socket)) set_timeout(socket, kTimeoutWithLosses);
 }
 
 TcpChannel::TcpChannel()

@@ -22,7 +22,7 @@ namespace hora::collectives {
 void watch_for_silence(int socket);
 // Of such a connection: where one packet in a hundred has been lost and it has gone on, it has more
 // time. To be called now and then.
-void bear_losses(int socket);
+void tolerate_losses(int socket);
 
 class TreeNode;
 

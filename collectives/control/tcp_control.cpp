@@ -31,9 +31,9 @@ constexpr std::size_t kFewestDescriptors = 8;         // and what it has for sur
 constexpr std::chrono::milliseconds kVoidPause{500};  // between two questions whether it is void
 
 // The ranks that have come to rank 0, and until when it waits for the others.
-class Roll {
+class Attendees {
  public:
-  Roll(const ControlIdentity& self, RollCall call, Deadline deadline)
+  Attendees(const ControlIdentity& self, AbsentReport call, Deadline deadline)
       : size_(self.size),
         call_(std::move(call)),
         deadline_(deadline),
@@ -91,7 +91,7 @@ class Roll {
   }
 
   int size_;
-  RollCall call_;
+  AbsentReport call_;
   Deadline deadline_;
   Clock::time_point next_void_look_ = Clock::now() + kVoidPause;
   std::vector<char> has_come_;  // by rank
@@ -108,7 +108,7 @@ std::vector<std::int32_t> all_but_rank_0(int size) {
 // A star: a connection of each rank.
 class Gathering {
  public:
-  Gathering(os::Fd listener, const ControlIdentity& self, Roll roll)
+  Gathering(os::Fd listener, const ControlIdentity& self, Attendees roll)
       : self_(self),
         roll_(std::move(roll)),
         door_(std::move(listener), self, false, [this](int rank) { return roll_.has_come(rank); }),
@@ -119,7 +119,7 @@ class Gathering {
     if (!world) {  // the ranks that have come learn why the wait failed
       std::string frame;
       append_frame(frame, refusal(world.error().message));
-      for (const Newcomer& each : joined_) {
+      for (const PendingPeer& each : joined_) {
         if (each.socket.valid())
           static_cast<void>(net::send_all(each.socket.get(), frame, kNoWait));
       }
@@ -138,14 +138,14 @@ class Gathering {
       if (!until) return until.error();
       auto came = door_.look(*until);
       if (!came) return std::move(came).error();
-      for (Newcomer& each : *came) {
+      for (PendingPeer& each : *came) {
         roll_.enter(each.rank, std::move(each.rank_info));
         joined_[static_cast<std::size_t>(each.rank)] = std::move(each);
       }
     }
     const std::vector<std::int32_t> others = all_but_rank_0(self_.size);
     for (const std::int32_t rank : others) {
-      Newcomer& each = joined_[static_cast<std::size_t>(rank)];
+      PendingPeer& each = joined_[static_cast<std::size_t>(rank)];
       HORA_TRY(channel->add_peer(rank, std::move(each.socket), std::move(each.in)));
     }
     channel->send_to_all(others, roll_.welcome());
@@ -167,9 +167,9 @@ class Gathering {
   }
 
   const ControlIdentity& self_;
-  Roll roll_;
-  Door door_;
-  std::vector<Newcomer> joined_;  // by rank
+  Attendees roll_;
+  HandshakeAcceptor door_;
+  std::vector<PendingPeer> joined_;  // by rank
 };
 
 Status make_pair(os::Fd& one, os::Fd& other) {
@@ -186,7 +186,8 @@ Status make_pair(os::Fd& one, os::Fd& other) {
 // there.
 class TreeGathering {
  public:
-  TreeGathering(const ControlIdentity& self, Roll roll) : self_(self), roll_(std::move(roll)) {}
+  TreeGathering(const ControlIdentity& self, Attendees roll)
+      : self_(self), roll_(std::move(roll)) {}
 
   Result<ControlWorld> run(os::Fd listener, Deadline deadline) {
     TreeNode::Start start;
@@ -202,12 +203,12 @@ class TreeGathering {
     const std::string text = gathered ? roll_.welcome() : refusal(gathered.error().message);
     std::string frame;
     append_frame(frame, passage_to_all(text));
-    const Status told = net::send_all(socket_.get(), frame, deadline);
+    const Status reported = net::send_all(socket_.get(), frame, deadline);
     if (!gathered) {
       socket_.reset();  // before the node, which passes on its message
       return gathered.error();
     }
-    HORA_TRY(told);
+    HORA_TRY(reported);
     HORA_TRY(channel->add_tree(self_.size, std::move(socket_), std::move(in_), std::move(early_),
                                std::move(alarm_)));
     channel->keep(std::move(*node));
@@ -245,7 +246,7 @@ class TreeGathering {
   }
 
   const ControlIdentity& self_;
-  Roll roll_;
+  Attendees roll_;
   os::Fd socket_;
   os::Fd alarm_;
   FrameBuffer in_;
@@ -264,8 +265,8 @@ class Conversation {
     return net::send_all(socket_.get(), frame, deadline_);
   }
 
-  Result<std::string> hear() { return hear(deadline_); }
-  Result<std::string> hear(Deadline until) {
+  Result<std::string> receive() { return receive(deadline_); }
+  Result<std::string> receive(Deadline until) {
     while (true) {
       if (std::optional<std::string> message = in_.next()) return std::move(*message);
       if (in_.broken()) return make_error(ErrorCode::kFailed, "rank 0 sent a malformed message");
@@ -324,7 +325,7 @@ Result<int> prove(Conversation& talk, const ControlIdentity& self, const WayToRa
   HORA_TRY(talk.say(hello.take()));
 
   auto challenge =
-      wait_for_door(way, talk.deadline(), [&](Deadline until) { return talk.hear(until); });
+      wait_for_door(way, talk.deadline(), [&](Deadline until) { return talk.receive(until); });
   if (!challenge) return std::move(challenge).error();
   auto in = expect(*challenge, kChallenge);
   if (!in) return std::move(in).error();
@@ -342,13 +343,13 @@ Result<int> prove(Conversation& talk, const ControlIdentity& self, const WayToRa
   proof.text(handshake_proof(self.token, "worker", nonce, their_nonce, self.rank));
   proof.text(self.rank_info);
   HORA_TRY(talk.say(proof.take()));
-  talk.wait_until(Clock::now() + way.patience);
+  talk.wait_until(Clock::now() + way.timeout);
   return static_cast<int>(their_rank);
 }
 
 // Waits for the welcome and returns the rank infos.
-Result<std::vector<std::string>> hear_welcome(Conversation& talk, const ControlIdentity& self) {
-  auto welcome = talk.hear();
+Result<std::vector<std::string>> receive_welcome(Conversation& talk, const ControlIdentity& self) {
+  auto welcome = talk.receive();
   if (!welcome) return std::move(welcome).error();
   auto in = expect(*welcome, kWelcome);
   if (!in) return std::move(in).error();
@@ -376,7 +377,7 @@ Result<ControlWorld> join_with_node(Conversation& talk, const ControlIdentity& s
   auto node = TreeNode::start(std::move(start));
   if (!node) return std::move(node).error();
   Conversation inside(std::move(own), talk.deadline());
-  auto rank_infos = hear_welcome(inside, self);
+  auto rank_infos = receive_welcome(inside, self);
   if (!rank_infos) {
     inside.take_socket().reset();  // before the node
     return std::move(rank_infos).error();
@@ -393,14 +394,14 @@ Result<os::Fd> open_control_listener(const IpAddress& address) {
 }
 
 Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self, Deadline deadline,
-                                    RollCall roll_call) {
-  Roll roll(self, std::move(roll_call), deadline);
+                                    AbsentReport absent_report) {
+  Attendees roll(self, std::move(absent_report), deadline);
   return Gathering(std::move(listener), self, std::move(roll)).run(deadline);
 }
 
 Result<ControlWorld> gather_tree(os::Fd listener, const ControlIdentity& self, Deadline deadline,
-                                 RollCall roll_call) {
-  Roll roll(self, std::move(roll_call), deadline);
+                                 AbsentReport absent_report) {
+  Attendees roll(self, std::move(absent_report), deadline);
   return TreeGathering(self, std::move(roll)).run(std::move(listener), deadline);
 }
 
@@ -430,7 +431,7 @@ Result<ControlWorld> join_tree(WayToRank0 way, const ControlIdentity& self, Dead
   }
   const auto at_end = prove(talk, self, way);
   if (!at_end) return at_end.error().with_context(where);
-  auto rank_infos = hear_welcome(talk, self);
+  auto rank_infos = receive_welcome(talk, self);
   if (!rank_infos) return std::move(rank_infos).error().with_context(where);
   auto channel = std::make_unique<TcpChannel>();
   HORA_TRY(channel->add_way_to_rank_0(*at_end, talk.take_socket(), talk.take_rest()));

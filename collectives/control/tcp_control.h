@@ -32,7 +32,7 @@ struct ControlWorld {
 Result<os::Fd> open_control_listener(const IpAddress& address);
 
 // What rank 0 asks while it waits for the others. Both may be empty.
-struct RollCall {
+struct AbsentReport {
   // Twice a second: whether some of them will never come.
   std::function<bool()> is_void;
   // At the end, once: what is to be said, when these have not come.
@@ -42,10 +42,10 @@ struct RollCall {
 // Rank 0: waits until every other rank has come and authenticated; otherwise (kTimedOut, or
 // kUnavailable when the meeting is void) it informs those that have come.
 Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self, Deadline deadline,
-                                    RollCall roll_call = {});
+                                    AbsentReport absent_report = {});
 // The same in a large job: some ranks come with those below them.
 Result<ControlWorld> gather_tree(os::Fd listener, const ControlIdentity& self, Deadline deadline,
-                                 RollCall roll_call = {});
+                                 AbsentReport absent_report = {});
 // Every other rank.
 Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
                                       Deadline deadline);
@@ -57,7 +57,7 @@ struct WayToRank0 {
   os::Fd listener;   // where the ranks come that use this one as a relay; none: no rank does
   // The way to rank 0 is open when this rank is admitted. From then on it waits this long for the
   // welcome, if the deadline is not later.
-  std::chrono::milliseconds patience{0};
+  std::chrono::milliseconds timeout{0};
   // Called when it is not let in within that time, once.
   std::function<void()> on_late = {};
   std::chrono::milliseconds late_after{0};

@@ -35,7 +35,7 @@ constexpr std::uint32_t kFirstBelow = 4;
 // long for the others, to be passed on together.
 constexpr std::chrono::microseconds kGather{100};
 // How long the connections stay open at the end, for what the kernel has not delivered yet.
-constexpr std::chrono::seconds kLingerPatience{2};
+constexpr std::chrono::seconds kLingerTimeout{2};
 
 std::shared_ptr<const std::string> framed(std::string_view message) {
   std::string frame;
@@ -62,7 +62,7 @@ Result<std::unique_ptr<TreeNode>> TreeNode::start(Start start) {
   return self;
 }
 
-// The thread sends its last messages before it ends, so this may take kLingerPatience.
+// The thread sends its last messages before it ends, so this may take kLingerTimeout.
 TreeNode::~TreeNode() {
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
@@ -133,24 +133,24 @@ void TreeNode::wait() {
   }
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
-  bool somebody_comes = door_ && door_->next_look() <= Clock::now();
+  bool peer_connects = door_ && door_->next_look() <= Clock::now();
   for (int i = 0; i < count; ++i) {
     const std::uint32_t number = events[i].data.u32;
     if (number == kStop) {
       if (stopping_) continue;
-      stopping_ = Clock::now() + kLingerPatience;
+      stopping_ = Clock::now() + kLingerTimeout;
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stop_.get(), nullptr);
       pass_on();
       for (auto& [each, link] : links_) end(link);
     } else if (number == kDoorNumber) {
-      somebody_comes = true;
+      peer_connects = true;
     } else if (const auto found = links_.find(number); found != links_.end()) {
       if ((events[i].events & EPOLLOUT) != 0) write_to(found->second);
       read_from(number);
       watch(found->second);
     }
   }
-  if (somebody_comes && door_) admit();
+  if (peer_connects && door_) admit();
   if (Clock::now() >= due_) pass_on();
 }
 
@@ -163,7 +163,7 @@ void TreeNode::admit() {
     door_.reset();
     return;
   }
-  for (Newcomer& each : *came) {
+  for (PendingPeer& each : *came) {
     const std::uint32_t number = next_link_++;
     if (const Status watched = watch_input(each.socket.get(), number); !watched) {
       os::log_warn("control", watched.error().message);
@@ -223,7 +223,7 @@ void TreeNode::on_passage(std::string_view message) {
     if (door_) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, door_->fd(), nullptr);
     door_.reset();
   }
-  if (passage->to_all) return tell_all_below(passage->text, framed(message));
+  if (passage->to_all) return send_to_all_below(passage->text, framed(message));
   std::map<std::uint32_t, Ranks> by_link;
   for (const std::int32_t rank : passage->ranks) {
     // None: that rank is gone.
@@ -249,7 +249,7 @@ void TreeNode::on_passage(std::string_view message) {
   }
 }
 
-void TreeNode::tell_all_below(std::string_view text, const Frame& passage) {
+void TreeNode::send_to_all_below(std::string_view text, const Frame& passage) {
   Frame plain;
   for (auto& [number, link] : links_) {
     if (number == kAbove) continue;
@@ -335,7 +335,7 @@ void TreeNode::lose_above(const std::string& how) {
       text = meeting::refusal("rank " + std::to_string(start_.rank_above) +
                               ", by which its control messages go, is gone: " + how);
     }
-    tell_all_below(text, framed(passage_to_all(text)));
+    send_to_all_below(text, framed(passage_to_all(text)));
   }
   for (auto& [number, link] : links_) {
     if (number != kAbove) end(link);
@@ -357,7 +357,7 @@ bool TreeNode::may_wait(const Word& word) const {
 void TreeNode::collect(std::uint32_t number, Word word) {
   Link& link = links_.at(number);
   link.spoke = true;
-  if (word.kind == Word::kGone) somebody_went_ = true;
+  if (word.kind == Word::kGone) any_left_ = true;
   const bool waits = may_wait(word);
   words_.add(std::move(word));
   if (!waits) return pass_on();
@@ -372,7 +372,7 @@ void TreeNode::pass_on() {
   due_ = Deadline::max();
   for (auto& [number, link] : links_) link.spoke = false;
   if (!words_.empty()) push(links_.at(kAbove), framed(words_.take()));
-  if (somebody_went_ && start_.alarm.valid()) ::shutdown(start_.alarm.get(), SHUT_WR);
+  if (any_left_ && start_.alarm.valid()) ::shutdown(start_.alarm.get(), SHUT_WR);
 }
 
 // One frame is shared by all links that it goes to: a verdict for 32 leaders is kept once.

@@ -79,7 +79,7 @@ class TreeNode {
   void join(std::uint32_t number, Word word);
   void lose(std::uint32_t number, const std::string& how);
   void lose_above(const std::string& how);
-  void tell_all_below(std::string_view text, const Frame& passage);
+  void send_to_all_below(std::string_view text, const Frame& passage);
   void collect(std::uint32_t number, Word word);
   bool may_wait(const Word& word) const;
   void pass_on();
@@ -89,7 +89,7 @@ class TreeNode {
   void end(Link& link);
 
   Start start_;
-  std::optional<Door> door_;  // until the welcome
+  std::optional<HandshakeAcceptor> door_;  // until the welcome
   os::Fd epoll_;
   os::Fd stop_;
   std::map<std::uint32_t, Link> links_;
@@ -97,7 +97,7 @@ class TreeNode {
   std::uint32_t next_link_;
   WordCollector words_;
   Deadline due_ = Deadline::max();  // when the words are passed on at the latest
-  bool somebody_went_ = false;
+  bool any_left_ = false;
   bool welcomed_ = false;
   std::optional<Deadline> stopping_;
   std::thread thread_;

@@ -21,7 +21,7 @@ std::int64_t tensor_bytes(const Request& request) {
 
 }  // namespace
 
-void Coordinator::Asked::note(const Request& request, TimePoint now) {
+void Coordinator::LastRequest::note(const Request& request, TimePoint now) {
   action = request.action;
   name = request.name;
   when = now;
@@ -410,10 +410,10 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
   return ready;
 }
 
-const Coordinator::Asked* Coordinator::last_asked(int rank) const {
-  const Asked& own = last_asked_[static_cast<std::size_t>(rank)];
+const Coordinator::LastRequest* Coordinator::last_asked(int rank) const {
+  const LastRequest& own = last_asked_[static_cast<std::size_t>(rank)];
   // What all ranks ran by the fast path counts as this rank's request, if it is more recent.
-  const Asked& last = own.name.empty() || own.when < last_of_all_.when ? last_of_all_ : own;
+  const LastRequest& last = own.name.empty() || own.when < last_of_all_.when ? last_of_all_ : own;
   return last.name.empty() ? nullptr : &last;
 }
 

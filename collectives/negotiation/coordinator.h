@@ -82,14 +82,14 @@ class Coordinator {
   bool anything_waiting() const;
 
   // A rank's most recent request; null when it has made none.
-  struct Asked {
+  struct LastRequest {
     Action action = Action::kBarrier;
     std::string name;
     TimePoint when;
 
     void note(const Request& request, TimePoint now);
   };
-  const Asked* last_asked(int rank) const;
+  const LastRequest* last_asked(int rank) const;
   // Records that all ranks have asked for it and have run it without this table (the fast path).
   void asked_by_all(const Request& request, TimePoint when);
 
@@ -183,8 +183,8 @@ class Coordinator {
   std::uint64_t next_order_ = 0;
   std::optional<TimePoint> waiting_since_;  // when wait_for_more() first asked to wait
   std::vector<Response> immediate_;         // responses that need no counting
-  std::vector<Asked> last_asked_;           // by rank; an empty name: nothing yet
-  Asked last_of_all_;
+  std::vector<LastRequest> last_asked_;     // by rank; an empty name: nothing yet
+  LastRequest last_of_all_;
 };
 
 // Why `theirs` cannot be combined with `mine`; empty when it can. The text names both ranks and

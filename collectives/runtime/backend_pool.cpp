@@ -27,7 +27,7 @@ enum class Brings : char { kData = 'd', kSuccess = 's', kObjection = 'o', kOwnOb
 
 // Other ranks may wait inside a library for a rank that has failed; they give up after the same
 // time as the ranks that wait here. This is added to it.
-constexpr std::chrono::seconds kLibraryPatience{5};
+constexpr std::chrono::seconds kLibraryTimeout{5};
 
 // exchange() for a backend that is being created for one set.
 //
@@ -37,8 +37,8 @@ constexpr std::chrono::seconds kLibraryPatience{5};
 // ends when all bring their success.
 class SetServices final : public Services {
  public:
-  SetServices(OobAllgather* oob, const ProcessSet& set, std::chrono::milliseconds patience)
-      : oob_(oob), set_(set), patience_(patience) {}
+  SetServices(OobAllgather* oob, const ProcessSet& set, std::chrono::milliseconds timeout)
+      : oob_(oob), set_(set), timeout_(timeout) {}
 
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -50,7 +50,7 @@ class SetServices final : public Services {
       const Brings what = mine.empty() ? Brings::kSuccess
                           : own        ? Brings::kOwnObjection
                                        : Brings::kObjection;
-      patience_ += kLibraryPatience;
+      timeout_ += kLibraryTimeout;
       static_cast<void>(allgather(what, {std::string(1, static_cast<char>(what)) + mine}));
     }
     // Not an objection: the ranks cannot exchange anything, so the world has to end.
@@ -106,7 +106,7 @@ class SetServices final : public Services {
     if (oob_ == nullptr) {
       parts_ = std::move(parts);
     } else {
-      auto result = oob_->exchange(set_.id, set_.ranks, parts, Clock::now() + patience_);
+      auto result = oob_->exchange(set_.id, set_.ranks, parts, Clock::now() + timeout_);
       if (!result) {
         broken_ = std::move(result).error();
       } else if (!broken_) {
@@ -137,7 +137,7 @@ class SetServices final : public Services {
 
   OobAllgather* oob_;
   const ProcessSet& set_;
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   std::vector<std::string> notes_;
   std::string objection_;
   std::optional<Error> broken_;
@@ -401,7 +401,8 @@ Status BackendPool::compose(ProcessSet& set) {
   if (backend == nullptr) return Ok{};
   // The composed backend may do only what both of its parts may.
   const std::uint32_t of_both = within->descriptor->traits & between->descriptor->traits;
-  const std::uint32_t traits = (of_both & kAnyThread) | (within->descriptor->traits & kHeedsSizes);
+  const std::uint32_t traits =
+      (of_both & kAnyThread) | (within->descriptor->traits & kUsesSizeHints);
   keep(set, {kHierarchical, Scope::kHosts, Algorithm::kComposed, traits, std::move(backend)});
   for (const hora_operation operation : {HORA_ALLREDUCE, HORA_ALLGATHER}) {
     if (!(operation == HORA_ALLREDUCE ? allreduce : allgather)) continue;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/callers_exchange.h"
+
+#include <array>
 #include <cstring>
 #include <exception>
-#include "collectives/runtime/rank_location.h"
-#include <array>
 #include <string>
 #include <vector>
+
+#include "collectives/runtime/rank_location.h"
 
 namespace hora::collectives {
 
@@ -28,10 +30,10 @@ bool TextAllgather::gather_notes(const void* data, std::size_t bytes, void* rece
   }
 }
 
-bool TextAllgather::find_place(LauncherPlace* place, std::chrono::milliseconds patience,
+bool TextAllgather::find_place(LauncherPlace* place, std::chrono::milliseconds timeout,
                                ErrorText& error) noexcept {
   try {
-    const auto machines = allgather(machine_identity(), Clock::now() + patience);
+    const auto machines = allgather(machine_identity(), Clock::now() + timeout);
     if (!machines) return error.set("%s", machines.error().message.c_str());
     *place = place_among(*machines, rank());
     return true;
@@ -45,7 +47,7 @@ namespace {
 // The functions of a LauncherBootstrap take no context.
 struct Current {
   CallersWorld world;
-  std::chrono::milliseconds patience{0};
+  std::chrono::milliseconds timeout{0};
 };
 Current& current() {
   static Current self;
@@ -69,7 +71,7 @@ bool find_place(LauncherPlace* place, ErrorText& error) noexcept {
     Name own{};
     machine_identity().copy(own.data(), own.size() - 1);
     std::vector<Name> all(static_cast<std::size_t>(world.size));
-    if (!allgather(own.data(), own.size(), all.data(), current().patience.count(), error)) {
+    if (!allgather(own.data(), own.size(), all.data(), current().timeout.count(), error)) {
       return false;
     }
     std::vector<std::string> machines;
@@ -86,8 +88,8 @@ constexpr LauncherBootstrap kCallersExchange = {is_launched, find_place, allgath
 }  // namespace
 
 const LauncherBootstrap& callers_exchange(const CallersWorld& world,
-                                          std::chrono::milliseconds patience) {
-  current() = {world, patience};
+                                          std::chrono::milliseconds timeout) {
+  current() = {world, timeout};
   return kCallersExchange;
 }
 

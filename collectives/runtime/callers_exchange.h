@@ -28,7 +28,7 @@ class TextAllgather {
   // text alone.
   bool gather_notes(const void* data, std::size_t bytes, void* received, std::int64_t timeout_ms,
                     ErrorText& error) noexcept;
-  bool find_place(LauncherPlace* place, std::chrono::milliseconds patience,
+  bool find_place(LauncherPlace* place, std::chrono::milliseconds timeout,
                   ErrorText& error) noexcept;
 };
 
@@ -47,6 +47,6 @@ struct CallersWorld {
 
 // One at a time: valid until the next call. `patience`: for the first exchange.
 const LauncherBootstrap& callers_exchange(const CallersWorld& world,
-                                          std::chrono::milliseconds patience);
+                                          std::chrono::milliseconds timeout);
 
 }  // namespace hora::collectives

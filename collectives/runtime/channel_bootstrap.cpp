@@ -14,7 +14,7 @@ namespace {
 // On several hosts, messages stay on the TCP connections; in addition, the leaders of the hosts get
 // links of their own for small operations.
 Status connect_hosts(const World& world, OobAllgather& oob,
-                     std::unique_ptr<ControlChannel>& channel, Met& met) {
+                     std::unique_ptr<ControlChannel>& channel, BootstrapResult& met) {
   const Settings& settings = world.settings;
   // A world of one, or a channel of a test.
   if (channel->sockets() == nullptr) return Ok{};
@@ -37,7 +37,7 @@ Status connect_hosts(const World& world, OobAllgather& oob,
   };
   bootstrap.self = {settings.rank, settings.size, settings.job_id, settings.rendezvous_token, {}};
   bootstrap.address = world.address;
-  bootstrap.patience = settings.start_timeout;
+  bootstrap.timeout = settings.start_timeout;
   Status extended = bootstrap_hosts(bootstrap, channel, parts);
   for (int host = 0; host < plan.hosts(); ++host) oob.forget_scope(scope(host));
   if (!extended) {
@@ -57,7 +57,7 @@ Status connect_hosts(const World& world, OobAllgather& oob,
 // If all ranks are on one host, messages go through shared memory; if memory cannot be shared, they
 // stay on the TCP connections.
 Status extend_channel(const World& world, OobAllgather& oob,
-                      std::unique_ptr<ControlChannel>& channel, Met& met) {
+                      std::unique_ptr<ControlChannel>& channel, BootstrapResult& met) {
   const Settings& settings = world.settings;
   const auto& hosts = world.hosts;
   if (std::any_of(hosts.begin(), hosts.end(), [&](auto host) { return host != hosts.front(); })) {

@@ -13,7 +13,7 @@
 namespace hora::collectives {
 
 // Its result, the same on all ranks.
-struct Met {
+struct BootstrapResult {
   std::string why_no_fast_path;             // empty: there is one
   std::chrono::microseconds round_trip{0};  // from host to host, the longest; 0: not known
 };
@@ -21,6 +21,6 @@ struct Met {
 // Collective. Puts a channel with a fast path around `channel`, where the ranks can have one. Where
 // they cannot, they keep to their connections. An error when the ranks cannot talk.
 Status extend_channel(const World& world, OobAllgather& oob,
-                      std::unique_ptr<ControlChannel>& channel, Met& met);
+                      std::unique_ptr<ControlChannel>& channel, BootstrapResult& met);
 
 }  // namespace hora::collectives

@@ -25,7 +25,7 @@ namespace hora::collectives {
 namespace {
 
 // The ranks normally leave together within seconds; after this time a rank leaves alone.
-constexpr std::chrono::seconds kLeavePatience{15};
+constexpr std::chrono::seconds kLeaveTimeout{15};
 
 StallInspector stalls_of(const Settings& settings) {
   return StallInspector({settings.stall_check, settings.stall_warning, settings.stall_shutdown});
@@ -172,7 +172,7 @@ void Communicator::leave() {
   // Refused if the world has already ended; then the thread is ending, too. Otherwise the request
   // completes when this rank begins to leave or the world breaks, and the thread ends by itself.
   const bool asked = enqueue({&request, 1}, Then::kGoesOn).status == HORA_OK;
-  if (asked && !request->wait(Clock::now() + kLeavePatience)) {
+  if (asked && !request->wait(Clock::now() + kLeaveTimeout)) {
     engine_->stop_now("rank " + std::to_string(world_->settings.rank) + " has shut down");
   }
   thread_.join();

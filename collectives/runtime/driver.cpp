@@ -25,7 +25,7 @@ constexpr int kIdleLooks = 50;
 // A thread that watches leaves the lock in less than a microsecond, which is this many tries,
 // unless it has lost its core.
 constexpr int kQuickTries = 16;
-constexpr std::chrono::microseconds kTakeOverPatience{20};
+constexpr std::chrono::microseconds kTakeOverTimeout{20};
 
 }  // namespace
 
@@ -107,8 +107,8 @@ std::unique_lock<std::mutex> Driver::take_over(const Operation& operation, Waite
   if (!thread_watches_.load(std::memory_order_seq_cst)) return lock;
   takers_.fetch_add(1, std::memory_order_seq_cst);
   engine_.wake();  // ends the watch
-  const Deadline patience = Clock::now() + kTakeOverPatience;
-  for (int tries = 0; !lock.try_lock() && !operation.done() && Clock::now() < patience; ++tries) {
+  const Deadline timeout = Clock::now() + kTakeOverTimeout;
+  for (int tries = 0; !lock.try_lock() && !operation.done() && Clock::now() < timeout; ++tries) {
     // It may be this caller's core that the thread has lost, or yields.
     tries < kQuickTries ? relax() : give_way();
   }

@@ -64,16 +64,16 @@ void move_to(const rendezvous::ElasticPlace& place) {
 
 // Whatever comes of it, this process asks for its next place: without this the epochs go on as
 // they do anyway.
-void tell_unreached(rendezvous::HttpStore& store, int epoch) {
+void report_unreached(rendezvous::HttpStore& store, int epoch) {
   std::optional<rendezvous::PeerOfEpoch> peer;
   {
     const std::lock_guard<std::mutex> lock(present().mutex);
     peer = std::exchange(present().unreached, std::nullopt);
   }
   if (!peer) return;
-  constexpr std::chrono::seconds kPatience{10};
+  constexpr std::chrono::seconds kTimeout{10};
   static_cast<void>(store.set(key_of(rendezvous::unreached_key(epoch, number_of(env::kRank))),
-                              rendezvous::unreached_text(*peer), Clock::now() + kPatience));
+                              rendezvous::unreached_text(*peer), Clock::now() + kTimeout));
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ Result<bool> take_next_place() {
   question.epoch = number_of(env::kRound);
   question.knows_state = process_variable(env::kKnowsState) == std::optional<std::string>("1");
   auto store = rendezvous_store();
-  tell_unreached(store, question.epoch);
+  report_unreached(store, question.epoch);
   // The launcher limits this time; if the launcher is gone, the agent ends this process.
   constexpr std::chrono::hours kAsLongAsItTakes{24 * 365};
   auto text = store.wait(key_of(rendezvous::place_key(question)), Clock::now() + kAsLongAsItTakes);
@@ -115,7 +115,7 @@ Result<bool> take_next_place() {
   return true;
 }
 
-Result<int> wait_host_update(std::chrono::milliseconds patience) {
+Result<int> wait_host_update(std::chrono::milliseconds timeout) {
   const int epoch = number_of(env::kRound);
   int number = 0;
   {
@@ -125,7 +125,7 @@ Result<int> wait_host_update(std::chrono::milliseconds patience) {
   }
   auto store = rendezvous_store();
   auto text =
-      store.wait(key_of(rendezvous::host_update_key(epoch, number)), Clock::now() + patience);
+      store.wait(key_of(rendezvous::host_update_key(epoch, number)), Clock::now() + timeout);
   // Nothing has happened.
   if (!text && text.error().code == ErrorCode::kTimedOut) return 0;
   if (!text) return std::move(text).error().with_context("waiting for a host update");

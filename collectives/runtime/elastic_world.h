@@ -29,6 +29,6 @@ Result<bool> take_next_place();
 
 // Blocks until the launcher reports a change of hosts in this epoch, at most `patience`. 0: none;
 // else bits: 1 some have gone, 2 some have come.
-Result<int> wait_host_update(std::chrono::milliseconds patience);
+Result<int> wait_host_update(std::chrono::milliseconds timeout);
 
 }  // namespace hora::collectives

@@ -71,7 +71,7 @@ class Engine {
   std::uint64_t fast_path_runs() const { return fast_path_.runs(); }
   // Null when there is no fast path; then why. Fixed by set_up().
   const FastPath* fast_path() const { return mailbox_.channel().fast_path(); }
-  const Met& met() const { return met_; }
+  const BootstrapResult& met() const { return met_; }
   // Null where the fast path is not between hosts.
   const LeaderPlan* leaders() const;
 
@@ -118,7 +118,7 @@ class Engine {
   StepRunner steps_;
   FastPathDriver fast_path_;
   RepeatedCalls repeated_calls_;
-  Met met_;
+  BootstrapResult met_;
   std::atomic<Waiters*> waiters_{nullptr};
   bool unfinished_ = false;
   std::vector<OperationPtr> taken_;  // from the queue, last

@@ -396,7 +396,7 @@ Progress RunningStep::execute(ErrorText& error) {
     average_->runs_again(step);
     return Progress::kDone;
   } catch (const std::exception& failure) {
-    tell_of(failure, error);
+    report_to(failure, error);
     return Progress::kFailed;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When to use the fast path, and how to leave it. A turn of the fast path is decided only when
 // every rank has posted, so no rank may wait for a post that does not come: a rank with work at
-// rank 0 posts "nothing", and one that is idle is called upon after kFastPathPatience. Operations
+// rank 0 posts "nothing", and one that is idle is called upon after kFastPathTimeout. Operations
 // that a turn does not complete go to rank 0 as if there were no fast path.
 #include "collectives/runtime/fast_path_driver.h"
 
@@ -23,13 +23,13 @@ namespace {
 
 // Both ways come to the same bits.
 static_assert(kPairwise >= static_cast<std::int64_t>(LeaderFastPath::kMostRoom));
-static_assert(kPairwiseLent >= static_cast<std::int64_t>(LeaderFastPath::kMostLent));
+static_assert(kPairwiseUneven >= static_cast<std::int64_t>(LeaderFastPath::kMostUneven));
 
 // After this time the other ranks are called upon to post, so that rank 0 learns which are missing.
-constexpr std::chrono::milliseconds kFastPathPatience{100};
+constexpr std::chrono::milliseconds kFastPathTimeout{100};
 // For turns that the rank that ends the job has seen decided: their messages have been sent
 // already.
-constexpr std::chrono::seconds kComingPatience{5};
+constexpr std::chrono::seconds kComingTimeout{5};
 // How many operations go through rank 0, at most, after one that failed in the fast path. The
 // number doubles with each failure and starts again at 1 after a success: two programs that
 // alternate between operations must not pay for a failed turn each time.
@@ -118,7 +118,7 @@ bool FastPathDriver::take(OperationPtr& operation) {
   // The tensor first, then the number: post() publishes both.
   pack_fast_path(*fast_path, *operation, links_.world.settings.rank);
   fast_path->post(number);
-  call_at_ = operation->submitted + kFastPathPatience;
+  call_at_ = operation->submitted + kFastPathTimeout;
   operation_ = std::move(operation);
   warned_ = false;
   return true;
@@ -177,7 +177,7 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   // It takes longer: from here on it is as any other.
   links_.observer.taken(operation.request, now);
   if (coordinates()) links_.observer.arrived(0, operation.request);
-  call_at_ = now + kFastPathPatience;
+  call_at_ = now + kFastPathTimeout;
   warned_ = false;
   operation_ = prepared;
   return AtOnce::kUnderWay;
@@ -294,7 +294,7 @@ bool FastPathDriver::go_on_between_hosts(LeaderFastPath& fast_path) {
     }
   }
   // Rank 0 knows that ranks wait, and has to know which ranks are not the cause.
-  if (fast_path.called() && told_ < fast_path.turn()) tell_posted(fast_path);
+  if (fast_path.called() && reported_ < fast_path.turn()) report_posted(fast_path);
   // A leader's connection is part of the data plane: rank 0 finds out which rank was lost.
   if (fast_path.failure().empty()) return true;
   links_.shutdown.data_plane_failed(fast_path.failure());
@@ -307,9 +307,9 @@ void FastPathDriver::call_if_late() {
   if (now < call_at_) return;
   FastPath& fast_path = *this->fast_path();
   // Again later: the answer may be lost with the rank that should have sent it.
-  call_at_ = now + kFastPathPatience;
+  call_at_ = now + kFastPathTimeout;
   if (LeaderFastPath* leaders = fast_path.between_hosts()) {
-    if (told_ < leaders->turn()) tell_posted(*leaders);
+    if (reported_ < leaders->turn()) report_posted(*leaders);
   } else {
     static_cast<ShmFastPath&>(fast_path).call_upon_others();
   }
@@ -317,10 +317,10 @@ void FastPathDriver::call_if_late() {
 }
 
 // This rank has posted. On several hosts, rank 0 calls upon the others.
-void FastPathDriver::tell_posted(LeaderFastPath& fast_path) {
-  told_ = fast_path.turn();
-  if (coordinates()) return call_for(fast_path, 0, told_);
-  links_.mailbox.channel().send(0, turn_message(ControlMessage::kPosted, told_));
+void FastPathDriver::report_posted(LeaderFastPath& fast_path) {
+  reported_ = fast_path.turn();
+  if (coordinates()) return call_for(fast_path, 0, reported_);
+  links_.mailbox.channel().send(0, turn_message(ControlMessage::kPosted, reported_));
 }
 
 bool FastPathDriver::handle_posted(int rank, std::string_view bytes) {
@@ -365,7 +365,7 @@ void FastPathDriver::catch_up(const Request& shutdown) {
   const LeaderFastPath* const leaders = links_.mailbox.leaders();
   if (shutdown.shape.empty() || leaders == nullptr) return;
   const auto last = static_cast<std::uint64_t>(shutdown.shape.front());
-  const Deadline deadline = Clock::now() + kComingPatience;
+  const Deadline deadline = Clock::now() + kComingTimeout;
   while (poll(), call_if_late(),
          leaders->turn() <= last && !links_.shutdown.ended() && Clock::now() < deadline) {
     // A failure would keep the turn from ever being decided.

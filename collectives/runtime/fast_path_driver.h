@@ -86,7 +86,7 @@ class FastPathDriver {
   bool is_free() const;
   std::uint64_t find_prepared(Operation& operation) const;
   bool go_on_between_hosts(LeaderFastPath& fast_path);
-  void tell_posted(LeaderFastPath& fast_path);
+  void report_posted(LeaderFastPath& fast_path);
   void call_for(LeaderFastPath& fast_path, int rank, std::uint64_t turn);
   void look_for_stopped_ranks(const FastPath& fast_path, Clock::time_point now);
   void go_to_second_turn(FastPath& fast_path, const Operation& operation);
@@ -104,7 +104,7 @@ class FastPathDriver {
   bool second_turn_ = false;            // all have posted what is in there, and reduce their shares
   std::optional<FastPathPayload> load_;  // of a leader among hosts
   bool open_ = false;                    // all is set up; the fast path may have messages
-  std::uint64_t told_ = 0;               // the latest turn in which rank 0 got this rank's requests
+  std::uint64_t reported_ = 0;           // the latest turn in which rank 0 got this rank's requests
   std::uint64_t called_ = 0;  // rank 0: the latest turn in which it has called the others
   Deadline call_at_ = Deadline::max();
   bool warned_ = false;  // rank 0: of a rank that does not answer

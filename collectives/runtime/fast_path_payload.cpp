@@ -239,7 +239,7 @@ FastPathPayload::FastPathPayload(LeaderFastPath& fast_path, const Operation& ope
       bytes_(bytes_of(operation)),
       result_(fast_path.result()),
       in_shares_(operation.request.action == Action::kAllreduce && bytes_ >= shares_from &&
-                 !fast_path.plan().lends()) {
+                 !fast_path.plan().has_partners()) {
   if (operation.request.action == Action::kAllgather) starts_ = starts_of(operation, rows);
 }
 

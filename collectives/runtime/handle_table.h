@@ -23,7 +23,7 @@ class HandleTable {
   HandleTable& operator=(const HandleTable&) = delete;
   ~HandleTable() {
     std::uint64_t next = begin_;
-    for (const Place& place : places_) next = std::max(next, place.turn + 1);
+    for (const Slot& place : places_) next = std::max(next, place.turn + 1);
     std::uint64_t known = next_begin_.load();
     while (known < next && !next_begin_.compare_exchange_weak(known, next)) {
     }
@@ -37,7 +37,7 @@ class HandleTable {
     const std::size_t at = idle_.back();
     idle_.pop_back();
     places_[at].operation = std::move(operation);
-    return static_cast<hora_handle>((places_[at].turn << kPlaceBits) | (at + 1));
+    return static_cast<hora_handle>((places_[at].turn << kSlotBits) | (at + 1));
   }
 
   // Null for an unknown handle.
@@ -47,12 +47,12 @@ class HandleTable {
   }
   // As find(), without a share in it.
   const OperationPtr* look_at(hora_handle handle) const {
-    const std::size_t at = place_of(handle);
+    const std::size_t at = slot_of(handle);
     return at < places_.size() ? &places_[at].operation : nullptr;
   }
 
   OperationPtr take(hora_handle handle) {
-    const std::size_t at = place_of(handle);
+    const std::size_t at = slot_of(handle);
     if (at >= places_.size()) return nullptr;
     ++places_[at].turn;
     idle_.push_back(at);
@@ -60,24 +60,24 @@ class HandleTable {
   }
 
  private:
-  static constexpr int kPlaceBits = 28;
-  struct Place {
+  static constexpr int kSlotBits = 28;
+  struct Slot {
     OperationPtr operation;  // null: idle
     std::uint64_t turn = 0;
   };
 
-  std::size_t place_of(hora_handle handle) const {
+  std::size_t slot_of(hora_handle handle) const {
     const auto bits = static_cast<std::uint64_t>(handle);
-    const std::uint64_t at = (bits & ((std::uint64_t{1} << kPlaceBits) - 1)) - 1;
+    const std::uint64_t at = (bits & ((std::uint64_t{1} << kSlotBits) - 1)) - 1;
     if (handle <= 0 || at >= places_.size()) return SIZE_MAX;
-    const Place& place = places_[static_cast<std::size_t>(at)];
-    return place.operation != nullptr && place.turn == bits >> kPlaceBits ? at : SIZE_MAX;
+    const Slot& place = places_[static_cast<std::size_t>(at)];
+    return place.operation != nullptr && place.turn == bits >> kSlotBits ? at : SIZE_MAX;
   }
 
   inline static std::atomic<std::uint64_t> next_begin_{0};  // no handle so far has this turn
 
   const std::uint64_t begin_ = next_begin_.load();
-  std::vector<Place> places_;
+  std::vector<Slot> places_;
   std::vector<std::size_t> idle_;
 };
 

@@ -276,10 +276,10 @@ class BootstrapOverLauncher {
   Result<std::string> reach(std::string& reached) {
     // Per address: an address of a network that this host is not on may swallow the attempt
     // silently.
-    const Milliseconds patience = std::min(settings_.start_timeout, Milliseconds(5'000));
+    const Milliseconds timeout = std::min(settings_.start_timeout, Milliseconds(5'000));
     Error last = make_error(ErrorCode::kNotFound, "it has no address");
     for (const Endpoint& each : endpoints_) {
-      const auto connected = net::connect_tcp(each, Clock::now() + patience);
+      const auto connected = net::connect_tcp(each, Clock::now() + timeout);
       if (!connected) {
         last = connected.error().with_context(format_endpoint(each));
         continue;
@@ -347,13 +347,13 @@ Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string&
     return make_error(ErrorCode::kUnavailable,
                       launcher + " says that an MPI launcher started this process, but " + why_not);
   }
-  if (world->rank >= world->size) return make_error(ErrorCode::kUsage, world->told());
+  if (world->rank >= world->size) return make_error(ErrorCode::kUsage, world->described());
   if (!world->first_host.empty()) {
     return BootstrapOverLauncher(meeting_point(*world, settings), settings).run();
   }
   return make_error(
       ErrorCode::kUnavailable,
-      world->told() + ", but nothing says where rank 0 is, so they cannot meet" +
+      world->described() + ", but nothing says where rank 0 is, so they cannot meet" +
           (why_not.empty() ? "" : " (" + why_not + ")") +
           ". Start the program with horarun, or set MASTER_ADDR to an address of rank 0's host; "
           "HOROVOD_SIZE=1 makes this process a world of its own");

@@ -31,11 +31,11 @@ namespace hora::collectives {
 namespace {
 
 // For one request to the store. The waiting ranks have come to an end by then, or go on waiting.
-constexpr std::chrono::seconds kAskPatience{2};
+constexpr std::chrono::seconds kAskTimeout{2};
 // Named in a message for people; a large job may miss thousands.
 constexpr std::size_t kMostNamed = 16;
 
-Deadline soon() { return Clock::now() + kAskPatience; }
+Deadline soon() { return Clock::now() + kAskTimeout; }
 
 std::string list(std::vector<int> ranks) {
   const bool all = ranks.size() <= kMostNamed;
@@ -51,7 +51,7 @@ std::string list(std::vector<int> ranks) {
 Attendance::Attendance(rendezvous::Store& store, const std::string& meeting_key, int rank, int size)
     : store_(store),
       place_(meeting_key + "-came"),
-      told_key_(meeting_key + "-missing"),
+      reported_key_(meeting_key + "-missing"),
       rank_(rank),
       size_(size) {
   std::replace(place_.begin(), place_.end(), '/', '-');
@@ -65,22 +65,22 @@ void Attendance::leave_note() {
 
 Error Attendance::give_up(const std::vector<int>& unseen) {
   Error error = describe(unseen);
-  static_cast<void>(store_.set(told_key_, error.message, soon()));
+  static_cast<void>(store_.set(reported_key_, error.message, soon()));
   return error;
 }
 
 // Others that waited for the same rank as long may be doing this at the same time. They find out
 // the same, so it does not matter whose text stays.
 Error Attendance::give_up() {
-  if (auto error = told()) return *error;
+  if (auto error = abandoned_reason()) return *error;
   std::vector<int> others(static_cast<std::size_t>(size_));
   std::iota(others.begin(), others.end(), 0);
   others.erase(others.begin() + rank_);
   return give_up(others);
 }
 
-std::optional<Error> Attendance::told() {
-  const auto text = store_.get(told_key_, soon());
+std::optional<Error> Attendance::abandoned_reason() {
+  const auto text = store_.get(reported_key_, soon());
   if (!text || !text->has_value()) return std::nullopt;
   return make_error(ErrorCode::kTimedOut, **text);
 }
@@ -133,10 +133,10 @@ class MeetingPoint final : public TextAllgather {
       : world_(std::move(world)),
         token_(settings.rendezvous_token.empty() ? meeting_token(world_)
                                                  : settings.rendezvous_token),
-        patience_(settings.start_timeout) {}
+        timeout_(settings.start_timeout) {}
 
   int rank() const override { return world_.rank; }
-  std::chrono::milliseconds patience() const { return patience_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
 
   Result<std::vector<std::string>> allgather(std::string_view mine, Deadline deadline) override {
     if (!store_) HORA_TRY(arrive(deadline));
@@ -145,7 +145,7 @@ class MeetingPoint final : public TextAllgather {
     const auto size = static_cast<std::size_t>(world_.size);
     HORA_TRY(store_->set(place + "/" + std::to_string(world_.rank), mine, deadline));
     // Rank 0 serves, so it gives up first, and writes that into the entries of the missing ranks.
-    if (world_.rank > 0) deadline = std::max(deadline, Clock::now() + patience_) + kRankZeroFirst;
+    if (world_.rank > 0) deadline = std::max(deadline, Clock::now() + timeout_) + kRankZeroFirst;
     auto all = store_->gather(place, size, deadline);
     if (!all && world_.rank == 0 && all.error().code == ErrorCode::kTimedOut) {
       HORA_TRY(mark_missing(place));
@@ -185,7 +185,7 @@ class MeetingPoint final : public TextAllgather {
         if (on_one_host) break;
       }
     }
-    return last.with_context(world_.told() + ", which serves the others");
+    return last.with_context(world_.described() + ", which serves the others");
   }
 
   Status reach(Deadline deadline) {
@@ -206,7 +206,7 @@ class MeetingPoint final : public TextAllgather {
     } while (Clock::now() < deadline);
     return make_error(
         ErrorCode::kTimedOut,
-        world_.told() + ", but rank 0 cannot be reached at " + world_.first_host + ": " +
+        world_.described() + ", but rank 0 cannot be reached at " + world_.first_host + ": " +
             last.message +
             ". Has it called init, too? Otherwise start the program with horarun, or set "
             "MASTER_ADDR "
@@ -218,7 +218,7 @@ class MeetingPoint final : public TextAllgather {
     options.host = host;
     options.port = port;
     options.token = token_;
-    options.patience = std::chrono::milliseconds(0);
+    options.timeout = std::chrono::milliseconds(0);
     return std::make_unique<rendezvous::HttpStore>(std::move(options));
   }
 
@@ -240,19 +240,19 @@ class MeetingPoint final : public TextAllgather {
 
   // Rank 0's process may end with this error, and the server with it.
   Error give_up(const std::string& place, std::vector<std::string> missing) {
-    const std::string heard = place + "_heard";
+    const std::string received = place + "_heard";
     if (world_.rank > 0) {
-      static_cast<void>(
-          store_->set(heard + "/" + std::to_string(world_.rank), "", Clock::now() + kOneAttempt));
+      static_cast<void>(store_->set(received + "/" + std::to_string(world_.rank), "",
+                                    Clock::now() + kOneAttempt));
     } else {
       const std::size_t others = static_cast<std::size_t>(world_.size) - 1 - missing.size();
-      static_cast<void>(store_->gather(heard, others, Clock::now() + kFarewell));
+      static_cast<void>(store_->gather(received, others, Clock::now() + kFarewell));
     }
     std::sort(missing.begin(), missing.end(), [](const std::string& a, const std::string& b) {
       return std::atoi(a.c_str()) < std::atoi(b.c_str());
     });
     return make_error(ErrorCode::kTimedOut,
-                      world_.told() +
+                      world_.described() +
                           (missing.size() == 1 ? ", but rank " + missing.front() + " has"
                                                : ", but ranks " + join(missing, ", ") + " have") +
                           " not called init" +
@@ -261,7 +261,7 @@ class MeetingPoint final : public TextAllgather {
 
   StartedWorld world_;
   std::string token_;
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   std::unique_ptr<rendezvous::HostedRendezvous> hosted_;  // of rank 0
   std::unique_ptr<rendezvous::HttpStore> store_;
   int rounds_ = 0;
@@ -280,7 +280,7 @@ bool allgather(const void* data, std::size_t bytes, void* received, std::int64_t
 }
 
 bool find_place(LauncherPlace* place, ErrorText& error) noexcept {
-  return here()->find_place(place, here()->patience(), error);
+  return here()->find_place(place, here()->timeout(), error);
 }
 
 constexpr LauncherBootstrap kLauncherBootstrap = {is_launched, find_place, allgather};
@@ -341,13 +341,13 @@ Result<os::Fd> open_door(const Communicator::Start& start, const std::vector<std
 // job as its first: that one must not find where this world has met.
 void take_addresses_back(const Communicator::Start& start, const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
-    static_cast<void>(start.store->remove(key, Clock::now() + kAskPatience));
+    static_cast<void>(start.store->remove(key, Clock::now() + kAskTimeout));
   }
 }
 
 bool is_void(const Communicator::Start& start) {
-  const auto told = start.store->get(start.void_key, Clock::now() + kAskPatience);
-  return told && told->has_value();
+  const auto reported = start.store->get(start.void_key, Clock::now() + kAskTimeout);
+  return reported && reported->has_value();
 }
 
 Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
@@ -359,7 +359,7 @@ Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
   if (!listener) return std::move(listener).error();
   // Only elastic jobs have a key that declares the epoch void. Rank 0 alone reads it while it
   // waits, and refuses the workers that are already connected.
-  RollCall roll;
+  AbsentReport roll;
   if (!start.void_key.empty()) roll.is_void = [&] { return is_void(start); };
   roll.give_up = [&](const std::vector<int>& unseen) {
     return Attendance(*start.store, start.meeting_key, 0, self.size).give_up(unseen);
@@ -381,15 +381,15 @@ class Worker {
       : start_(start),
         self_(self),
         attendance_(*start.store, start.meeting_key, self.rank, self.size),
-        patience_(start.settings.start_timeout),
-        deadline_(Clock::now() + patience_),
-        pause_(std::min<std::chrono::milliseconds>(kPause, patience_ / 2)) {}
+        timeout_(start.settings.start_timeout),
+        deadline_(Clock::now() + timeout_),
+        pause_(std::min<std::chrono::milliseconds>(kPause, timeout_ / 2)) {}
 
   // Whatever kept this rank out, rank 0 may have known before why no world would come about.
   Result<ControlWorld> meet() {
     auto world = is_large(start_.settings) ? join_above() : join_rank_0();
     if (world) return world;
-    if (auto told = attendance_.told()) return *std::move(told);
+    if (auto reported = attendance_.abandoned_reason()) return *std::move(reported);
     return world;
   }
 
@@ -433,15 +433,15 @@ class Worker {
     way.where = *where;
     // A rank that has published its address waits for no longer than this, from now; and so does
     // rank 0, once the way to it is open.
-    way.patience = patience_ + kRankZeroFirst;
+    way.timeout = timeout_ + kRankZeroFirst;
     way.late_after = pause_;
     way.on_late = [this] { attendance_.leave_note(); };
-    return join_tree(std::move(way), self_, Clock::now() + patience_ + kRankZeroFirst);
+    return join_tree(std::move(way), self_, Clock::now() + timeout_ + kRankZeroFirst);
   }
 
   // A rank that has given the meeting up, or was lost, refuses those that come later.
   void note_cut_off(const rendezvous::PeerOfEpoch& peer, bool refused) {
-    if (refused && attendance_.told()) return;
+    if (refused && attendance_.abandoned_reason()) return;
     if (refused && !start_.void_key.empty() && is_void(start_)) return;
     note_unreached(peer);
   }
@@ -461,12 +461,12 @@ class Worker {
   // Rank 0, which may have come later, waits for this leader, too, and says so.
   Result<Endpoint> find_leader(const std::string& key, const std::string& who) {
     const Deadline deadline =
-        deadline_ + std::min<std::chrono::milliseconds>(kRankZeroFirst, patience_);
+        deadline_ + std::min<std::chrono::milliseconds>(kRankZeroFirst, timeout_);
     while (Clock::now() < deadline) {
       auto published = look(key, std::min(deadline, Clock::now() + pause_));
       if (!is_late(published)) return endpoint_of(std::move(published), who);
       attendance_.leave_note();
-      if (auto told = attendance_.told()) return *std::move(told);
+      if (auto reported = attendance_.abandoned_reason()) return *std::move(reported);
       // The launcher publishes a void epoch under rank 0's key alone.
       if (!start_.void_key.empty() && is_void(start_)) return lost_before_all_had_connected();
     }
@@ -493,7 +493,7 @@ class Worker {
   const Communicator::Start& start_;
   const ControlIdentity& self_;
   Attendance attendance_;
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   Deadline deadline_;  // for one to be there
   std::chrono::milliseconds pause_;
 };

@@ -33,14 +33,14 @@ class Attendance {
   // As give_up() for a rank that saw no other.
   Error give_up();
   // The message of the rank that gave up.
-  std::optional<Error> told();
+  std::optional<Error> abandoned_reason();
 
  private:
   Error describe(const std::vector<int>& unseen) const;
 
   rendezvous::Store& store_;
   std::string place_;  // of the notes
-  std::string told_key_;
+  std::string reported_key_;
   int rank_;
   int size_;
   bool noted_ = false;

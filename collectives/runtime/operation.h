@@ -77,7 +77,7 @@ struct Operation {
   std::uint64_t asked_as = 0;
   // The fast path's name for it. For a barrier: its index in its set, from 1. Else the runtime's
   // own: its number when the response cache was `at` that state of learned().
-  struct Known {
+  struct FastPathName {
     std::uint64_t number = 0;
     std::uint64_t at = 0;
   } known;

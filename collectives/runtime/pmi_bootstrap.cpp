@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/pmi_bootstrap.h"
-#include <poll.h>
-#include <unistd.h>
-#include <algorithm>
-#include <cerrno>
-#include "rendezvous/os/time_until.h"
+
 #include <dlfcn.h>
 #include <link.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
+
 #include "collectives/runtime/callers_exchange.h"
 #include "rendezvous/base/encoding.h"
+#include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {
 
@@ -21,7 +24,7 @@ namespace hora::collectives {
 
 namespace {
 
-constexpr std::chrono::seconds kFarewellPatience{5};
+constexpr std::chrono::seconds kFarewellTimeout{5};
 
 }  // namespace
 
@@ -117,7 +120,7 @@ Result<std::string> PmiClient::get(const std::string& key, Deadline deadline) {
 void PmiClient::finish() {
   // The launcher may already have exited.
   // A process that ends without this counts as failed, and mpirun would end all others.
-  static_cast<void>(ask("cmd=finalize", "finalize_ack", Clock::now() + kFarewellPatience));
+  static_cast<void>(ask("cmd=finalize", "finalize_ack", Clock::now() + kFarewellTimeout));
 }
 
 // An allgather over PMI-1: each process puts its value under keys with its rank, a barrier makes
@@ -231,8 +234,8 @@ bool allgather(const void* data, std::size_t bytes, void* received, std::int64_t
 
 bool find_place(LauncherPlace* place, ErrorText& error) noexcept {
   // Processes of one job may start far apart on a busy cluster, and this is their first exchange.
-  constexpr std::chrono::seconds kPatience{60};
-  return pmi().find_place(place, kPatience, error);
+  constexpr std::chrono::seconds kTimeout{60};
+  return pmi().find_place(place, kTimeout, error);
 }
 
 constexpr LauncherBootstrap kLauncherBootstrap = {is_launched, find_place, allgather};

@@ -136,7 +136,7 @@ void read_stall_check(Reader& reader, Settings& settings) {
 // Autotuning does not change a parameter that the user has set.
 void read_parameters(Reader& reader, Settings& settings) {
   Parameters& parameters = settings.parameters;
-  Freedom& tunable = settings.tunable;
+  Tunables& tunable = settings.tunable;
   reader.integer("HOROVOD_FUSION_THRESHOLD", parameters.fusion_threshold_bytes, 0, INT64_MAX);
   double cycle_ms = 0;
   reader.number("HOROVOD_CYCLE_TIME", cycle_ms, 0, 1e6);

@@ -60,7 +60,7 @@ struct Settings {
 
   // What autotuning begins with, and of that what the user has left to it.
   Parameters parameters;
-  Freedom tunable{true, true, true, true};
+  Tunables tunable{true, true, true, true};
   bool autotune = false;
   std::string autotune_log;  // path; empty: none
   AutotuneOptions autotune_options;

@@ -48,14 +48,14 @@ namespace {
 using std::chrono::seconds;
 
 // How long the ranks wait for each other at the end.
-constexpr seconds kLeavingPatience{10};
+constexpr seconds kLeavingTimeout{10};
 // How long a rank whose data plane failed waits for the reason before it complains, and then for
-// the answer, which rank 0 gives after kEvidencePatience.
-constexpr Milliseconds kHostUpdatePatience{1000};
-constexpr seconds kAnswerPatience{10};
-constexpr Milliseconds kEvidencePatience{1000};
+// the answer, which rank 0 gives after kEvidenceTimeout.
+constexpr Milliseconds kHostUpdateTimeout{1000};
+constexpr seconds kAnswerTimeout{10};
+constexpr Milliseconds kEvidenceTimeout{1000};
 // How long connections stay open for data that the kernel has not delivered yet.
-constexpr seconds kLingerPatience{2};
+constexpr seconds kLingerTimeout{2};
 
 }  // namespace
 
@@ -83,7 +83,7 @@ void Shutdown::leave(int who) {
   leave_fast_path();
   if (who != world_.settings.rank) observer_.others_left();
   fail_everything(world_.name_rank(who) + " has shut down");
-  const Deadline deadline = Clock::now() + kLeavingPatience;
+  const Deadline deadline = Clock::now() + kLeavingTimeout;
   if (!coordinates()) {
     mailbox_.channel().send(0, control_message(ControlMessage::kFinished));
     // If rank 0 is gone, the loop below sees the end of its connection.
@@ -125,7 +125,7 @@ void Shutdown::leave_without(const Incoming& incoming) {
   // A connection that ends after its rank has finished is the normal end.
   if (is_failure_notice(incoming) && !finished) {
     note_evidence(incoming);
-    look_for_evidence(Clock::now() + kEvidencePatience);
+    look_for_evidence(Clock::now() + kEvidenceTimeout);
     state_ = State::kEnded;
   } else if (kind_of(incoming.bytes) == ControlMessage::kFinished) {
     finished = 1;
@@ -145,7 +145,7 @@ void Shutdown::handle_failure_notice(const Incoming& incoming) {
     return end_world(world_.name_rank(incoming.rank) + " is gone: " + incoming.bytes);
   }
   note_evidence(incoming);
-  look_for_evidence(Clock::now() + kEvidencePatience);
+  look_for_evidence(Clock::now() + kEvidenceTimeout);
 }
 
 // A rank is gone by which this one reached rank 0.
@@ -198,17 +198,17 @@ void Shutdown::data_plane_failed(const std::string& text, Origin origin) {
   if (coordinates()) {
     // Rank 0's own observation counts like any other.
     root_cause_.complained(0, text, origin);
-    return look_for_evidence(Clock::now() + kHostUpdatePatience + kEvidencePatience);
+    return look_for_evidence(Clock::now() + kHostUpdateTimeout + kEvidenceTimeout);
   }
   const bool own = origin == Origin::kHere;
   // A failure that began here needs no other explanation.
-  if (!own) wait_for_failure_notice(Clock::now() + kHostUpdatePatience);
+  if (!own) wait_for_failure_notice(Clock::now() + kHostUpdateTimeout);
   if (state_ != State::kRunning) return;
   const ControlMessage kind = own ? ControlMessage::kFailed : ControlMessage::kBroken;
-  tell_rank_0(kind, text);
+  notify_rank_0(kind, text);
   // Rank 0 may be blocked in the same operation: this interrupts it.
   mailbox_.channel().hang_up();
-  wait_for_failure_notice(Clock::now() + kAnswerPatience);
+  wait_for_failure_notice(Clock::now() + kAnswerTimeout);
   if (state_ == State::kRunning) end_world(world_.name_rank(world_.settings.rank) + ": " + text);
 }
 
@@ -221,14 +221,14 @@ void Shutdown::data_plane_failed(const Error& error) {
     // rank 0.
     leave_fast_path();
     // Its text lists the missing ranks; this rank could only say that it waited.
-    if (!coordinates()) wait_for_failure_notice(Clock::now() + kHostUpdatePatience);
+    if (!coordinates()) wait_for_failure_notice(Clock::now() + kHostUpdateTimeout);
     if (state_ != State::kRunning) return;
     const auto limit = std::chrono::duration_cast<seconds>(world_.settings.start_timeout);
     const std::string text =
         error.message + " for " + std::to_string(limit.count()) +
         " s (the limit is HOROVOD_GLOO_TIMEOUT_SECONDS):" +
         list_missing(coordinates() ? mailbox_.oob().missing() : std::vector<int>{0});
-    if (!coordinates()) tell_rank_0(ControlMessage::kBroken, text);
+    if (!coordinates()) notify_rank_0(ControlMessage::kBroken, text);
     return end_world(text);
   }
   const bool broken_off = error.code == ErrorCode::kInterrupted;
@@ -250,7 +250,7 @@ void Shutdown::look_for_late_ranks() {
   if (!settings.stall_check) return;
   const auto half = std::chrono::duration_cast<Clock::duration>(settings.start_timeout) / 2;
   const auto after = std::min<Clock::duration>(settings.stall_warning, half);
-  mailbox_.oob().tell_of_late(after, [this, after](const std::vector<int>& missing) {
+  mailbox_.oob().report_late(after, [this, after](const std::vector<int>& missing) {
     const auto waited = std::chrono::duration_cast<seconds>(after).count();
     // On the waiting thread, which does nothing else.
     os::log_warn("stall", "some ranks have waited for " + std::to_string(waited) +
@@ -271,13 +271,13 @@ void Shutdown::wait_for_failure_notice(Deadline deadline) {
   }
 }
 
-void Shutdown::tell_rank_0(ControlMessage kind, const std::string& text) {
+void Shutdown::notify_rank_0(ControlMessage kind, const std::string& text) {
   mailbox_.channel().send(0, control_message(kind, text));
-  static_cast<void>(mailbox_.channel().flush(0, Clock::now() + kHostUpdatePatience));
+  static_cast<void>(mailbox_.channel().flush(0, Clock::now() + kHostUpdateTimeout));
 }
 
 void Shutdown::give_up(const std::string& text) {
-  if (!coordinates()) tell_rank_0(ControlMessage::kBroken, text);
+  if (!coordinates()) notify_rank_0(ControlMessage::kBroken, text);
   end_world(world_.name_rank(world_.settings.rank) + ": " + text);
 }
 
@@ -341,7 +341,7 @@ void Shutdown::leave_fast_path() {
 // socket with unread data discards what was sent, and the others would name rank 0 as the cause.
 void Shutdown::linger() {
   if (state_ != State::kEnded || !coordinates()) return;
-  const Deadline deadline = Clock::now() + kLingerPatience;
+  const Deadline deadline = Clock::now() + kLingerTimeout;
   while (mailbox_.gone_count() < world_.settings.size - 1 && Clock::now() < deadline) {
     mailbox_.wait(deadline);
     // Content no longer matters; reading keeps the kernel from resetting the connection.

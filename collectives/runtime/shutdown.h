@@ -87,7 +87,7 @@ class Shutdown {
   void end_world_without_way(std::string_view lost);
   void look_for_evidence(Deadline deadline);
   void wait_for_failure_notice(Deadline deadline);
-  void tell_rank_0(ControlMessage kind, const std::string& text);
+  void notify_rank_0(ControlMessage kind, const std::string& text);
   void fail_everything(const std::string& text);
   void leave_fast_path();
   void look_for_late_ranks();

@@ -114,7 +114,7 @@ std::vector<std::uint16_t> parse_ports(std::string_view text) {
 
 }  // namespace
 
-std::string StartedWorld::told() const {
+std::string StartedWorld::described() const {
   return variable + "=" + std::to_string(size) + " says that " + launcher +
          " started this process as rank " + std::to_string(rank) + " of " + std::to_string(size);
 }

@@ -24,7 +24,7 @@ struct StartedWorld {
   std::vector<std::uint16_t> reserved_ports;  // which the launcher keeps free for this world
 
   // "WORLD_SIZE=4 says that torchrun started this process as rank 1 of 4"
-  std::string told() const;
+  std::string described() const;
 };
 
 // The innermost world of more than one that the environment describes completely enough to know

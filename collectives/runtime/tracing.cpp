@@ -40,7 +40,7 @@ Result<ClockOffset> measure_clock_offset(OobAllgather& oob, const World& world) 
   std::vector<std::int32_t> all(hosts.size());
   std::iota(all.begin(), all.end(), 0);
   const Deadline deadline = Clock::now() + world.settings.start_timeout;
-  std::int64_t heard_before = 0;
+  std::int64_t received_before = 0;
   std::int64_t sent_before = 0;
   for (int round = 0; round < kClockRounds; ++round) {
     // Each message bounds the offset from one side. Several rounds make it likely that some message
@@ -48,16 +48,16 @@ Result<ClockOffset> measure_clock_offset(OobAllgather& oob, const World& world) 
     const std::int64_t sent = now_ns();
     WireWriter mine;
     mine.integer(sent);
-    mine.integer(heard_before);
+    mine.integer(received_before);
     auto parts = oob.exchange(0, all, {mine.take()}, deadline);
-    const std::int64_t heard = now_ns();
+    const std::int64_t received = now_ns();
     if (!parts) return std::move(parts).error().with_context("comparing the hosts' clocks");
     WireReader zero(parts->front());
     const std::int64_t zero_sent = zero.integer();
-    const std::int64_t zero_heard = zero.integer();
-    clock.heard(zero_sent, heard);
-    if (round > 0) clock.answered(sent_before, zero_heard);
-    heard_before = heard;
+    const std::int64_t zero_received = zero.integer();
+    clock.received(zero_sent, received);
+    if (round > 0) clock.answered(sent_before, zero_received);
+    received_before = received;
     sent_before = sent;
   }
   // Rank 0 is the reference clock; ranks on its host share it.

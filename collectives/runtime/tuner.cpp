@@ -63,15 +63,16 @@ void Tuner::start(const World& world, const ProcessSet& set) {
   };
   const bool composed =
       any([](const SetBackend& each) { return each.algorithm == Algorithm::kComposed; });
-  Freedom freedom = settings.tunable;
-  freedom.fusion = freedom.fusion && order_may_change;
-  freedom.cycle_time = freedom.cycle_time && order_may_change;
-  freedom.hierarchical = freedom.hierarchical && composed && order_may_change;
-  freedom.shm = freedom.shm && any([](const SetBackend& each) { return each.has(kHeedsSizes); });
-  if (!freedom.any()) {
+  Tunables tunables = settings.tunable;
+  tunables.fusion = tunables.fusion && order_may_change;
+  tunables.cycle_time = tunables.cycle_time && order_may_change;
+  tunables.hierarchical = tunables.hierarchical && composed && order_may_change;
+  tunables.shm =
+      tunables.shm && any([](const SetBackend& each) { return each.has(kUsesSizeHints); });
+  if (!tunables.any()) {
     return os::log_warn("autotune", "every parameter is set explicitly: there is nothing to tune");
   }
-  tuning_.emplace(parameters_, freedom, settings.autotune_options);
+  tuning_.emplace(parameters_, tunables, settings.autotune_options);
   tuning_->open_log(settings.autotune_log,
                     {composed && agreed.hierarchical_allgather != Choice::kOff, composed,
                      agreed.cache_capacity > 0});

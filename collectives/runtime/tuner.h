@@ -29,8 +29,8 @@ struct TuningInputs {
 
 class Tuning {
  public:
-  Tuning(const Parameters& start, Freedom freedom, AutotuneOptions options)
-      : tuner_(start, freedom, options) {}
+  Tuning(const Parameters& start, Tunables tunables, AutotuneOptions options)
+      : tuner_(start, tunables, options) {}
 
   // Created again; empty: none. One that cannot be written is reported in the log of the library,
   // and the search goes on.

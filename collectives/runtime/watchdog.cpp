@@ -41,7 +41,7 @@ Watchdog::Watchdog(std::vector<int> fds, OnBreak on_break, std::optional<Watch> 
       on_break_(std::move(on_break)),
       watch_(std::move(watch)),
       look_every_(time_between_looks(watch_)),
-      answer_patience_(kWatchdogAnswerTime + (watch_ ? watch_->signs.delay() : 1) * look_every_),
+      answer_timeout_(kWatchdogAnswerTime + (watch_ ? watch_->signs.delay() : 1) * look_every_),
       stuck_since_(Clock::now()),
       next_look_(stuck_since_),
       next_warning_(stuck_since_),
@@ -97,7 +97,7 @@ void Watchdog::run() {
     }
     if (!watch_) continue;
     const auto now = Clock::now();
-    watch_->signs.hear(now, own_wait(now));
+    watch_->signs.receive(now, own_wait(now));
     // Heartbeats are answered at once; silence is judged at intervals.
     if (now < next_look_) continue;
     if (const std::vector<int> silent = look(now); !silent.empty()) return on_break_(silent);
@@ -109,19 +109,19 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
   Heartbeat& signs = watch_->signs;
   // The whole machine or job was stopped: the silence of the others in that time proves nothing.
   if (now - next_look_ > kOverslept) {
-    signs.begin_anew(now);
+    signs.restart(now);
     stuck_since_ = now;
   }
   signs.ask(now);
-  for (const int fd : fds_) bear_losses(fd);
+  for (const int fd : fds_) tolerate_losses(fd);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     // For the stall inspector, which has a limit of its own and asks only which ranks answer now.
-    silent_ = signs.silent_since(now - answer_patience_);
+    silent_ = signs.silent_since(now - answer_timeout_);
   }
   warn(now);
   if (watch_->limit.count() == 0) return {};
-  std::vector<int> silent = silent_for(watch_->limit + answer_patience_, now);
+  std::vector<int> silent = silent_for(watch_->limit + answer_timeout_, now);
   std::erase_if(silent, [&](int rank) { return !is_waited_for(rank, now); });
   return silent;
 }
@@ -131,7 +131,7 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
 std::vector<int> Watchdog::silent_for(Milliseconds time, Clock::time_point now) const {
   std::vector<int> silent = watch_->signs.silent_since(now - time);
   if (silent.empty()) return silent;
-  return watch_->signs.silent_since(now - time + answer_patience_ - kWatchdogAnswerTime);
+  return watch_->signs.silent_since(now - time + answer_timeout_ - kWatchdogAnswerTime);
 }
 
 Wait Watchdog::own_wait(Clock::time_point now) {
@@ -163,7 +163,7 @@ bool Watchdog::has(std::int32_t set, int rank) const {
 bool Watchdog::is_waited_for(int rank, Clock::time_point now) const {
   const auto own = static_cast<std::int32_t>(waits_.load(std::memory_order_relaxed) >> 1);
   if (watch_->rank != 0) return own != Wait::kNowhere;
-  const std::vector<Wait> others = watch_->signs.waits(now - answer_patience_);
+  const std::vector<Wait> others = watch_->signs.waits(now - answer_timeout_);
   return has(own, rank) || std::any_of(others.begin(), others.end(),
                                        [&](const Wait& wait) { return has(wait.set, rank); });
 }
@@ -184,7 +184,7 @@ void Watchdog::warn(Clock::time_point now) {
 // Silent ranks that the stall inspector on rank 0 does not report.
 std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, const Wait& own) const {
   std::vector<Wait> waits;
-  if (watch_->rank == 0) waits = watch_->signs.waits(now - answer_patience_);
+  if (watch_->rank == 0) waits = watch_->signs.waits(now - answer_timeout_);
   // Operations that a rank has not submitted are in rank 0's table, which the stall inspector
   // reads.
   std::erase_if(waits, [](const Wait& wait) { return !wait.in_step; });
@@ -195,7 +195,7 @@ std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, cons
   });
   std::vector<Silence> silent;
   if (waits.empty()) return silent;
-  for (const int rank : silent_for(std::max(watch_->warning, answer_patience_), now)) {
+  for (const int rank : silent_for(std::max(watch_->warning, answer_timeout_), now)) {
     // Every rank needs rank 0 to agree on the next operation.
     const auto wait = std::find_if(waits.begin(), waits.end(), [&](const Wait& each) {
       return rank == 0 || has(each.set, rank);

@@ -99,7 +99,7 @@ class Watchdog {
   OnBreak on_break_;
   std::optional<Watch> watch_;
   std::chrono::milliseconds look_every_;
-  std::chrono::milliseconds answer_patience_;
+  std::chrono::milliseconds answer_timeout_;
   std::atomic<std::int64_t> waits_{pack(Wait::kNowhere, false)};
   std::atomic<std::uint64_t> ended_{0};
   std::uint64_t step_ = 0;  // of the thread that drives

@@ -14,7 +14,7 @@ namespace hora::collectives {
 
 // The timeline must not disturb the engine: if memory runs out, the recording stops.
 template <typename Function>
-void Recorder::tell_timeline(const Function& function) noexcept {
+void Recorder::write_timeline(const Function& function) noexcept {
   if (timeline_.load(std::memory_order_relaxed) == nullptr) return;
   in_use_.store(true, std::memory_order_seq_cst);
   if (Timeline* timeline = timeline_.load(std::memory_order_seq_cst)) {
@@ -28,7 +28,7 @@ void Recorder::tell_timeline(const Function& function) noexcept {
 }
 
 template <typename Function>
-void Recorder::tell_ranges(const Function& function) noexcept {
+void Recorder::for_each_range(const Function& function) noexcept {
   if (ranges_ == nullptr) return;
   try {
     function(*ranges_);
@@ -62,18 +62,18 @@ void Recorder::taken(const Request& request, Clock::time_point submitted) noexce
   flight_.taken(request, submitted);
   // A user who writes a timeline wants names, and pays for them anyway.
   const bool with_name = timeline_.load(std::memory_order_relaxed) != nullptr;
-  tell_ranges([&](NvtxRanges& ranges) { ranges.taken(request, with_name); });
-  tell_timeline([&](Timeline& timeline) { timeline.taken(request, submitted); });
+  for_each_range([&](NvtxRanges& ranges) { ranges.taken(request, with_name); });
+  write_timeline([&](Timeline& timeline) { timeline.taken(request, submitted); });
 }
 
 void Recorder::arrived(int rank, const Request& request) noexcept {
-  tell_timeline([&](Timeline& timeline) { timeline.arrived(rank, request); });
+  write_timeline([&](Timeline& timeline) { timeline.arrived(rank, request); });
 }
 
 void Recorder::agreed(std::span<const Response* const> responses, Clock::time_point now) noexcept {
   flight_.agreed(responses, now);
-  tell_ranges([&](NvtxRanges& ranges) { ranges.agreed(responses); });
-  tell_timeline([&](Timeline& timeline) {
+  for_each_range([&](NvtxRanges& ranges) { ranges.agreed(responses); });
+  write_timeline([&](Timeline& timeline) {
     timeline.cycle();
     for (const Response* response : responses) timeline.agreed(*response, now);
   });
@@ -82,14 +82,14 @@ void Recorder::agreed(std::span<const Response* const> responses, Clock::time_po
 void Recorder::step_begins(int place, std::span<const Response* const> step,
                            Clock::time_point now) noexcept {
   flight_.step_begins(place, step, now);
-  tell_ranges([&](NvtxRanges& ranges) { ranges.step_begins(place, step); });
-  tell_timeline([&](Timeline& timeline) { timeline.step_begins(place, step); });
+  for_each_range([&](NvtxRanges& ranges) { ranges.step_begins(place, step); });
+  write_timeline([&](Timeline& timeline) { timeline.step_begins(place, step); });
 }
 
 void Recorder::step_ends(int place, bool good, Clock::time_point now) noexcept {
   flight_.step_ends(place, now);
-  tell_ranges([&](NvtxRanges& ranges) { ranges.step_ends(place); });
-  tell_timeline([&](Timeline& timeline) { timeline.step_ends(place, good); });
+  for_each_range([&](NvtxRanges& ranges) { ranges.step_ends(place); });
+  write_timeline([&](Timeline& timeline) { timeline.step_ends(place, good); });
 }
 
 void Recorder::ran_at_once(const Request& request, Clock::time_point now) noexcept {
@@ -98,7 +98,7 @@ void Recorder::ran_at_once(const Request& request, Clock::time_point now) noexce
 
 void Recorder::world_ended(std::string_view) noexcept {
   flight_.world_ended();
-  tell_ranges([](NvtxRanges& ranges) { ranges.end_all(); });
+  for_each_range([](NvtxRanges& ranges) { ranges.end_all(); });
 }
 
 Activities* Recorder::activities(int place) noexcept {
@@ -115,11 +115,11 @@ Activities* Recorder::activities(int place) noexcept {
 }
 
 void Recorder::StepActivities::begin(const char* name) noexcept {
-  recorder_.tell_timeline([&](Timeline& timeline) { timeline.activity_begins(place_, name); });
+  recorder_.write_timeline([&](Timeline& timeline) { timeline.activity_begins(place_, name); });
 }
 
 void Recorder::StepActivities::end() noexcept {
-  recorder_.tell_timeline([&](Timeline& timeline) { timeline.activity_ends(place_); });
+  recorder_.write_timeline([&](Timeline& timeline) { timeline.activity_ends(place_); });
 }
 
 }  // namespace hora::collectives

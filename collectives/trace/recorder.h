@@ -62,10 +62,10 @@ class Recorder final : public Observer {
   };
 
   template <typename Function>
-  void tell_timeline(const Function& function) noexcept;
+  void write_timeline(const Function& function) noexcept;
 
   template <typename Function>
-  void tell_ranges(const Function& function) noexcept;
+  void for_each_range(const Function& function) noexcept;
 
   FlightRecorder flight_;
   std::unique_ptr<NvtxRanges> ranges_;     // null: no tool listens

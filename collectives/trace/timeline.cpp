@@ -83,8 +83,8 @@ Result<std::unique_ptr<Timeline>> Timeline::open(Options options) {
                                   std::chrono::system_clock::now().time_since_epoch())
                                   .count();
   std::unique_ptr<Timeline> self(new Timeline(std::move(*file), std::move(options)));
-  auto thread = os::start_service_thread("hora-timeline",
-                                         [timeline = self.get()] { timeline->write_until_told(); });
+  auto thread = os::start_service_thread(
+      "hora-timeline", [timeline = self.get()] { timeline->write_until_closed(); });
   if (!thread) return std::move(thread).error();
   self->thread_ = std::move(*thread);
   return self;
@@ -101,14 +101,14 @@ Timeline::Timeline(TraceFile file, Options options)
 
 Timeline::~Timeline() {
   if (!thread_.joinable()) return;
-  // Pairs with the acquire load in write_until_told(): the last drain sees every record.
+  // Pairs with the acquire load in write_until_closed(): the last drain sees every record.
   stopping_.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
   thread_.join();
 }
 
-void Timeline::write_until_told() {
+void Timeline::write_until_closed() {
   FileSink sink(file_);
   ChromeFormat format(std::move(identity_), sink);
   format.begin();
@@ -131,13 +131,13 @@ void Timeline::write_until_told() {
     });
     // Flushed as a closed array each time: a process that is killed leaves a readable file.
     if (!file_.flush() && !closed) {
-      tell_lost();
+      report_lost();
       closed = true;
     }
     if (last) {
       // Closing can fail on its own (quota, NFS); a failure is reported once.
-      const bool told = !file_.failure().empty();
-      if (!file_.close() && !told) tell_lost();
+      const bool had_failed = !file_.failure().empty();
+      if (!file_.close() && !had_failed) report_lost();
       return;
     }
     pollfd fd{wake_.get(), POLLIN, 0};
@@ -148,19 +148,19 @@ void Timeline::write_until_told() {
   }
 }
 
-void Timeline::tell_lost() {
+void Timeline::report_lost() {
   os::log_error("timeline", path_ + ": " + file_.failure() + "; nothing more is recorded");
   if (on_lost_) on_lost_(file_.failure());
 }
 
-Timeline::Known& Timeline::known(const Request& request) {
+Timeline::TensorState& Timeline::known(const Request& request) {
   // The common case looks up by the tensor's own name, without building a string.
   const bool plain = request.process_set == 0 && request.action != Action::kBarrier &&
                      request.action != Action::kJoin;
   const auto found = tensors_.find(plain ? request.name : scratch_ = row_name(request));
   if (found != tensors_.end()) return found->second;
   const std::string& name = plain ? request.name : scratch_;
-  Known& fresh = tensors_[name];
+  TensorState& fresh = tensors_[name];
   fresh.number = next_number_++;
   put({.kind = TraceKind::kTensor, .tensor = fresh.number}, name);
   return fresh;
@@ -203,7 +203,7 @@ void Timeline::publish() {
 
 void Timeline::taken(const Request& request, Clock::time_point submitted) {
   if (!is_shown(request) || !room_for_more()) return;
-  Known& tensor = known(request);
+  TensorState& tensor = known(request);
   tensor.recording = true;
   if (tensor.dtype != request.dtype || tensor.shape != request.shape) {
     tensor.dtype = request.dtype;
@@ -222,7 +222,7 @@ void Timeline::taken(const Request& request, Clock::time_point submitted) {
 
 void Timeline::arrived(int rank, const Request& request) {
   if (!is_shown(request) || !room_for_more()) return;
-  Known& tensor = known(request);
+  TensorState& tensor = known(request);
   tensor.recording = true;
   put({.kind = TraceKind::kArrived,
        .extra = static_cast<std::uint16_t>(label_of(request)),
@@ -234,7 +234,7 @@ void Timeline::arrived(int rank, const Request& request) {
 
 void Timeline::agreed(const Response& response, Clock::time_point now) {
   if (!is_shown(response.agreed)) return;
-  Known& tensor = known(response.agreed);
+  TensorState& tensor = known(response.agreed);
   // Its begin was left out, so its end is, too.
   if (!std::exchange(tensor.recording, false)) return;
   const TraceLabel label =

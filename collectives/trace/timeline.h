@@ -52,7 +52,7 @@ class Timeline {
   void cycle();
 
  private:
-  struct Known {
+  struct TensorState {
     std::uint32_t number = 0;
     bool recording = false;  // its NEGOTIATE phase is in the ring
     hora_dtype dtype = HORA_UINT8;
@@ -60,14 +60,14 @@ class Timeline {
   };
 
   Timeline(TraceFile file, Options options);
-  Known& known(const Request& request);
+  TensorState& known(const Request& request);
   bool room_for_more();
-  void start(Known& known, TraceKind kind, const Request& request, std::uint32_t value,
+  void start(TensorState& known, TraceKind kind, const Request& request, std::uint32_t value,
              std::int64_t time_ns);
   void put(TraceRecord record, std::string_view payload = {});
   void publish();
-  void write_until_told();
-  void tell_lost();
+  void write_until_closed();
+  void report_lost();
 
   std::string path_;
   std::function<void(const std::string& why)> on_lost_;
@@ -75,7 +75,7 @@ class Timeline {
   // For the engine's thread.
   RecordRing ring_;
   bool mark_cycles_;
-  std::unordered_map<std::string, Known> tensors_;
+  std::unordered_map<std::string, TensorState> tensors_;
   std::uint32_t next_number_ = 1;
   std::uint32_t lost_ = 0;
   std::string scratch_;

@@ -15,7 +15,7 @@ namespace hora::collectives {
 class ClockOffset {
  public:
   // Rank 0 said `zero_sent_ns` (its clock), which was here at `received_ns` (ours).
-  void heard(std::int64_t zero_sent_ns, std::int64_t received_ns) {
+  void received(std::int64_t zero_sent_ns, std::int64_t received_ns) {
     most_ = std::min(most_, received_ns - zero_sent_ns);
   }
   // A message sent at `sent_ns` (ours) reached rank 0 at `zero_received_ns` (its clock).

@@ -38,10 +38,10 @@ namespace hora::launcher {
 namespace {
 
 constexpr Milliseconds kDefaultGrace{5'000};
-constexpr Milliseconds kMarkRenewal{3'600'000};    // cache_directory.h: kAbandonedAfterS
-constexpr Milliseconds kFirstWords{50};            // after the start of an only rank, to a launcher
-                                                   // that has sent all that this takes
-constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does not read the goodbye
+constexpr Milliseconds kMarkRenewal{3'600'000};   // cache_directory.h: kAbandonedAfterS
+constexpr Milliseconds kFirstWords{50};           // after the start of an only rank, to a launcher
+                                                  // that has sent all that this takes
+constexpr Milliseconds kFarewellTimeout{10'000};  // for a launcher that does not read the goodbye
 
 // Takes what the launcher says and hands it to the part that it is for; knows the order in which
 // things may come, and how to leave.
@@ -302,7 +302,7 @@ void Agent::on(HostOrder order) {
   job_ = std::make_unique<HostJob>(*loop_, *link_, std::move(job), place.mark);
   const Status opened = job_->open([this](Goodbye goodbye) { say_goodbye(std::move(goodbye)); });
   if (!opened) return fail({std::string(failure::kAgent), opened.error().message, ""});
-  share_.patience_ms = static_cast<int>(grace().count()) + options_.shim_margin_ms;
+  share_.timeout_ms = static_cast<int>(grace().count()) + options_.shim_margin_ms;
   if (job_->order().pmi.empty()) {
     link_->send(FrameType::kReady, staging_->bundle_root());
   } else {
@@ -371,7 +371,7 @@ void Agent::on(DumpStacks dump) {
     link_->send(FrameType::kStacks, encode(StackReport{}));
     return;
   }
-  stacks_->collect(job_->living_ranks(), job_->flight_records(), dump.patience,
+  stacks_->collect(job_->living_ranks(), job_->flight_records(), dump.timeout,
                    [this](StackReport report) {
                      link_->send(FrameType::kStacks, encode(fit(std::move(report))));
                    });
@@ -495,7 +495,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   link_->flush_later();
   if (link_->ended() || link_->all_sent()) return leave();
   if (!options_.stay) link_->set_on_all_sent([this] { leave(); });
-  loop_->call_after(kFarewellPatience, [this] { leave(); });
+  loop_->call_after(kFarewellTimeout, [this] { leave(); });
 }
 
 void Agent::leave() {

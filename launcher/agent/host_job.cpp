@@ -19,10 +19,10 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr Milliseconds kOwnEndPatience{250};     // for what ranks leave: it may be about to end
-constexpr Milliseconds kLeavingPatience{2'000};  // for a rank that ends by itself
+constexpr Milliseconds kOwnEndTimeout{250};      // for what ranks leave: it may be about to end
+constexpr Milliseconds kLeavingTimeout{2'000};   // for a rank that ends by itself
 constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for such
-constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
+constexpr Milliseconds kKillTimeout{2'000};      // between KILL and giving up
 constexpr Milliseconds kKillAgain{20};
 constexpr Milliseconds kLongestPoll{40};
 // A job of /bin/true need not wait for this: no rank has used up a machine's memory by then.
@@ -179,10 +179,10 @@ void HostJob::terminate(Milliseconds grace, int signal) {
   term_at_ = now;
   release_reserve();
   if (begins_with_term && (!terminating_ || ranks_term_at_)) {
-    terminate_ranks(std::min(kLeavingPatience, grace / 2));
+    terminate_ranks(std::min(kLeavingTimeout, grace / 2));
   } else if (!terminating_) {
     ranks_term_at_ = now + grace;
-    (void)ranks_.terminate(signal, std::min(kLeavingPatience, grace / 2));
+    (void)ranks_.terminate(signal, std::min(kLeavingTimeout, grace / 2));
   }
   terminating_ = true;
   advance();
@@ -199,7 +199,7 @@ void HostJob::launcher_gone() {
 }
 
 void HostJob::kill_everything() {
-  if (!give_up_at_) give_up_at_ = Clock::now() + kKillPatience;
+  if (!give_up_at_) give_up_at_ = Clock::now() + kKillTimeout;
   ranks_.kill();
   strays_.kill(spared(), prepared_.cgroup());
 }
@@ -260,7 +260,7 @@ void HostJob::begin_sweep() {
   }
   if (!terminating_) {
     // The ranks ended by themselves, so what they left may be about to end as well.
-    term_at_ = Clock::now() + kOwnEndPatience;
+    term_at_ = Clock::now() + kOwnEndTimeout;
     kill_at_ = *term_at_ + std::min(Milliseconds(order().grace_ms), kStrayGraceLimit);
   }
   sweep();

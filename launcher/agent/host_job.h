@@ -6,7 +6,7 @@
 //                            +---- terminate() -----+      (INT or HUP, grace,) TERM, grace, KILL
 //
 // This class holds the phases and their deadlines. RankSet has the ranks, StrayHunt the processes
-// that are not ranks. Every wait has a deadline: what does not die within kKillPatience of KILL is
+// that are not ranks. Every wait has a deadline: what does not die within kKillTimeout of KILL is
 // stuck in the kernel, or forks faster than it can be killed; it is listed as a survivor, and is
 // not waited for. Single-threaded, on the agent's loop.
 #pragma once

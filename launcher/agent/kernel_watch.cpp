@@ -91,8 +91,8 @@ bool GpuWatch::read_new(const std::function<void(const XidMessage&)>& take) {
     const auto message = parse_xid(line);
     // A broken GPU repeats its fault thousands of times: each is reported once, and at most kMost
     // in all.
-    if (!message || !is_of_gpus(*message, gpus_) || told_.size() >= kMost) return;
-    if (told_.emplace(message->device, message->code, message->pid).second) take(*message);
+    if (!message || !is_of_gpus(*message, gpus_) || reported_.size() >= kMost) return;
+    if (reported_.emplace(message->device, message->code, message->pid).second) take(*message);
   });
 }
 

@@ -56,7 +56,7 @@ class GpuWatch {
  private:
   std::vector<std::string> gpus_;
   std::optional<KernelLog> log_;
-  std::set<std::tuple<std::string, int, std::int64_t>> told_;
+  std::set<std::tuple<std::string, int, std::int64_t>> reported_;
 };
 
 // Whether the kernel has killed processes for lack of memory since begin(), from its counters: a

@@ -147,7 +147,7 @@ void LauncherLink::read_some() {
       end("the launcher closed the stream");
       return;
     }
-    silence_.heard(Clock::now());
+    silence_.received(Clock::now());
     frames_.feed({chunk, static_cast<std::size_t>(got)});
     // A handler may end the link: what was read after that frame is dropped.
     while (!ended_) {

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/native_stacks.h"
+
 #include <cxxabi.h>
+#include <dirent.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <signal.h>
+#include <sys/epoll.h>
 #include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
-#include "rendezvous/os/fd.h"
-#include <dirent.h>
-#include <signal.h>
-#include <sys/epoll.h>
-#include <cerrno>
 #include <utility>
+
 #include "launcher/agent/stack_text.h"
 #include "launcher/process/process_table.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/stack_record.h"
-#include "rendezvous/os/threads.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/process_end.h"
+#include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
 
@@ -66,16 +69,16 @@ class ElfFile {
 };
 
 // Symbols count in virtual addresses, mappings in file offsets; the segments translate.
-struct Wanted {
+struct Lookup {
   std::uint64_t address = 0;  // as the file's symbols count
   std::uint64_t offset = 0;
   std::uint64_t name_at = 0;  // in the file; 0: not found yet
 };
 
 // Translates the offsets by the file's segments, and returns the results in order of address.
-std::vector<Wanted> to_addresses(const std::vector<ElfW(Phdr)>& segments,
+std::vector<Lookup> to_addresses(const std::vector<ElfW(Phdr)>& segments,
                                  const std::vector<std::uint64_t>& offsets) {
-  std::vector<Wanted> wanted;
+  std::vector<Lookup> wanted;
   for (const std::uint64_t offset : offsets) {
     for (const auto& segment : segments) {
       if (segment.p_type != PT_LOAD || offset < segment.p_offset ||
@@ -87,13 +90,13 @@ std::vector<Wanted> to_addresses(const std::vector<ElfW(Phdr)>& segments,
     }
   }
   std::sort(wanted.begin(), wanted.end(),
-            [](const Wanted& a, const Wanted& b) { return a.address < b.address; });
+            [](const Lookup& a, const Lookup& b) { return a.address < b.address; });
   return wanted;
 }
 
 // Reads the table in blocks, and remembers only where a name is: names are read for the hits alone.
 void look_through(const ElfFile& file, const ElfW(Shdr) & table, const ElfW(Shdr) & names,
-                  std::vector<Wanted>& wanted) {
+                  std::vector<Lookup>& wanted) {
   const std::uint64_t count =
       std::min<std::uint64_t>(table.sh_size / sizeof(ElfW(Sym)), kMostSymbols);
   for (std::uint64_t first = 0; first < count; first += kSymbolsAtOnce) {
@@ -110,7 +113,7 @@ void look_through(const ElfFile& file, const ElfW(Shdr) & table, const ElfW(Shdr
       // All wanted addresses inside the symbol's range take its name; the first symbol found wins.
       auto at =
           std::lower_bound(wanted.begin(), wanted.end(), symbol.st_value,
-                           [](const Wanted& w, std::uint64_t value) { return w.address < value; });
+                           [](const Lookup& w, std::uint64_t value) { return w.address < value; });
       for (; at != wanted.end() && at->address - symbol.st_value < symbol.st_size; ++at) {
         if (at->name_at == 0) at->name_at = names.sh_offset + symbol.st_name;
       }
@@ -135,7 +138,7 @@ std::map<std::uint64_t, std::string> find_elf_symbols(const std::string& path,
   const auto segments = file.read<ElfW(Phdr)>(head->front().e_phoff, head->front().e_phnum);
   const auto sections = file.read<ElfW(Shdr)>(head->front().e_shoff, head->front().e_shnum);
   if (!segments || !sections) return {};
-  std::vector<Wanted> wanted = to_addresses(*segments, offsets);
+  std::vector<Lookup> wanted = to_addresses(*segments, offsets);
   // The full table names static functions, too, but stripped libraries only have the dynamic one.
   for (const unsigned type : {SHT_SYMTAB, SHT_DYNSYM}) {
     for (const auto& section : *sections) {
@@ -144,7 +147,7 @@ std::map<std::uint64_t, std::string> find_elf_symbols(const std::string& path,
     }
   }
   std::map<std::uint64_t, std::string> found;
-  for (const Wanted& each : wanted) {
+  for (const Lookup& each : wanted) {
     if (each.name_at == 0) continue;
     if (std::string name = file.text_at(each.name_at); !name.empty())
       found[each.offset] = std::move(name);
@@ -310,7 +313,7 @@ void NativeStacks::ask(FlightRecords& records, pid_t pid) {
   if (!handles_signal(pid, signal)) return;
   const auto request = records.begin_stacks(pid);
   if (!request) return;
-  Asked& asked = asked_[pid];
+  PendingRequest& asked = asked_[pid];
   // A new request forgets the answers of the last one.
   asked = {*request, 0};
   for (const pid_t thread : threads_of(pid)) {

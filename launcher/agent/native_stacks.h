@@ -3,13 +3,15 @@
 // ELF files.
 #pragma once
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
-#include <sys/types.h>
-#include <chrono>
-#include <functional>
+
 #include "launcher/agent/flight_records.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -48,7 +50,7 @@ class NativeStacks {
             Clock::time_point deadline, std::function<void(std::map<pid_t, std::string>)> done);
 
  private:
-  struct Asked {
+  struct PendingRequest {
     std::uint64_t request = 0;
     std::size_t threads = 0;
   };
@@ -58,7 +60,7 @@ class NativeStacks {
   void stop();
 
   os::EventLoop& loop_;
-  std::map<pid_t, Asked> asked_;
+  std::map<pid_t, PendingRequest> asked_;
   std::map<pid_t, std::string> texts_;
   std::string answer_;
   pid_t child_ = -1;

@@ -186,8 +186,8 @@ void PmiServer::reaped(int status) {
 void PmiServer::fail(std::string what) {
   if (over_) return;
   over_ = true;
-  const auto tell = std::move(events_.on_failed);
-  tell(std::move(what));
+  const auto on_failed = std::move(events_.on_failed);
+  on_failed(std::move(what));
 }
 
 // Connected before the rank exists, so that the rank needs no address and no permission: it

@@ -54,14 +54,14 @@ std::vector<char*> pointers_to(std::vector<std::string>& argv) {
   return pointers;
 }
 
-struct Room {
+struct DescriptorLimits {
   std::optional<unsigned long> limit_before;  // for the ranks, where it was raised
   bool for_ranks_ends = false;                // of their output: StartedRank::stdout_write
 };
 
 // Raises the agent's soft limit as far as the job needs; the ranks get the old one back, because
 // programs that use select() break with a higher one.
-std::variant<Room, Failure> make_room(const HostOrder& order) {
+std::variant<DescriptorLimits, Failure> make_room(const HostOrder& order) {
   if (order.ranks.size() >= kManyRanks) {
     if (const auto lack = find_lack(order.ranks.size(), read_host_room())) {
       return failed_with(failure::kUsage, lack->message, lack->advice);
@@ -73,8 +73,8 @@ std::variant<Room, Failure> make_room(const HostOrder& order) {
   }
   const rlim_t wanted = needed + 2 * order.ranks.size();
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return Room{};
-  if (limit.rlim_cur >= wanted) return Room{std::nullopt, true};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return DescriptorLimits{};
+  if (limit.rlim_cur >= wanted) return DescriptorLimits{std::nullopt, true};
   if (limit.rlim_max < needed) {
     return failed_with(failure::kUsage,
                        counted(order.ranks.size(), "rank") +
@@ -83,10 +83,10 @@ std::variant<Room, Failure> make_room(const HostOrder& order) {
                            std::to_string(limit.rlim_max),
                        "raise the limit there (ulimit -Hn), or start fewer ranks on this host");
   }
-  Room room{limit.rlim_cur, limit.rlim_max >= wanted};
-  if (!room.for_ranks_ends && limit.rlim_cur >= needed) return Room{};
+  DescriptorLimits room{limit.rlim_cur, limit.rlim_max >= wanted};
+  if (!room.for_ranks_ends && limit.rlim_cur >= needed) return DescriptorLimits{};
   limit.rlim_cur = room.for_ranks_ends ? wanted : needed;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return Room{};
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return DescriptorLimits{};
   return room;
 }
 
@@ -185,8 +185,8 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   job.bundle_root_ = place.bundle_root;
   job.cpus_ = place.cpus;
   job.one_session_ = lead_session_of(job.order_.ranks.size());
-  job.open_files_limit_ = std::get<Room>(room).limit_before;
-  job.keeps_ends_ = std::get<Room>(room).for_ranks_ends;
+  job.open_files_limit_ = std::get<DescriptorLimits>(room).limit_before;
+  job.keeps_ends_ = std::get<DescriptorLimits>(room).for_ranks_ends;
   job.working_directory_ = std::move(std::get<os::Fd>(working_directory));
   job.flight_records_ = std::move(records);
   job.null_ = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));

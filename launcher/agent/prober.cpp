@@ -135,12 +135,12 @@ void Prober::on_event(Attempt& attempt) {
   const ssize_t got = ::read(attempt.socket.get(), chunk.data(), chunk.size());
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got > 0) {
-    attempt.heard.append(chunk.data(), static_cast<std::size_t>(got));
+    attempt.received.append(chunk.data(), static_cast<std::size_t>(got));
     // The nonce may arrive in pieces.
-    if (attempt.heard.size() < attempt.nonce.size()) return;
+    if (attempt.received.size() < attempt.nonce.size()) return;
   }
   // An address that is the same on every host (docker0) answers too, but for another host.
-  const bool right = attempt.heard == attempt.nonce && !attempt.nonce.empty();
+  const bool right = attempt.received == attempt.nonce && !attempt.nonce.empty();
   settle(attempt, right, right ? "" : "another host answers there");
   begin_waiting();
   finish_if_done();

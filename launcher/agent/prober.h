@@ -47,7 +47,7 @@ class Prober {
     int port = 0;
     std::string nonce;
     os::Fd socket;
-    std::string heard;
+    std::string received;
     bool connected = false;
     bool done = false;
   };

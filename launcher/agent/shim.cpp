@@ -31,7 +31,7 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr Milliseconds kSweepPatience{3'000};  // then what is left is stuck in the kernel
+constexpr Milliseconds kSweepTimeout{3'000};  // then what is left is stuck in the kernel
 
 void fill_mark(char (&mark)[80]) {
   constexpr std::string_view kName = "HORA_AGENT_MARK=";
@@ -69,7 +69,7 @@ class Shim {
       if (place_ && Clock::now() >= leave_at_) place_.reset();
       if (watched[0].revents != 0) forward_signals();
       if (watched[1].revents != 0) {
-        give_up_ = Clock::now() + Milliseconds(share_.patience_ms);
+        give_up_ = Clock::now() + Milliseconds(share_.timeout_ms);
         ::kill(agent_, SIGCONT);  // it may be stopped, and could not see that the launcher is gone
       }
       // The launcher is gone and the agent, which must have seen it, does nothing: it is stopped
@@ -112,13 +112,13 @@ class Shim {
     scope.root = read_process(::getpid()).value_or(ProcessEntry{});
     scope.root.pid = ::getpid();
     scope.mark = share_.mark;
-    tell(kill_strays(scope, share_.cgroup, kSweepPatience));
+    report_strays(kill_strays(scope, share_.cgroup, kSweepTimeout));
     if (share_.cgroup[0] != '\0') remove_cgroup(share_.cgroup);
     remove_announced();
   }
 
   // The stream is the agent's: standard error is what is left.
-  static void tell(const StraysLeft& left) {
+  static void report_strays(const StraysLeft& left) {
     if (left.none) return;
     std::string pids;
     for (const ProcessEntry& process : left.seen) pids += " " + std::to_string(process.pid);
@@ -186,7 +186,7 @@ int run_with_shim(std::unique_ptr<OneCpu> place, const AgentMain& agent_main) {
   if (page == MAP_FAILED) return fail("mapping a page");
   // Not cleared: the kernel did that, and most of its pages are never touched.
   auto* share = new (page) ShimState;
-  share->patience_ms = 60'000;
+  share->timeout_ms = 60'000;
   fill_mark(share->mark);
 
   int ends[2];

@@ -21,9 +21,9 @@ namespace hora::launcher {
 // Memory that shim and agent share. The agent writes each text once, before what it names
 // exists; the shim reads them after the agent's death.
 struct ShimState {
-  std::atomic<int> finished;     // 1: the agent has cleaned up by itself
-  std::atomic<int> patience_ms;  // how long the agent may need once the launcher is gone
-  char mark[80];                 // "HORA_AGENT_MARK=<random>": in the environment of all ranks
+  std::atomic<int> finished;    // 1: the agent has cleaned up by itself
+  std::atomic<int> timeout_ms;  // how long the agent may need once the launcher is gone
+  char mark[80];                // "HORA_AGENT_MARK=<random>": in the environment of all ranks
   char cgroup[PATH_MAX];
   char job_directory[PATH_MAX];
   // Entries in the cache, of one bundle.

@@ -141,7 +141,7 @@ void StackCollector::on_readable(int fd) {
   for (int i = 0; i < kReadsPerTurn; ++i) {
     const ssize_t got = ::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
-      last_heard_ = Clock::now();
+      last_received_ = Clock::now();
       // Text that nothing has asked for is dropped.
       if (peer.asked && peer.text.size() < kMostStackText)
         peer.text.append(bytes, static_cast<std::size_t>(got));
@@ -157,14 +157,14 @@ void StackCollector::on_readable(int fd) {
 
 // One round at a time. Ends when every process has answered and is silent, or at the deadline.
 void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& records,
-                             Milliseconds patience, std::function<void(StackReport)> done) {
+                             Milliseconds timeout, std::function<void(StackReport)> done) {
   if (done_) return done({});
   ranks_ = std::move(ranks);
   records_ = &records;
   done_ = std::move(done);
-  if (patience == Milliseconds(0)) return finish({});
-  deadline_ = Clock::now() + patience;
-  last_heard_ = Clock::now();
+  if (timeout == Milliseconds(0)) return finish({});
+  deadline_ = Clock::now() + timeout;
+  last_received_ = Clock::now();
   // Native stacks first: a handler of this signal blocks the others, but a thread that is asked
   // inside Python's handler would show that handler instead of its own work.
   for (const RankProcess& rank : ranks_) native_.ask(records, rank.pid);
@@ -188,7 +188,7 @@ void StackCollector::look_again() {
     any_asked |= peer.asked;
   }
   // A stack arrives in several writes without an end mark, so a moment of silence ends it.
-  const bool quiet = !any_asked || now - last_heard_ >= kQuiet;
+  const bool quiet = !any_asked || now - last_received_ >= kQuiet;
   if (now >= deadline_ - kNaming || (all_answered && quiet)) return name_stacks();
   timer_ = loop_.call_after(kLookAgain, [this] { look_again(); });
 }

@@ -41,7 +41,7 @@ class StackCollector {
 
   // `done` is called once, when all that was said has come or the time is up. One at a time.
   // `records` has to live until then. With a limit of 0 no process is asked for its stacks.
-  void collect(std::vector<RankProcess> ranks, FlightRecords& records, Milliseconds patience,
+  void collect(std::vector<RankProcess> ranks, FlightRecords& records, Milliseconds timeout,
                std::function<void(StackReport)> done);
 
  private:
@@ -70,7 +70,7 @@ class StackCollector {
   std::function<void(StackReport)> done_;
   os::EventLoop::TimerId timer_ = 0;
   Clock::time_point deadline_;
-  Clock::time_point last_heard_;
+  Clock::time_point last_received_;
 };
 
 }  // namespace hora::launcher

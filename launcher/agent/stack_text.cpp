@@ -75,7 +75,7 @@ std::string native_text(const NativeThread& thread, bool in_python) {
   return text;
 }
 
-struct Told {
+struct Group {
   std::string name;
   std::string frames;
   int count = 0;
@@ -86,16 +86,16 @@ struct Told {
 std::string merge_stacks(const std::string& python, const std::vector<NativeThread>& threads) {
   if (threads.empty()) return python;
   std::vector<PythonThread> known = read_python(python);
-  std::vector<Told> told;
+  std::vector<Group> groups;
   // Threads of a pool often wait at the same place: print one stack and count them.
-  const auto tell = [&](const std::string& name, std::string frames) {
-    const auto same = std::find_if(told.begin(), told.end(), [&](const Told& each) {
+  const auto add = [&](const std::string& name, std::string frames) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& each) {
       return each.name == name && each.frames == frames;
     });
-    if (same != told.end()) {
+    if (same != groups.end()) {
       ++same->count;
     } else {
-      told.push_back({name, std::move(frames), 1});
+      groups.push_back({name, std::move(frames), 1});
     }
   };
   for (const NativeThread& thread : threads) {
@@ -103,15 +103,15 @@ std::string merge_stacks(const std::string& python, const std::vector<NativeThre
       return each.thread_id == thread.thread_id;
     });
     if (found == known.end()) {
-      tell(thread.name, native_text(thread, false));
+      add(thread.name, native_text(thread, false));
     } else {
       // The native frames are the inner ones: the Python frame has called them.
-      tell(thread.name, native_text(thread, true) + found->frames);
+      add(thread.name, native_text(thread, true) + found->frames);
       known.erase(found);
     }
   }
   std::string text;
-  for (const Told& each : told) {
+  for (const Group& each : groups) {
     text += each.count > 1 ? std::to_string(each.count) + " threads " : "Thread ";
     text += each.name + " (most recent call first):\n" + each.frames;
   }

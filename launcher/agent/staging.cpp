@@ -43,7 +43,7 @@ Failure BundleStaging::failure_of(const Error& error) const {
 
 // If no mark can be made (the file system is full or read-only), the job runs all the same; a
 // cleaner on another host then does not know of it.
-void BundleStaging::mark(Place& place, const std::string& bundle) {
+void BundleStaging::mark(MarkedCache& place, const std::string& bundle) {
   if (place.mark && place.marked_bundle == bundle) return;
   place.mark.reset();
   const std::string& agent = &place == &places_.front() ? source_.agent_sha256 : std::string();
@@ -57,7 +57,7 @@ void BundleStaging::mark(Place& place, const std::string& bundle) {
 }
 
 // A cleaner is not a user: the age of the entries it looks at must stay.
-void BundleStaging::note_use_of(const Place& place) const {
+void BundleStaging::note_use_of(const MarkedCache& place) const {
   if (!place.mark || source_.cleans_cache) return;
   const bool own = &place == &places_.front();
   note_use(place.cache->directory(), own ? source_.agent_sha256 : "", place.marked_bundle);
@@ -66,22 +66,22 @@ void BundleStaging::note_use_of(const Place& place) const {
 // A job of many days began long ago.
 void BundleStaging::end_use() {
   arrival_.reset();
-  for (const Place& place : places_) note_use_of(place);
+  for (const MarkedCache& place : places_) note_use_of(place);
 }
 
 void BundleStaging::release_marks() {
-  for (Place& place : places_) place.mark.reset();
+  for (MarkedCache& place : places_) place.mark.reset();
 }
 
 void BundleStaging::renew_marks() const {
-  for (const Place& place : places_) {
+  for (const MarkedCache& place : places_) {
     if (place.mark) place.mark->renew();
   }
 }
 
 // Looks in all places, since an earlier job may have moved on to another one.
 bool BundleStaging::find_bundle() {
-  for (Place& place : places_) {
+  for (MarkedCache& place : places_) {
     const bool own = &place == &places_.front();
     auto cache = BundleCache::open(place.path);
     if (!cache) continue;
@@ -117,7 +117,7 @@ std::vector<std::string> BundleStaging::find_missing(std::vector<std::string> pa
 // removed.
 void BundleStaging::use_parts_of_others() {
   for (place_ = 0; place_ < places_.size(); ++place_) {
-    Place& place = places_[place_];
+    MarkedCache& place = places_[place_];
     if (!place.cache) continue;
     const auto known = place.cache->parts();
     const auto is_known = [&known](const std::string& part) { return known.count(part) > 0; };
@@ -150,7 +150,7 @@ Result<std::unique_ptr<BundleCache::Arrival>> BundleStaging::open_arrival() {
   if (places_.empty()) {
     return make_error(ErrorCode::kUsage, "the agent was started without a cache directory");
   }
-  Place& place = places_[place_];
+  MarkedCache& place = places_[place_];
   // Two places are unfinished at one time when the bundle moves on.
   auto& announced = slots_.unfinished_entries[place_ % 2];
   // A cleaner may remove the directory while it is still empty, so try again when it vanishes.

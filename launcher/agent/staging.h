@@ -69,8 +69,8 @@ class BundleStaging {
 
  private:
   // A directory of the cache. Used entries are marked for the lifetime of this object.
-  struct Place {
-    Place(std::string directory, char (&text)[PATH_MAX])
+  struct MarkedCache {
+    MarkedCache(std::string directory, char (&text)[PATH_MAX])
         : path(std::move(directory)), announced_mark(text) {}
     std::string path;
     char (&announced_mark)[PATH_MAX];
@@ -80,8 +80,8 @@ class BundleStaging {
   };
 
   Failure failure_of(const Error& error) const;
-  void mark(Place& place, const std::string& bundle);
-  void note_use_of(const Place& place) const;
+  void mark(MarkedCache& place, const std::string& bundle);
+  void note_use_of(const MarkedCache& place) const;
   bool find_bundle();
   void use_parts_of_others();
   Result<std::unique_ptr<BundleCache::Arrival>> open_arrival();
@@ -92,7 +92,8 @@ class BundleStaging {
   Source source_;
   ShimState::BundleSlots& slots_;
   std::string root_;
-  std::vector<Place> places_;  // the agent's own, and those to turn to when a bundle does not fit
+  std::vector<MarkedCache>
+      places_;  // the agent's own, and those to turn to when a bundle does not fit
   std::vector<std::string> parts_;  // of the bundle
   std::string bundle_;              // its name; empty: none is needed
   // The bundle that is being made, where, and why not elsewhere.

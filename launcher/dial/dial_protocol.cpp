@@ -297,7 +297,7 @@ Result<std::vector<std::string>> step_command(const EngineStep& engine,
 // When the launcher is gone, the tasks end, and with them the engine's command. It is not killed:
 // Slurm would keep the step for seconds, because nothing receives the message that its tasks have
 // ended.
-std::chrono::milliseconds guard_patience(const StepRequest& request) {
+std::chrono::milliseconds guard_timeout(const StepRequest& request) {
   return request.grace + std::chrono::seconds(5);
 }
 

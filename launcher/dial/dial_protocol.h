@@ -130,7 +130,7 @@ class DialFrameReader {
 // Then the helper runs in the task, and connects.
 
 // How long a task tries to reach the launcher. An engine's own command is reached in an instant.
-inline constexpr std::chrono::milliseconds kStepDialPatience{8'000};
+inline constexpr std::chrono::milliseconds kStepDialTimeout{8'000};
 inline constexpr int kStepFiles = 2;  // that are copied at the most
 
 // A program that hosts keep: the helper, which comes first, and the agent that it will start.
@@ -152,7 +152,7 @@ struct StepRequest {
 // else.
 Result<std::vector<std::string>> step_command(const EngineStep& engine, const StepRequest& request);
 // How long the step's command may go on without the launcher before it is ended.
-std::chrono::milliseconds guard_patience(const StepRequest& request);
+std::chrono::milliseconds guard_timeout(const StepRequest& request);
 // Where the engine is to put a copy of the file, and the command for that.
 std::string step_copies(const EngineStep& engine, const std::string& nonce);
 // The launcher's lines, in the engine's folder.

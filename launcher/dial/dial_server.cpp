@@ -26,9 +26,9 @@ namespace hora::launcher {
 namespace {
 
 // That have not shown the token yet, besides one for each machine that the job waits for.
-constexpr std::size_t kMostStrangers = 64;
-constexpr auto kStrangerPatience = std::chrono::seconds(10);
-constexpr auto kGoodbyePatience = std::chrono::seconds(1);
+constexpr std::size_t kMostPending = 64;
+constexpr auto kGreetingTimeout = std::chrono::seconds(10);
+constexpr auto kGoodbyeTimeout = std::chrono::seconds(1);
 constexpr std::size_t kMostAddresses = 4;  // in the URL
 
 // An address for other machines. The kernel lists the interfaces in the order in which they were
@@ -212,10 +212,10 @@ std::string DialServer::standing() {
 bool DialServer::say_goodbye(int exit_code) {
   run_on_loop([&] {
     close_door();
-    std::vector<PeerId> strangers;
+    std::vector<PeerId> pending;
     for (auto& [id, peer] : peers_) {
       if (peer->name.empty()) {
-        strangers.push_back(id);
+        pending.push_back(id);
         continue;
       }
       std::string payload;
@@ -223,12 +223,12 @@ bool DialServer::say_goodbye(int exit_code) {
       peer->stream->listen(true);
       peer->stream->send(DialFrameType::kOver, payload);
     }
-    for (const PeerId id : strangers) drop(id);
+    for (const PeerId id : pending) drop(id);
   });
   // Closing with unread bytes resets the connection, and loses the last frame: so the machines hang
   // up.
   std::unique_lock lock(mutex_);
-  return all_gone_.wait_for(lock, kGoodbyePatience, [this] { return connected_ == 0; });
+  return all_gone_.wait_for(lock, kGoodbyeTimeout, [this] { return connected_ == 0; });
 }
 
 // The kernel refuses new connections from now on, and --join explains what that means.
@@ -238,11 +238,11 @@ void DialServer::close_door() { acceptor_.reset(); }
 
 // TLS begins when a whole first message has arrived: silent connections cost a socket each.
 void DialServer::admit(net::Accepted accepted) {
-  std::vector<PeerId> strangers;
+  std::vector<PeerId> pending;
   for (const auto& [id, peer] : peers_) {
-    if (peer->name.empty()) strangers.push_back(id);
+    if (peer->name.empty()) pending.push_back(id);
   }
-  if (strangers.size() >= kMostStrangers + roster_.missing()) drop(strangers.front());
+  if (pending.size() >= kMostPending + roster_.missing()) drop(pending.front());
   keep_alive(accepted.fd.get());
   const PeerId id = next_peer_++;
   auto peer = std::make_unique<Peer>();
@@ -257,7 +257,7 @@ void DialServer::admit(net::Accepted accepted) {
                              if (each.host != nullptr) each.host->on_room();
                            }});
   if (!peer->stream->open()) return;
-  peer->patience = loop.call_after(kStrangerPatience, [this, id] { drop(id); });
+  peer->timeout = loop.call_after(kGreetingTimeout, [this, id] { drop(id); });
   peers_[id] = std::move(peer);
   const std::lock_guard lock(mutex_);
   ++connected_;
@@ -290,8 +290,8 @@ void DialServer::on_join(PeerId id, Peer& peer, std::string_view payload) {
       std::clamp<std::uint32_t>(request->slots, 1, static_cast<std::uint32_t>(kMaxSlotsPerHost)));
   const DialRoster::Verdict verdict = roster_.join(request->name, peer.address, slots);
   if (!verdict.refusal.empty()) return refuse(id, verdict.refusal);
-  threads_->loop(0).cancel(peer.patience);
-  peer.patience = 0;
+  threads_->loop(0).cancel(peer.timeout);
+  peer.timeout = 0;
   peer.name = verdict.name;
   peer.stream->allow(kLargestDialFrame);
   peer.stream->send(DialFrameType::kAccepted, peer.name);
@@ -325,7 +325,7 @@ void DialServer::drop(PeerId id, const std::string& why) {
   const auto found = peers_.find(id);
   if (found == peers_.end()) return;
   Peer& peer = *found->second;
-  threads_->loop(0).cancel(peer.patience);
+  threads_->loop(0).cancel(peer.timeout);
   if (peer.host != nullptr) std::exchange(peer.host, nullptr)->on_lost(why);
   peers_.erase(found);
   const std::lock_guard lock(mutex_);
@@ -361,17 +361,17 @@ std::string summary(const std::vector<Host>& hosts) {
 
 }  // namespace
 
-void Muster::say(const std::string& text) const {
+void JoinWait::say(const std::string& text) const {
   if (!spec_.json) std::fprintf(stderr, "horarun: %s\n", text.c_str());
 }
 
 // The server's thread never touches this object: what it sees comes as a task of the loop.
-Result<std::unique_ptr<Muster>> Muster::open(const JobSpec& spec) {
-  std::unique_ptr<Muster> muster(new Muster(spec));
+Result<std::unique_ptr<JoinWait>> JoinWait::open(const JobSpec& spec) {
+  std::unique_ptr<JoinWait> join_wait(new JoinWait(spec));
   auto loop = os::EventLoop::create();
   if (!loop) return std::move(loop).error();
-  muster->loop_ = std::move(*loop);
-  const auto observer = [raw = muster.get()](DialServer::Event event) {
+  join_wait->loop_ = std::move(*loop);
+  const auto observer = [raw = join_wait.get()](DialServer::Event event) {
     raw->loop_->post([raw, event = std::move(event)] {
       raw->say(event.text);
       if (!event.complete) return;
@@ -386,19 +386,19 @@ Result<std::unique_ptr<Muster>> Muster::open(const JobSpec& spec) {
     server = DialServer::open({IpAddress{}, spec.listen->port}, roster, observer);
   }
   if (!server) return std::move(server).error().with_context("--listen");
-  muster->server_ = std::move(*server);
-  HORA_TRY(muster->announce());
-  return muster;
+  join_wait->server_ = std::move(*server);
+  HORA_TRY(join_wait->announce());
+  return join_wait;
 }
 
 // After an error, too, no secret remains.
-Muster::~Muster() {
+JoinWait::~JoinWait() {
   if (!file_.empty()) ::unlink(file_.c_str());
 }
 
 // The line that is safe to type: the secret is in the memory of a shell and of horarun, and in no
 // list of processes.
-Status Muster::announce() {
+Status JoinWait::announce() {
   const std::string url = format_join_url(server_->url());
   const std::string waits_for = server_->standing();
   if (spec_.listen->file.empty()) {
@@ -419,7 +419,7 @@ Status Muster::announce() {
 
 // This loop sees signals and the server's events, nothing else: the connections live on the
 // server's thread, which goes on while the job runs on a loop of its own.
-Result<std::optional<int>> Muster::wait(JobSpec& spec) {
+Result<std::optional<int>> JoinWait::wait(JobSpec& spec) {
   int signal = 0;
   bool late = false;
   {
@@ -429,7 +429,7 @@ Result<std::optional<int>> Muster::wait(JobSpec& spec) {
       loop_->stop();
     });
     if (!signals) return std::move(signals).error();
-    loop_->call_after(spec.listen->patience, [&] {
+    loop_->call_after(spec.listen->timeout, [&] {
       late = true;
       loop_->stop();
     });
@@ -439,12 +439,11 @@ Result<std::optional<int>> Muster::wait(JobSpec& spec) {
   file_.clear();
   if (!complete_) {
     const int code = late ? kExitTimeout : exit_code_of_signal(signal);
-    const std::string why = late
-                                ? "waited " + std::to_string(spec.listen->patience.count() / 1000) +
-                                      " s for machines to join: " + server_->standing() + " [" +
-                                      std::string(failure::kStartTimeout) + "]"
-                                : "ended by signal " + std::to_string(signal) +
-                                      " while it waited for machines: " + server_->standing();
+    const std::string why = late ? "waited " + std::to_string(spec.listen->timeout.count() / 1000) +
+                                       " s for machines to join: " + server_->standing() + " [" +
+                                       std::string(failure::kStartTimeout) + "]"
+                                 : "ended by signal " + std::to_string(signal) +
+                                       " while it waited for machines: " + server_->standing();
     std::fprintf(stderr, "horarun: %s\n", why.c_str());
     return std::optional(code);
   }

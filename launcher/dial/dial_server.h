@@ -78,7 +78,7 @@ class DialServer {
     std::string name;  // empty: not let in yet
     std::uint32_t next_number = 1;
     JoinedHost* host = nullptr;  // its use at present, of hosts_
-    os::EventLoop::TimerId patience = 0;
+    os::EventLoop::TimerId timeout = 0;
   };
   using PeerId = std::uint64_t;
   using HostId = std::uint64_t;
@@ -121,14 +121,14 @@ class DialServer {
 // `horarun --listen`: prints the line to type on each machine, and waits until the job has its
 // hosts.
 
-class Muster {
+class JoinWait {
  public:
   // Opens the door, and prints the line or writes its file. `spec.listen` is set. Errors: nothing
   // can listen there, or the file cannot be written.
-  static Result<std::unique_ptr<Muster>> open(const JobSpec& spec);
-  ~Muster();
-  Muster(const Muster&) = delete;
-  Muster& operator=(const Muster&) = delete;
+  static Result<std::unique_ptr<JoinWait>> open(const JobSpec& spec);
+  ~JoinWait();
+  JoinWait(const JoinWait&) = delete;
+  JoinWait& operator=(const JoinWait&) = delete;
 
   // Blocks until all hosts are there. Sets the hosts of `spec` then, and answers nothing; else the
   // exit code of a job that has not begun, which it has explained.
@@ -141,7 +141,7 @@ class Muster {
   void say_goodbye(int exit_code) { server_->say_goodbye(exit_code); }
 
  private:
-  explicit Muster(const JobSpec& spec) : spec_(spec) {}
+  explicit JoinWait(const JobSpec& spec) : spec_(spec) {}
   Status announce();
   void say(const std::string& text) const;
 

@@ -36,14 +36,14 @@ namespace {
 constexpr std::size_t kWindow = 256 * 1024;  // queued in either direction
 constexpr std::chrono::milliseconds kOneAddress{5'000};
 // For an agent to end its ranks by itself, a long --grace included, before it is killed.
-constexpr std::chrono::seconds kEndPatience{60};
-constexpr std::chrono::seconds kExitPatience{3};  // from the end of the output to the exit
+constexpr std::chrono::seconds kEndTimeout{60};
+constexpr std::chrono::seconds kExitWait{3};  // from the end of the output to the exit
 // From the end of the command to the launcher's last message.
-constexpr std::chrono::seconds kLastWordPatience{10};
+constexpr std::chrono::seconds kLastWordTimeout{10};
 
 // All addresses in turn; the error is that of the last one, with all that were tried.
 Result<std::unique_ptr<net::Stream>> dial(const JoinOptions& options, std::string& reached) {
-  const auto give_up = Clock::now() + options.patience;
+  const auto give_up = Clock::now() + options.timeout;
   std::string problems;
   std::string impostor;
   for (const JoinUrl::Address& each : options.url.addresses) {
@@ -154,7 +154,7 @@ Status Joiner::begin() {
   request.name = options_.name.empty() ? host_name() : options_.name;
   request.slots = static_cast<std::uint32_t>(options_.slots);
   stream_.send(DialFrameType::kJoin, encode(request));
-  timer_ = loop_.call_after(options_.patience,
+  timer_ = loop_.call_after(options_.timeout,
                             [this] { fail("the launcher at " + launcher_ + " did not answer"); });
   return Ok{};
 }
@@ -298,7 +298,7 @@ void Joiner::end_command() {
   child_.stdin_fd.reset();
   input_.clear();
   loop_.cancel(timer_);
-  timer_ = loop_.call_after(kEndPatience, [this] {
+  timer_ = loop_.call_after(kEndTimeout, [this] {
     timer_ = 0;
     drop_command();
     if (over_) leave(exit_code_);
@@ -365,7 +365,7 @@ void Joiner::pump_output() {
   if (errors || output || !running_) return;
   if (exited_ || child_.try_wait()) return report_end();
   // The exit follows, usually at once.
-  if (timer_ == 0) timer_ = loop_.call_after(kExitPatience, [this] { report_end(); });
+  if (timer_ == 0) timer_ = loop_.call_after(kExitWait, [this] { report_end(); });
 }
 
 // Seen before the last output, perhaps: pump_output() reads that first.
@@ -386,7 +386,7 @@ void Joiner::report_end() {
   if (over_) return leave(exit_code_);
   // Asked to leave, we stay for the launcher's last message, which has the result of the job.
   if (signal_ == 0) return;
-  timer_ = loop_.call_after(kLastWordPatience, [this] { leave(exit_code_of_signal(signal_)); });
+  timer_ = loop_.call_after(kLastWordTimeout, [this] { leave(exit_code_of_signal(signal_)); });
 }
 
 // --- the end -------------------------------------------------------------------------------------

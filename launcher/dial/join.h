@@ -13,8 +13,8 @@ namespace hora::launcher {
 struct JoinOptions {
   JoinUrl url;
   int slots = 1;
-  std::chrono::milliseconds patience{30'000};  // until the launcher has answered
-  std::string name;                            // of this machine; empty: its host name
+  std::chrono::milliseconds timeout{30'000};  // until the launcher has answered
+  std::string name;                           // of this machine; empty: its host name
   // The folder of a cache in which agents may lie, to be started without a shell; empty: none.
   std::string cache;
   bool silent = false;  // says nothing on stderr, and ends with 0 when the job is over

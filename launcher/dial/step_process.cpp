@@ -143,12 +143,12 @@ void WatchedChild::write_input() {
 
 // False: the stream has ended.
 bool WatchedChild::read_all(os::Fd& fd, bool& watched,
-                            const std::function<void(std::string_view)>& tell) {
+                            const std::function<void(std::string_view)>& report) {
   char buffer[4096];
   while (fd.valid()) {
     const ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
     if (got > 0) {
-      if (tell) tell({buffer, static_cast<std::size_t>(got)});
+      if (report) report({buffer, static_cast<std::size_t>(got)});
     } else if (got < 0 && errno == EINTR) {
       continue;
     } else if (got < 0 && errno == EAGAIN) {
@@ -210,7 +210,7 @@ Result<std::optional<PipedChild>> StepProcess::begin_early(const EngineStep& eng
   if (!engine.folder.empty()) return std::optional<PipedChild>();
   auto command = step_command(engine, request);
   if (!command) return std::move(command).error();
-  auto child = PipedChild::start_guarded(*command, guard_patience(request));
+  auto child = PipedChild::start_guarded(*command, guard_timeout(request));
   if (!child) return std::move(child).error();
   return std::optional<PipedChild>(*std::move(child));
 }

@@ -66,7 +66,7 @@ class WatchedChild {
   void leave();  // it goes on unwatched: PipedChild::leave(); no more calls
 
  private:
-  bool read_all(os::Fd& fd, bool& watched, const std::function<void(std::string_view)>& tell);
+  bool read_all(os::Fd& fd, bool& watched, const std::function<void(std::string_view)>& report);
   void write_input();
   void on_exit();
   void unwatch_all();

@@ -31,12 +31,12 @@ namespace {
 // With a chatty command the end counts: its last lines say why it ended.
 constexpr std::size_t kMostStepOutput = 8 * 1024;
 // A scheduler of a busy cluster takes a moment. The job has ended, and its user waits.
-constexpr std::chrono::milliseconds kAnswerPatience{3'000};
+constexpr std::chrono::milliseconds kAnswerTimeout{3'000};
 
 }  // namespace
 
 // Both may come in any number of pieces; the waiting thread looks at all that has come.
-void EngineWords::hear(std::string_view said) {
+void EngineWords::receive(std::string_view said) {
   {
     const std::lock_guard lock(mutex_);
     said_ += said;
@@ -60,7 +60,7 @@ std::vector<FailedHost> EngineWords::failed_hosts() {
 }
 
 // The messages say more than the end of the command that they caused.
-std::string EngineWords::heard(std::chrono::milliseconds patience) {
+std::string EngineWords::received(std::chrono::milliseconds timeout) {
   if (engine_.last_word == nullptr) return "";
   std::unique_lock lock(mutex_);
   std::string word;
@@ -68,23 +68,23 @@ std::string EngineWords::heard(std::chrono::milliseconds patience) {
     word = engine_.last_word(said_);
     return !word.empty() || !end_.empty();
   };
-  (void)changed_.wait_for(lock, patience, known);
+  (void)changed_.wait_for(lock, timeout, known);
   return word;
 }
 
 // An engine that does not answer, or whose command is not here, knows nothing.
 std::string EngineWords::asked() const {
   if (engine_.verdict == nullptr || job_.question.empty()) return "";
-  const auto answer = run_captured(job_.question, kAnswerPatience);
+  const auto answer = run_captured(job_.question, kAnswerTimeout);
   if (!answer) return "";
   return visible_line(engine_.verdict(job_.job, {answer->exit_code, answer->output}));
 }
 
-std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds patience) {
+std::optional<Failure> EngineWords::why_ended(std::chrono::milliseconds timeout) {
   // That is the cause, and named with its host: the engine's command ends the others for it.
   if (!failed_hosts().empty()) return std::nullopt;
-  std::string word = heard(patience);
-  if (word.empty() && patience.count() > 0) word = asked();
+  std::string word = received(timeout);
+  if (word.empty() && timeout.count() > 0) word = asked();
   if (word.empty()) {
     const std::lock_guard lock(mutex_);
     word = end_;
@@ -112,7 +112,7 @@ class StepTransport : public Transport {
 
  private:
   // A host that the job wants, and the transport's end of its stream.
-  struct Wanted {
+  struct WaitingHost {
     std::shared_ptr<os::Fd> stream;
     Host host;
     int index = 0;
@@ -122,13 +122,13 @@ class StepTransport : public Transport {
 
   Status open(const std::vector<Host>& hosts);
   void run_on_loop(const std::function<void()>& task);  // and waits for it
-  void want(Wanted wanted);
-  void serve(Wanted wanted);
-  void by_command(Wanted wanted);
+  void want(WaitingHost wanted);
+  void serve(WaitingHost wanted);
+  void by_command(WaitingHost wanted);
   void on_joined(const std::string& name);
   void give_up(const std::string& name, const std::string& why);
-  void hear(std::string_view said);
-  void refuse(Wanted wanted) const;
+  void receive(std::string_view said);
+  void refuse(WaitingHost wanted) const;
   void on_step_end(const std::string& how);
   void say(const std::string& text) const;
 
@@ -143,10 +143,10 @@ class StepTransport : public Transport {
 
   // The server's thread only.
   std::set<std::string> awaited_;
-  std::map<std::string, std::vector<Wanted>> wanted_;
+  std::map<std::string, std::vector<WaitingHost>> wanted_;
   std::map<std::string, std::string> refused_;  // hosts where the engine starts nothing: its words
   bool late_timer_ = false;
-  bool told_ = false;  // why there are commands for each host
+  bool reported_ = false;  // why there are commands for each host
   bool leaving_ = false;
   bool served_ = false;  // an agent has been started in the step
   std::unique_ptr<Starter> step_;
@@ -165,7 +165,7 @@ StepTransport::StepTransport(const JobSpec& spec, DialWay way, const std::vector
       observer_(observer),
       commands_({spec.rsh_command, spec.passing_refusal, "",
                  [this](std::string_view printed) {
-                   if (words_) words_->hear(printed);
+                   if (words_) words_->receive(printed);
                  }},
                 std::move(observer)) {
   if (const auto opened = open(hosts); !opened) {
@@ -203,7 +203,7 @@ Status StepTransport::open(const std::vector<Host>& hosts) {
         server_->loop(), format_join_url(server_->url()),
         Starter::Handlers{
             [this](const StepFailure& failure) { give_up(failure.host, failure.why); },
-            [this](std::string_view said) { hear(said); },
+            [this](std::string_view said) { receive(said); },
             [this](const std::string& how) { on_step_end(how); }});
     begun = step_->begin();
     if (!begun) return step_.reset();
@@ -224,7 +224,8 @@ StepTransport::~StepTransport() {
   });
   bool left = false;
   if (server_->say_goodbye(0)) {
-    run_on_loop([&] { left = awaited_.empty() && refused_.empty() && !told_ && step_->leave(); });
+    run_on_loop(
+        [&] { left = awaited_.empty() && refused_.empty() && !reported_ && step_->leave(); });
   }
   const auto wait = [this] {
     std::unique_lock lock(mutex_);
@@ -254,20 +255,20 @@ Result<os::Fd> StepTransport::start(const Host& host, int host_index, const Agen
   if (!server_) return commands_.start(host, host_index, image, deadline);
   auto pair = make_supervisor_pair(host.name);
   if (!pair) return std::move(pair).error();
-  auto wanted =
-      std::make_shared<Wanted>(Wanted{pair->transport, host, host_index, image, deadline});
+  auto wanted = std::make_shared<WaitingHost>(
+      WaitingHost{pair->transport, host, host_index, image, deadline});
   if (observer_) observer_(host_index, Stage::kConnect, way_.way);
   server_->loop().post([this, wanted] { want(std::move(*wanted)); });
   return std::move(pair->supervisor);
 }
 
 // Half of the time is for the step; the other half is enough for a command of its own.
-void StepTransport::want(Wanted wanted) {
+void StepTransport::want(WaitingHost wanted) {
   const std::string name = wanted.host.name;
   if (awaited_.count(name) == 0) return serve(std::move(wanted));
   if (!std::exchange(late_timer_, true)) {
-    const auto patience = (wanted.deadline - Clock::now()) / 2;
-    server_->loop().call_after(patience, [this] {
+    const auto timeout = (wanted.deadline - Clock::now()) / 2;
+    server_->loop().call_after(timeout, [this] {
       const auto late = awaited_;
       for (const std::string& each : late) give_up(each, "it has not dialled in time");
     });
@@ -276,7 +277,7 @@ void StepTransport::want(Wanted wanted) {
 }
 
 // A host that has left is reached by a command: an elastic job, or a restart, asks for it again.
-void StepTransport::serve(Wanted wanted) {
+void StepTransport::serve(WaitingHost wanted) {
   if (refused_.count(wanted.host.name) != 0) return refuse(std::move(wanted));
   if (!server_->has(wanted.host.name)) return by_command(std::move(wanted));
   AgentLinkOptions options;
@@ -293,7 +294,7 @@ void StepTransport::serve(Wanted wanted) {
 }
 
 // The supervisor sees the stream end if even this cannot begin.
-void StepTransport::by_command(Wanted wanted) {
+void StepTransport::by_command(WaitingHost wanted) {
   if (leaving_) return;
   (void)commands_.adopt(std::move(wanted.stream), wanted.host, wanted.index, wanted.image,
                         wanted.deadline);
@@ -305,36 +306,36 @@ void StepTransport::on_joined(const std::string& name) {
   if (awaited_.empty()) step_->remove_files();
   auto waiting = wanted_.extract(name);
   if (waiting.empty()) return;
-  for (Wanted& each : waiting.mapped()) serve(std::move(each));
+  for (WaitingHost& each : waiting.mapped()) serve(std::move(each));
 }
 
 // One line for the first host: where it is a firewall, it is the same for all.
 void StepTransport::give_up(const std::string& name, const std::string& why) {
   if (awaited_.erase(name) == 0) return;
   if (awaited_.empty()) step_->remove_files();
-  if (!std::exchange(told_, true)) say("host " + name + ": " + why);
+  if (!std::exchange(reported_, true)) say("host " + name + ": " + why);
   auto waiting = wanted_.extract(name);
   if (waiting.empty()) return;
-  for (Wanted& each : waiting.mapped()) by_command(std::move(each));
+  for (WaitingHost& each : waiting.mapped()) by_command(std::move(each));
 }
 
 // A host whose daemon does not answer the engine. Another command of the engine would wait as long
 // for it, with the same result.
-void StepTransport::refuse(Wanted wanted) const {
+void StepTransport::refuse(WaitingHost wanted) const {
   send_failure(*wanted.stream,
                {std::string(failure::kRsh), visible_line(refused_.at(wanted.host.name)),
                 "look at the engine's daemon on that host", "host " + wanted.host.name});
 }
 
-void StepTransport::hear(std::string_view said) {
+void StepTransport::receive(std::string_view said) {
   if (!words_) return;
-  words_->hear(said);
+  words_->receive(said);
   for (FailedHost& each : words_->failed_hosts()) {
     if (awaited_.erase(each.name) == 0) continue;
     refused_[each.name] = std::move(each.words);
     auto waiting = wanted_.extract(each.name);
     if (waiting.empty()) continue;
-    for (Wanted& wanted : waiting.mapped()) refuse(std::move(wanted));
+    for (WaitingHost& wanted : waiting.mapped()) refuse(std::move(wanted));
   }
 }
 

@@ -33,17 +33,17 @@ class EngineWords {
       : engine_(engine), job_(std::move(job)) {}
 
   const EngineDescriptor& engine() const { return engine_; }
-  void hear(std::string_view said);            // on stderr
+  void receive(std::string_view said);         // on stderr
   void command_ended(const std::string& how);  // the one with the agents, which was not asked to
   std::vector<FailedHost> failed_hosts();      // so far, by what was said
 
   // E_ENGINE, with the messages. Waits for them, `patience` at the most, and asks the engine then:
   // for when a job has ended in a way that this could explain. Without patience, only messages that
   // have arrived count.
-  std::optional<Failure> why_ended(std::chrono::milliseconds patience);
+  std::optional<Failure> why_ended(std::chrono::milliseconds timeout);
 
  private:
-  std::string heard(std::chrono::milliseconds patience);
+  std::string received(std::chrono::milliseconds timeout);
   std::string asked() const;
 
   const EngineDescriptor& engine_;

@@ -55,7 +55,7 @@ void PeerRounds::begin_round() {
 void PeerRounds::measure_doubtful() {
   if (!doubtful_) {
     doubtful_ = handlers_.doubtful();
-    // Limits the time: one measurement takes up to kPatience.
+    // Limits the time: one measurement takes up to kTimeout.
     if (doubtful_->size() > kMostDoubtful) doubtful_->resize(kMostDoubtful);
   }
   while (!doubtful_->empty()) {
@@ -72,8 +72,8 @@ void PeerRounds::measure_doubtful() {
 
 // A round whose hosts are all gone is over at once, too.
 void PeerRounds::wait() {
-  const auto patience = waiting_.empty() ? std::chrono::milliseconds(0) : kPatience;
-  timer_ = loop_.call_after(patience, [this] { advance(); });
+  const auto timeout = waiting_.empty() ? std::chrono::milliseconds(0) : kTimeout;
+  timer_ = loop_.call_after(timeout, [this] { advance(); });
 }
 
 // Runs one small job over all hosts: choose a network, start a rendezvous, let the agents' doctors
@@ -119,8 +119,8 @@ CommonWorld::CommonWorld(os::EventLoop& loop, std::vector<Member> members,
 }
 
 // The parts of a launch find the network, so the doctor fails where a job would fail.
-void CommonWorld::begin(std::chrono::milliseconds patience) {
-  timer_ = loop_.call_after(patience, [this] { finish(); });
+void CommonWorld::begin(std::chrono::milliseconds timeout) {
+  timer_ = loop_.call_after(timeout, [this] { finish(); });
   std::vector<NetworkSurvey::Member> members;
   for (const Member& member : members_) members.push_back({member.host, member.network});
   survey_ = std::make_unique<NetworkSurvey>(
@@ -147,10 +147,11 @@ void CommonWorld::on_network(NetworkSurvey::Choice choice) {
   // The line is read by apps/doctor; all its words are free of blanks.
   for (std::size_t rank = 0; rank < members_.size(); ++rank) {
     const HostRoute& route = network.hosts[rank];
-    actions_.tell(members_[rank].host,
-                  "world " + std::to_string(rank) + " " + std::to_string(members_.size()) + " " +
-                      members_[rank].name + " " + job + " " + route.rendezvous_address + " " +
-                      std::to_string(rendezvous_->port()) + " " + token + " " + route.interface);
+    actions_.send_line(members_[rank].host,
+                       "world " + std::to_string(rank) + " " + std::to_string(members_.size()) +
+                           " " + members_[rank].name + " " + job + " " + route.rendezvous_address +
+                           " " + std::to_string(rendezvous_->port()) + " " + token + " " +
+                           route.interface);
   }
 }
 

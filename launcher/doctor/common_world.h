@@ -34,7 +34,7 @@ class PeerRounds {
     std::function<void()> done;                  // once, unless this object is destroyed before
   };
   // How long a measurement may take.
-  static constexpr std::chrono::milliseconds kPatience{3'000};
+  static constexpr std::chrono::milliseconds kTimeout{3'000};
 
   PeerRounds(os::EventLoop& loop, std::vector<int> hosts, Handlers handlers);
   ~PeerRounds() { loop_.cancel(timer_); }
@@ -71,16 +71,17 @@ class CommonWorld {
     HostNetwork network;
   };
   struct Actions {
-    std::function<void(int host, const Probe& probe)> probe;      // answered by on_probe_result()
-    std::function<void(int host, const std::string& line)> tell;  // to hora-doctor; on_answer()
-    std::function<void()> done;                                   // called once, from the loop
+    std::function<void(int host, const Probe& probe)> probe;  // answered by on_probe_result()
+    std::function<void(int host, const std::string& line)>
+        send_line;               // to hora-doctor; on_answer()
+    std::function<void()> done;  // called once, from the loop
   };
 
   CommonWorld(os::EventLoop& loop, std::vector<Member> members, std::vector<std::string> wanted,
               Actions actions);
 
   // Every member must answer within `patience`.
-  void begin(std::chrono::milliseconds patience);
+  void begin(std::chrono::milliseconds timeout);
   void on_probe_result(int host, ProbeResult result);
   void on_answer(int host, Json answer);
   void on_lost(int host);  // it will not answer any more

@@ -23,8 +23,8 @@ namespace hora::launcher::doctor {
 
 namespace {
 
-constexpr std::chrono::milliseconds kDeepPatience{125'000};
-constexpr std::chrono::milliseconds kLeastPatience{5'000};  // with one program or library
+constexpr std::chrono::milliseconds kDeepTimeout{125'000};
+constexpr std::chrono::milliseconds kLeastTimeout{5'000};  // with one program or library
 constexpr std::chrono::milliseconds kShipping{
     15'000};  // for a host that was reached and lacks the runtime
 constexpr std::chrono::milliseconds kOverhead{3'000};
@@ -110,7 +110,7 @@ void Doctor::connect() {
                                    [this](int host, const FleetEvent& event) {
                                      std::visit([&](const auto& each) { on(host, each); }, event);
                                    });
-  patients_.resize(hosts.size());
+  states_.resize(hosts.size());
   std::vector<std::string> names;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     HostExamination host;
@@ -118,7 +118,7 @@ void Doctor::connect() {
     host.slots = hosts[i].slots.value_or(0);
     examination_.hosts.push_back(std::move(host));
     names.push_back(hosts[i].name);
-    patients_[i].word = os::random_token();
+    states_[i].word = os::random_token();
     fleet_->add(hosts[i], local[i]);
   }
   display_.begin(*loop_, std::move(names));
@@ -171,7 +171,7 @@ void Doctor::on(int host, const RankExit& exit) {
 }
 
 void Doctor::on(int host, const AgentLeft&) {
-  patients_[host].over = true;
+  states_[host].over = true;
   if (world_) world_->on_lost(host);
   if (rounds_) rounds_->on_lost(host);
   fleet_->close(host);
@@ -179,9 +179,9 @@ void Doctor::on(int host, const AgentLeft&) {
 }
 
 void Doctor::on(int host, const AgentLost& lost) {
-  if (patients_[host].over) return;
+  if (states_[host].over) return;
   if (!examined(host)) return give_up(host, {std::string(failure::kHostLost), lost.detail, ""});
-  patients_[host].over = true;
+  states_[host].over = true;
   if (world_) world_->on_lost(host);
   if (rounds_) rounds_->on_lost(host);
   proceed();
@@ -201,12 +201,12 @@ HostOrder Doctor::order_for(int host) const {
       runtime_is_ours_ &&
       !why_runtime_does_not_fit(hello.c_library, examination_.least_glibc_for(hello));
   const int ranks = loads_runtime ? std::max(examination_.hosts[host].slots, 1) : 0;
-  order.environment = with_variables(
-      order.environment, {{"HORA_DOCTOR_NONCE", patients_[host].word},
-                          {"HORA_DOCTOR_DEEP", examination_.deep ? "1" : "0"},
-                          {"HORA_DOCTOR_PATIENCE_MS", std::to_string(patience().count())},
-                          {"HORA_DOCTOR_RANKS", std::to_string(ranks)},
-                          {"HORA_DOCTOR_CACHE", hello.cache_directory}});
+  order.environment = with_variables(order.environment,
+                                     {{"HORA_DOCTOR_NONCE", states_[host].word},
+                                      {"HORA_DOCTOR_DEEP", examination_.deep ? "1" : "0"},
+                                      {"HORA_DOCTOR_TIMEOUT_MS", std::to_string(timeout().count())},
+                                      {"HORA_DOCTOR_RANKS", std::to_string(ranks)},
+                                      {"HORA_DOCTOR_CACHE", hello.cache_directory}});
   if (!local) order.own_variables = own_variables_of_remote();
   order.prepend_paths = {{"PATH", "@bundle@/bin"}};
   order.ranks.push_back({0, 0, {}, StdinSource::kStream});
@@ -219,7 +219,7 @@ void Doctor::on(int host, const RankOutput& output) {
   const std::string_view bytes = output.bytes();
   fleet_->send(host, FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(bytes.size())));
   if (output.stream != 1) return;
-  std::string& line = patients_[host].line;
+  std::string& line = states_[host].line;
   line.append(bytes);
   for (std::size_t end = line.find('\n'); end != std::string::npos; end = line.find('\n')) {
     Json value = parse_answer(line.substr(0, end));
@@ -232,11 +232,11 @@ void Doctor::on(int host, const RankOutput& output) {
 
 void Doctor::on_line(int host, const Json& line) {
   HostExamination& seen = examination_.hosts[host];
-  Patient& patient = patients_[host];
+  HostState& state = states_[host];
   if (line.contains("port")) {
     const Json& port = line["port"];
-    patient.port = port.is_number_unsigned() && port <= 65'535 ? port.get<int>() : 0;
-    patient.ready_to_probe = true;
+    state.port = port.is_number_unsigned() && port <= 65'535 ? port.get<int>() : 0;
+    state.ready_to_probe = true;
   } else if (line.contains("machine")) {
     seen.machine = line["machine"];
     const Json& leftovers = member(line, "leftovers");
@@ -253,7 +253,7 @@ void Doctor::on_line(int host, const Json& line) {
     return on_clock(host, clock.get<std::int64_t>());
   } else if (line.contains("probe") && line["probe"].is_string()) {
     const int peer = std::atoi(line["probe"].get<std::string>().c_str());
-    if (peer >= 0 && peer < static_cast<int>(patients_.size())) {
+    if (peer >= 0 && peer < static_cast<int>(states_.size())) {
       // A doubtful link is measured twice.
       seen.peers[peer] = better_of(seen.peers[peer], line);
     }
@@ -266,7 +266,7 @@ void Doctor::on_line(int host, const Json& line) {
 void Doctor::give_up(int host, Failure failure) {
   HostExamination& seen = examination_.hosts[host];
   if (!seen.failure && !examined(host)) seen.failure = std::move(failure);
-  patients_[host].over = true;
+  states_[host].over = true;
   if (world_) world_->on_lost(host);
   if (rounds_) rounds_->on_lost(host);
   // By way of the loop: the link is on the stack.
@@ -281,37 +281,37 @@ bool Doctor::examined(int host) const {
   return !seen.machine.is_null() && !seen.software.is_null() && !seen.selftests.is_null();
 }
 
-std::chrono::milliseconds Doctor::patience() const {
-  return std::max(kLeastPatience, spec_.start_timeout);
+std::chrono::milliseconds Doctor::timeout() const {
+  return std::max(kLeastTimeout, spec_.start_timeout);
 }
 
 // --- questions --------------------------------------------------------------------------------
 
-void Doctor::tell(int host, const std::string& line) {
+void Doctor::send_line(int host, const std::string& line) {
   fleet_->send(host, FrameType::kInput, u32_payload(0) + line + "\n");
 }
 
 void Doctor::proceed() {
   const auto all = [this](auto condition) {
-    for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
-      if (!patients_[host].over && !condition(host)) return false;
+    for (int host = 0; host < static_cast<int>(states_.size()); ++host) {
+      if (!states_[host].over && !condition(host)) return false;
     }
     return true;
   };
-  if (phase_ == Phase::kConnecting && all([this](int h) { return patients_[h].ready_to_probe; })) {
+  if (phase_ == Phase::kConnecting && all([this](int h) { return states_[h].ready_to_probe; })) {
     phase_ = Phase::kClocks;
     display_.stop();
     loop_->cancel(phase_timer_);
     // One thing that hangs takes its time, two do, and what is quick comes on top.
     const auto limit =
-        2 * patience() + kOverhead + (examination_.deep ? kDeepPatience : PeerRounds::kPatience);
+        2 * timeout() + kOverhead + (examination_.deep ? kDeepTimeout : PeerRounds::kTimeout);
     phase_timer_ = loop_->call_after(limit, [this] { on_deadline(); });
-    for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
-      if (!patients_[host].over) ask_clock(host);
+    for (int host = 0; host < static_cast<int>(states_.size()); ++host) {
+      if (!states_[host].over) ask_clock(host);
     }
   }
   if (phase_ == Phase::kClocks &&
-      all([this](int h) { return patients_[h].clocks_asked > kClocks; })) {
+      all([this](int h) { return states_[h].clocks_asked > kClocks; })) {
     phase_ = Phase::kExamining;
   }
   // Hosts measure their connections when nothing else runs there.
@@ -322,26 +322,26 @@ void Doctor::proceed() {
 }
 
 void Doctor::ask_clock(int host) {
-  Patient& patient = patients_[host];
-  ++patient.clocks_asked;
-  patient.asked_at_ns = wall_clock_ns();
-  tell(host, "clock");
+  HostState& state = states_[host];
+  ++state.clocks_asked;
+  state.asked_at_ns = wall_clock_ns();
+  send_line(host, "clock");
 }
 
 // As NTP does: the answer was given in the middle of the question's journey, give or take half of
 // it.
 void Doctor::on_clock(int host, std::int64_t clock_ns) {
   const std::int64_t now = wall_clock_ns();
-  Patient& patient = patients_[host];
+  HostState& state = states_[host];
   HostExamination& seen = examination_.hosts[host];
-  const double error = static_cast<double>(now - patient.asked_at_ns) / 2e6;
-  const double offset = static_cast<double>(clock_ns - patient.asked_at_ns) / 1e6 - error;
+  const double error = static_cast<double>(now - state.asked_at_ns) / 2e6;
+  const double offset = static_cast<double>(clock_ns - state.asked_at_ns) / 1e6 - error;
   if (!seen.clock_offset_ms || error < seen.clock_error_ms) {
     seen.clock_offset_ms = offset;
     seen.clock_error_ms = error;
   }
-  if (patient.clocks_asked < kClocks) return ask_clock(host);
-  patient.clocks_asked = kClocks + 1;
+  if (state.clocks_asked < kClocks) return ask_clock(host);
+  state.clocks_asked = kClocks + 1;
   proceed();
 }
 
@@ -351,8 +351,8 @@ void Doctor::on_deadline() {
     const auto last = start_ + spec_.start_timeout + kShipping;
     const bool is_last = Clock::now() >= last;
     if (!is_last) phase_timer_ = loop_->call_at(last, [this] { on_deadline(); });
-    for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
-      if (patients_[host].over || patients_[host].ready_to_probe) continue;
+    for (int host = 0; host < static_cast<int>(states_.size()); ++host) {
+      if (states_[host].over || states_[host].ready_to_probe) continue;
       if (examination_.hosts[host].hello && !is_last) continue;
       const auto& steps = board.steps()[static_cast<std::size_t>(host)];
       const Stage stage = steps.empty() ? Stage::kResolve : steps.back().stage;
@@ -364,8 +364,8 @@ void Doctor::on_deadline() {
     }
     return;
   }
-  for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
-    if (patients_[host].over) continue;
+  for (int host = 0; host < static_cast<int>(states_.size()); ++host) {
+    if (states_[host].over) continue;
     HostExamination& seen = examination_.hosts[host];
     if (seen.machine.is_null()) seen.unanswered.push_back("what kind of machine it is");
     if (seen.software.is_null()) {
@@ -381,8 +381,8 @@ void Doctor::on_deadline() {
 
 // "probe PEER PORT WORD ADDRESS...": the word proves that the right host answers.
 std::string Doctor::probe_line(int host, int peer) const {
-  std::string line = "probe " + std::to_string(peer) + " " + std::to_string(patients_[peer].port) +
-                     " " + patients_[peer].word;
+  std::string line = "probe " + std::to_string(peer) + " " + std::to_string(states_[peer].port) +
+                     " " + states_[peer].word;
   for (const std::string& address :
        addresses_towards(*examination_.hosts[host].hello, *examination_.hosts[peer].hello)) {
     line += " " + address;
@@ -391,8 +391,8 @@ std::string Doctor::probe_line(int host, int peer) const {
 }
 
 bool Doctor::measure(int host, int peer) {
-  if (patients_[host].over || patients_[peer].over) return false;
-  tell(host, probe_line(host, peer));
+  if (states_[host].over || states_[peer].over) return false;
+  send_line(host, probe_line(host, peer));
   return true;
 }
 
@@ -402,7 +402,7 @@ void Doctor::begin_probing() {
   phase_timer_ = loop_->call_after(kMeasuring, [this] { begin_world(); });
   std::vector<int> hosts;
   for (int host = 0; host < fleet_->size(); ++host) {
-    if (!patients_[host].over && patients_[host].port > 0) hosts.push_back(host);
+    if (!states_[host].over && states_[host].port > 0) hosts.push_back(host);
   }
   rounds_ = std::make_unique<PeerRounds>(
       *loop_, std::move(hosts),
@@ -421,7 +421,7 @@ void Doctor::begin_world() {
   std::vector<CommonWorld::Member> members;
   for (int host = 0; host < fleet_->size(); ++host) {
     const Json& alone = member(examination_.hosts[host].selftests, "alone");
-    if (patients_[host].over || !alone.is_object() || alone.contains("error")) continue;
+    if (states_[host].over || !alone.is_object() || alone.contains("error")) continue;
     members.push_back({host, fleet_->name(host), fleet_->network(host)});
   }
   // If a route is broken, a common job would only time out.
@@ -429,12 +429,12 @@ void Doctor::begin_world() {
   world_ = std::make_unique<CommonWorld>(
       *loop_, std::move(members), spec_.network_interfaces,
       CommonWorld::Actions{[this](int host, const Probe& probe) { fleet_->send(host, probe); },
-                           [this](int host, const std::string& line) { tell(host, line); },
+                           [this](int host, const std::string& line) { send_line(host, line); },
                            [this] {
                              examination_.world = world_->result();
                              finish_asking();
                            }});
-  world_->begin(patience() + PeerRounds::kPatience);
+  world_->begin(timeout() + PeerRounds::kTimeout);
 }
 
 void Doctor::finish_asking() {
@@ -444,7 +444,7 @@ void Doctor::finish_asking() {
   // The loop stops even if an agent does not answer.
   phase_timer_ = loop_->call_after(kFarewell, [this] { loop_->stop(); });
   for (int host = 0; host < fleet_->size(); ++host) {
-    if (!patients_[host].over) fleet_->send(host, FrameType::kTerminate, u32_payload(500));
+    if (!states_[host].over) fleet_->send(host, FrameType::kTerminate, u32_payload(500));
   }
 }
 

@@ -31,7 +31,7 @@ class Doctor {
  private:
   enum class Phase { kConnecting, kClocks, kExamining, kProbing, kWorld, kFinishing };
 
-  struct Patient {
+  struct HostState {
     std::string word;  // a client without it gets no answer from this host's probe server
     std::string line;  // of its output, not whole yet
     int port = 0;
@@ -67,8 +67,8 @@ class Doctor {
   void finish_asking();
   void on_deadline();
   bool examined(int host) const;
-  std::chrono::milliseconds patience() const;
-  void tell(int host, const std::string& line);
+  std::chrono::milliseconds timeout() const;
+  void send_line(int host, const std::string& line);
   HostOrder order_for(int host) const;
 
   JobSpec spec_;
@@ -78,7 +78,7 @@ class Doctor {
   Examination examination_;
   std::unique_ptr<os::EventLoop> loop_;
   std::unique_ptr<Fleet> fleet_;
-  std::vector<Patient> patients_;
+  std::vector<HostState> states_;
   std::unique_ptr<CommonWorld> world_;
   std::unique_ptr<PeerRounds> rounds_;
   Phase phase_ = Phase::kConnecting;

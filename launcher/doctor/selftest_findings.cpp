@@ -120,13 +120,13 @@ void of_all_hosts(const Json& world, std::vector<Finding>& out) {
   const Json& failed = member(world, "failed");
   if (!failed.is_object()) return;
   // Hosts that cannot reach the launcher explain why others waited.
-  bool told = false;
+  bool reported = false;
   for (const auto& [host, selftest] : failed.items()) {
     if (text_in(selftest, "stage") != kReachingLauncher) continue;
-    told = true;
+    reported = true;
     add({host}, "it cannot reach the launcher's machine: " + text_in(selftest, "error"));
   }
-  if (told) return;
+  if (reported) return;
   const Json& missing = member(world, "missing");
   if (missing.is_array() && !missing.empty()) {
     std::vector<std::string> hosts;

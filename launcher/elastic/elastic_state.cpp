@@ -47,8 +47,8 @@ std::vector<ElasticAction> ElasticState::step(const ElasticEvent& event, TimePoi
   return actions;
 }
 
-void ElasticState::tell(bool is_warning, std::string text, Actions& actions) {
-  actions.emplace_back(Tell{is_warning, std::move(text)});
+void ElasticState::add_message(bool is_warning, std::string text, Actions& actions) {
+  actions.emplace_back(Message{is_warning, std::move(text)});
 }
 
 // A host that leaves the list keeps its running workers until the epoch ends, but an agent that
@@ -121,12 +121,12 @@ void ElasticState::on(const PeerUnreached& e, TimePoint, Actions&) {
                          [rank](const Slot& slot) { return slot.rank == rank; });
     });
   };
-  const auto told_by = host_of_rank(e.rank);
+  const auto reporter = host_of_rank(e.rank);
   const auto peer = !e.is_host                                ? host_of_rank(e.peer)
                     : e.peer < static_cast<int>(hosts.size()) ? hosts.begin() + e.peer
                                                               : hosts.end();
-  if (told_by == hosts.end() || peer == hosts.end()) return;
-  unreached_.note(static_cast<std::size_t>(told_by - hosts.begin()),
+  if (reporter == hosts.end() || peer == hosts.end()) return;
+  unreached_.note(static_cast<std::size_t>(reporter - hosts.begin()),
                   static_cast<std::size_t>(peer - hosts.begin()));
 }
 
@@ -177,11 +177,11 @@ void ElasticState::fail_host(const std::string& host, const std::string& why, Ti
   const bool was_barred = registry_.is_blacklisted(host, now);
   registry_.blacklist(host, now);
   if (!was_barred) {
-    tell(true,
-         "host " + host + ": " + why +
-             (options_.cooldown ? "; it is left alone for a while"
-                                : "; it takes no further part (--blacklist-cooldown-range)"),
-         actions);
+    add_message(true,
+                "host " + host + ": " + why +
+                    (options_.cooldown ? "; it is left alone for a while"
+                                       : "; it takes no further part (--blacklist-cooldown-range)"),
+                actions);
   }
   for (IncarnationId id = 0; id < roster_.incarnation_count(); ++id) {
     if (roster_.incarnation(id).host.name == host) end_incarnation(id, actions);
@@ -223,7 +223,7 @@ void ElasticState::advance(TimePoint now, Actions& actions) {
 // Waits a moment even with enough hosts: others that are about to answer would each cost an epoch.
 void ElasticState::wait_for_hosts(TimePoint now) {
   phase_ = Phase::kWaiting;
-  told_shortage_ = false;
+  shortage_reported_ = false;
   phase_deadline_ = now + options_.elastic_timeout;
   settle_until_ = now + std::min(options_.settle, options_.elastic_timeout);
 }
@@ -250,11 +250,12 @@ void ElasticState::advance_waiting(TimePoint now, Actions& actions) {
       !registry_.may_return(now)) {
     return finish_without_hosts(failure::kElasticHosts, shortage(threshold(), now), actions);
   }
-  if (!enough && epoch_ > 0 && !roster_.is_connecting() && !std::exchange(told_shortage_, true)) {
-    tell(true,
-         shortage(threshold(), now) + "; it waits for more, " +
-             format_duration(options_.elastic_timeout) + " at the most (--elastic-timeout)",
-         actions);
+  if (!enough && epoch_ > 0 && !roster_.is_connecting() &&
+      !std::exchange(shortage_reported_, true)) {
+    add_message(true,
+                shortage(threshold(), now) + "; it waits for more, " +
+                    format_duration(options_.elastic_timeout) + " at the most (--elastic-timeout)",
+                actions);
   }
   if (now >= phase_deadline_) {
     finish(launch_cause(failure::kElasticTimeout, shortage(threshold(), now) + " within " +
@@ -345,8 +346,8 @@ void ElasticState::begin_epoch(TimePoint now, Actions& actions) {
   settle_until_.reset();
   first_failure_.reset();
   phase_ = Phase::kRunning;
-  tell(false, "epoch " + std::to_string(epoch_) + ": " + describe_plan(epoch_seats_.plan()),
-       actions);
+  add_message(false, "epoch " + std::to_string(epoch_) + ": " + describe_plan(epoch_seats_.plan()),
+              actions);
   // Survivors are at the rendezvous and read their new places there.
   actions.emplace_back(BeginEpoch{});
 }

@@ -99,7 +99,7 @@ struct EndIncarnation {
 struct NotifyWorkers {
   PlanChange change;
 };
-struct Tell {
+struct Message {
   bool is_warning = false;
   std::string text;
 };
@@ -107,7 +107,7 @@ struct Tell {
 struct EndJob {};
 
 using ElasticAction = std::variant<Connect, PrepareEpoch, BeginEpoch, BreakEpoch, EndWorker,
-                                   EndIncarnation, NotifyWorkers, Tell, EndJob>;
+                                   EndIncarnation, NotifyWorkers, Message, EndJob>;
 
 struct ElasticOptions {
   int np = 1;      // ranks before the first epoch begins
@@ -172,7 +172,7 @@ class ElasticState {
   void fail_host(const std::string& host, const std::string& why, TimePoint now, Actions& actions);
   void end_incarnation(IncarnationId id, Actions& actions);
   void note_failure(Cause cause, std::chrono::nanoseconds when);
-  void tell(bool is_warning, std::string text, Actions& actions);
+  void add_message(bool is_warning, std::string text, Actions& actions);
 
   // Moves from phase to phase until no further step is possible.
   void advance(TimePoint now, Actions& actions);
@@ -208,7 +208,7 @@ class ElasticState {
   EpochSeats epoch_seats_;
   std::vector<std::string> host_order_;  // of the epoch before
 
-  bool told_shortage_ = false;             // in this phase of waiting
+  bool shortage_reported_ = false;         // in this phase of waiting
   TimePoint phase_deadline_{};             // of waiting, preparing, broken
   std::optional<TimePoint> settle_until_;  // hosts that are being connected are waited for
   std::optional<Plan> notified_;           // what the workers expect, as announced

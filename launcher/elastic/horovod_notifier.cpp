@@ -16,12 +16,12 @@ namespace hora::launcher::elastic {
 namespace {
 
 constexpr std::string_view kComponent = "elastic";
-constexpr std::chrono::seconds kPatience{3};  // for one address
+constexpr std::chrono::seconds kTimeout{3};  // for one address
 
 // Connects, sends the request and waits for a signed answer, which proves that the right worker got
 // it.
 Status converse(const Endpoint& endpoint, const std::string& key, const std::string& message) {
-  const Deadline deadline = Clock::now() + kPatience;
+  const Deadline deadline = Clock::now() + kTimeout;
   auto fd = net::connect_tcp(endpoint, deadline);
   if (!fd) return std::move(fd).error();
   HORA_TRY(net::send_all(fd->get(), message, deadline));

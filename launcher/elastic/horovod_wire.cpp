@@ -65,7 +65,7 @@ class PickleReader {
         if (stack_.size() != 1 || stack_.front().kind == Value::Kind::kMark) return std::nullopt;
         return std::move(stack_.front());
       }
-      if (!obey(code)) return std::nullopt;
+      if (!apply(code)) return std::nullopt;
     }
     return std::nullopt;
   }
@@ -75,7 +75,7 @@ class PickleReader {
 
   // The cases are the codes of pickletools; protocol 4 writes them, with those of 2 and 3 in
   // between.
-  bool obey(unsigned char code) {
+  bool apply(unsigned char code) {
     switch (code) {
       case 0x80:  // the protocol's version
         return take(1).has_value();

@@ -62,9 +62,9 @@ void HostDiscovery::run() {
   if (!started) return conclude(started.error().message);
   child_.emplace(std::move(*started));
   child_->stdin_fd.reset();  // nothing comes
-  deadline_ = loop_.call_after(options_.patience, [this] {
+  deadline_ = loop_.call_after(options_.timeout, [this] {
     deadline_ = 0;
-    conclude("it did not end within " + format_duration(options_.patience));
+    conclude("it did not end within " + format_duration(options_.timeout));
   });
   const auto watch = [this](os::Fd& pipe, std::string& text) {
     // The handlers refer to members, which live as long as the watches.

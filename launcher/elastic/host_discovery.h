@@ -20,9 +20,9 @@ namespace hora::launcher::elastic {
 class HostDiscovery {
  public:
   struct Options {
-    std::string script;                          // a line for /bin/sh
-    std::chrono::milliseconds interval{1'000};   // from the end of a run to the next
-    std::chrono::milliseconds patience{30'000};  // then a run is killed and has failed
+    std::string script;                         // a line for /bin/sh
+    std::chrono::milliseconds interval{1'000};  // from the end of a run to the next
+    std::chrono::milliseconds timeout{30'000};  // then a run is killed and has failed
   };
   struct Handlers {
     // The script's output.

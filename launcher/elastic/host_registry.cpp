@@ -157,12 +157,12 @@ std::vector<UnreachedHosts::LeftOut> UnreachedHosts::end_epoch(const std::vector
     }
     return false;
   };
-  std::set<std::size_t> to_blame;
+  std::set<std::size_t> suspects;
   for (const auto& [one, other] : pairs) {
-    to_blame.insert(is_alone(one) && can_be_spared(one) ? one : other);
+    suspects.insert(is_alone(one) && can_be_spared(one) ? one : other);
   }
   std::vector<LeftOut> left_out;
-  for (const std::size_t host : to_blame) {
+  for (const std::size_t host : suspects) {
     if (++spoilt_[members[host].name] < kMostEpochs) continue;
     spoilt_.erase(members[host].name);
     left_out.push_back({host, {}});

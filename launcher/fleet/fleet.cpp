@@ -20,7 +20,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kComponent = "horarun";
-constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
+constexpr Milliseconds kLeaveTimeout{1'000};  // from an agent's goodbye to its end
 // Between heartbeats: agents without an order know no lease.
 constexpr Milliseconds kLongestPause{2'500};
 constexpr std::size_t kMuchToSend = 1u << 20;  // when it is not needed any more
@@ -293,7 +293,7 @@ void Fleet::on_message(int host, AgentMessage message) {
           // it was found.
           if (each.stays) member(host).link->send_last(FrameType::kLeave);
           member(host).goodbye = std::move(each);
-          loop_.call_after(kLeavePatience, [this, host] {
+          loop_.call_after(kLeaveTimeout, [this, host] {
             if (host < size() && is_open(host)) on_link_end(host, {});
           });
         } else {
@@ -469,7 +469,7 @@ void Fleet::on_link_end(int host, std::string detail) {
   if (!each.hello || each.presumed) {
     return handler_(host, Failure{std::string(failure::kAgent), std::move(detail), ""});
   }
-  handler_(host, AgentLost{std::move(detail), each.link->silence().last_heard()});
+  handler_(host, AgentLost{std::move(detail), each.link->silence().last_received()});
 }
 
 // --- signs of life -------------------------------------------------------------------------------
@@ -494,7 +494,7 @@ void Fleet::beat() {
     }
     link.read_now();  // what has come since the loop looked
     if (host >= size() || !is_open(host) || link.silence().length(now) <= options_.lease) continue;
-    AgentLost lost{evidence_text(link, *hello(host), now), link.silence().last_heard()};
+    AgentLost lost{evidence_text(link, *hello(host), now), link.silence().last_received()};
     link.close();
     forget(host);
     handler_(host, std::move(lost));
@@ -517,7 +517,7 @@ bool Fleet::has_slow_host() const {
 
 void Fleet::forgive_silence() {
   for (Member& each : members_) {
-    if (each.hello && each.link->is_open()) each.link->silence().heard(Clock::now());
+    if (each.hello && each.link->is_open()) each.link->silence().received(Clock::now());
   }
 }
 

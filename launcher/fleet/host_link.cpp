@@ -162,7 +162,7 @@ bool HostLink::read_some() {
     end(magic_seen_ ? "the connection closed without a goodbye" : "no agent answered");
     return false;
   }
-  silence_.heard(Clock::now());
+  silence_.received(Clock::now());
   const std::string_view bytes(chunk.data(), static_cast<std::size_t>(got));
   if (magic_seen_) {
     conversation_.feed(bytes);

@@ -19,7 +19,7 @@ namespace {
 // The time that a host gets beyond the grace period to kill, sweep and say goodbye.
 constexpr Milliseconds kSweepTime{3'000};
 // How long the start waits, once a host has failed, for what the others have to say.
-constexpr Milliseconds kOthersPatience{5'000};
+constexpr Milliseconds kOthersTimeout{5'000};
 
 // A terminal's keys and its end reach a program as what they are: Python saves its work when it is
 // interrupted. Every other request is a polite end.
@@ -193,7 +193,7 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
       outcome_.unreached.push_back(std::move(cause));
       const bool waits_for_all = options_.asks_every_host && phase_ == Phase::kConnecting;
       if (!waits_for_all && !others_deadline_) {
-        others_deadline_ = std::min(now + kOthersPatience, start_deadline_);
+        others_deadline_ = std::min(now + kOthersTimeout, start_deadline_);
       }
       settle_start(now, actions);
     } else {
@@ -435,7 +435,7 @@ bool JobState::may_be_ended_from_outside() const {
 }
 
 // The ranks' own failures remain in the list of exits.
-void JobState::blame(Failure failure) {
+void JobState::set_cause(Failure failure) {
   Cause cause;
   cause.kind = Cause::Kind::kLaunch;
   cause.failure = std::move(failure);

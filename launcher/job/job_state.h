@@ -180,7 +180,7 @@ class JobState {
   // After done(): whether the job may have been ended from outside, by signals or by taking hosts
   // away; and that this was so.
   bool may_be_ended_from_outside() const;
-  void blame(Failure failure);
+  void set_cause(Failure failure);
 
  private:
   enum class Phase { kConnecting, kPreparing, kRunning, kEnding, kDone };

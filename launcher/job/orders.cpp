@@ -91,8 +91,8 @@ class CommonEnvironment {
  private:
   EnvironmentList with(const std::vector<EnvironmentVariable>& variables) const {
     auto forwarded = forwarded_environment(launcher_environment_, spec_, same_machine_, variables);
-    const auto told = host_variables(place_, forwarded);
-    return with_variables(std::move(forwarded), told);
+    const auto placed = host_variables(place_, forwarded);
+    return with_variables(std::move(forwarded), placed);
   }
 
   const JobSpec& spec_;

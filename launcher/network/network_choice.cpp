@@ -59,7 +59,7 @@ class Chooser {
         way_back_(way_back) {
     judge(answers);
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      if (same_machine(hosts_[host], launcher_)) beside_launcher_.push_back(host);
+      if (same_machine(hosts_[host], launcher_)) on_launchers_host_.push_back(host);
     }
   }
 
@@ -277,7 +277,7 @@ class Chooser {
   // launcher's machine; else the one from which the host was reached; else one in the chosen
   // network, or in any network of the host.
   std::optional<IpAddress> way_back(const Option& option, std::size_t host) const {
-    for (const std::size_t i : beside_launcher_) {
+    for (const std::size_t i : on_launchers_host_) {
       // A loopback address only helps ranks on the same machine.
       const bool is_reachable =
           !option.hosts[i]->interface.loopback || same_machine(hosts_[host], launcher_);
@@ -389,7 +389,7 @@ class Chooser {
   Hosts later_;
   WayBack way_back_;
   std::vector<std::map<IpAddress, Reachability>> reachability_;  // by host
-  std::vector<std::size_t> beside_launcher_;                     // hosts that are its machine
+  std::vector<std::size_t> on_launchers_host_;                   // hosts that are its machine
 };
 
 // Returns the hosts that `from` probes: all of them, or in large jobs those at distances 1, 2, 4,

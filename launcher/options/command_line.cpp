@@ -329,7 +329,7 @@ Result<Command> parse_join(const Spelled& spelled, const OptionValues& values) {
   Join join;
   join.source = values.text("--join");
   join.slots = parse_int<int>(values.text("--slots-per-host"));
-  join.patience = parse_duration(values.text("--start-timeout"));
+  join.timeout = parse_duration(values.text("--start-timeout"));
   join.verbose = values.has("--verbose");
   return Command(std::move(join));
 }
@@ -358,9 +358,9 @@ std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionVa
     }
   }
   // Report an option that is given twice only once.
-  std::set<std::string> told;
-  const auto again = std::remove_if(out.begin(), out.end(), [&told](const std::string& text) {
-    return !told.insert(text).second;
+  std::set<std::string> seen;
+  const auto again = std::remove_if(out.begin(), out.end(), [&seen](const std::string& text) {
+    return !seen.insert(text).second;
   });
   out.erase(again, out.end());
   return out;

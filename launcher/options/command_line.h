@@ -72,8 +72,8 @@ struct MergeTimelines {
 // horarun --join. Where the URL is: "-" (standard input), a file, or the URL itself.
 struct Join {
   std::string source;
-  std::optional<int> slots;                           // none: one for each GPU, or one
-  std::optional<std::chrono::milliseconds> patience;  // until the launcher has answered
+  std::optional<int> slots;                          // none: one for each GPU, or one
+  std::optional<std::chrono::milliseconds> timeout;  // until the launcher has answered
   bool verbose = false;
 };
 struct Explain {

@@ -129,7 +129,7 @@ Result<const EngineDescriptor*> choose(const OptionValues& values, const EngineI
   return engine;
 }
 
-struct Found {
+struct ChosenEngine {
   const EngineDescriptor* engine = nullptr;  // nullptr: none is to be used
   Allocation allocation;
   bool is_local = false;  // its only host is this machine, and nothing has to be started there
@@ -147,7 +147,7 @@ std::string program_of(const Allocation& allocation) {
   return allocation.starter.empty() ? "" : rsh_program(allocation.starter);
 }
 
-std::string text_of(const OptionValues& values, const Found& found) {
+std::string text_of(const OptionValues& values, const ChosenEngine& found) {
   const Allocation& allocation = found.allocation;
   std::string way = "ssh";
   if (values.has("--mpi")) {
@@ -235,7 +235,7 @@ bool runs_here(const OptionValues& values, const ProcessInputs& inputs,
   return is_this && !values.has("--engine-args") && (allocation.is_step || !has_program);
 }
 
-Result<Found> find_allocation(const OptionValues& values, const ProcessInputs& inputs) {
+Result<ChosenEngine> find_allocation(const OptionValues& values, const ProcessInputs& inputs) {
   const auto nowhere = [](std::string_view) { return false; };
   const auto silence = [](const std::vector<std::string>&) { return std::optional<std::string>(); };
   const EngineInputs of_engine{inputs.variable, inputs.read_file,
@@ -243,7 +243,7 @@ Result<Found> find_allocation(const OptionValues& values, const ProcessInputs& i
                                inputs.answer ? inputs.answer : silence};
   const auto engine = choose(values, of_engine);
   if (!engine) return engine.error();
-  if (*engine == nullptr) return Found{};
+  if (*engine == nullptr) return ChosenEngine{};
   auto args = split_shell_words(values.joined("--engine-args", " "));
   if (!args) return std::move(args).error().with_context("--engine-args");
   auto allocation = (*engine)->find(of_engine, *args);
@@ -253,7 +253,7 @@ Result<Found> find_allocation(const OptionValues& values, const ProcessInputs& i
         .with_context(std::string((*engine)->title) + " (--engine none ignores the allocation)");
   }
   HORA_TRY(take_slots(values, **engine, *allocation));
-  Found found{*engine, std::move(*allocation)};
+  ChosenEngine found{*engine, std::move(*allocation)};
   found.is_local = runs_here(values, inputs, found.allocation);
   return found;
 }
@@ -381,7 +381,7 @@ Status read_pod_options(const OptionValues& values, const ProcessInputs& inputs,
   pods.name_space = values.text("--namespace");
   pods.image = values.text("--image");
   pods.manifest_file = values.text("--manifest");
-  pods.patience = parse_duration(values.text("--start-timeout")).value_or(pods.patience);
+  pods.timeout = parse_duration(values.text("--start-timeout")).value_or(pods.timeout);
   // Pods reach each other; whether they reach another machine, only its user knows.
   const std::string dial = values.text("--dial", "auto");
   const bool in_a_pod = inputs.variable && inputs.variable("KUBERNETES_SERVICE_HOST").has_value();

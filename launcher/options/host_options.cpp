@@ -292,7 +292,7 @@ Status read_listen_options(const OptionValues& values, JobSpec& job) {
   auto listen = parse_door(values.text("--listen"));
   if (!listen) return std::move(listen).error();
   listen->file = values.text("--listen-file");
-  listen->patience = parse_duration(values.text("--start-timeout")).value_or(listen->patience);
+  listen->timeout = parse_duration(values.text("--start-timeout")).value_or(listen->timeout);
   if (job.hosts.empty() && !values.has("-np")) {
     return usage("--listen needs -np N, or the hosts to wait for: -H a,b");
   }

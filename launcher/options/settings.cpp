@@ -244,8 +244,8 @@ std::vector<std::string> variables_of(const OptionRow& row) {
   return out;
 }
 
-Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInputs& inputs) {
-  Settled settled;
+Result<MergedOptions> settle_options(const Spelled& typed, Verb verb, const ProcessInputs& inputs) {
+  MergedOptions settled;
   std::vector<Layer> layers{command_line_layer(typed)};
   for (const SpelledOption& option : typed.options) {
     if (long_name(*option.row) != "--config-file") continue;
@@ -285,7 +285,7 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
   return settled;
 }
 
-std::string show_config_text(const Settled& settled, const std::string& allocation) {
+std::string show_config_text(const MergedOptions& settled, const std::string& allocation) {
   std::string out;
   for (const Setting& setting : settled.settings) {
     std::string line(long_name(*setting.row));
@@ -307,7 +307,7 @@ std::string show_config_text(const Settled& settled, const std::string& allocati
   return out;
 }
 
-std::string show_config_json(const Settled& settled, const std::string& allocation) {
+std::string show_config_json(const MergedOptions& settled, const std::string& allocation) {
   nlohmann::ordered_json document;
   document["schema"] = 1;
   document["settings"] = nlohmann::ordered_json::array();

@@ -40,7 +40,7 @@ ssize_t read_unstopped(int fd, char* to, std::size_t size) {
 
 // The ranks cannot distinguish it from the end. Only an input that was never there (nohup opens one
 // for writing) ends like an empty one, and so does the terminal that has gone.
-void tell_of_error(int fd, int errnum) {
+void report_error(int fd, int errnum) {
   struct stat info {};
   const bool is_device = ::fstat(fd, &info) == 0 && S_ISCHR(info.st_mode);
   if (errnum == EBADF || (errnum == EIO && is_device)) return;
@@ -138,7 +138,7 @@ void InputPump::read_some() {
     return;
   }
   if (got <= 0) {
-    if (got < 0) tell_of_error(fd_, errno);
+    if (got < 0) report_error(fd_, errno);
     finished_ = true;
     update();
     (void)consume_({});

@@ -26,7 +26,7 @@ namespace {
 constexpr std::size_t kMostInOneWrite = 256 * 1024;
 
 // While the kernel has no memory for a write, or a thread: a busy machine has some again soon.
-constexpr std::chrono::seconds kMemoryPatience{60};
+constexpr std::chrono::seconds kMemoryTimeout{60};
 constexpr std::chrono::milliseconds kTryAgain{100};
 
 // Wakes the thread out of a write() that blocks; the handler does nothing.
@@ -64,7 +64,7 @@ void OutputWriter::start() {
   }
   // EAGAIN: the machine may have memory for a thread again soon; the limit of the address space
   // (ENOMEM) stays. Without a thread nothing can be printed: the program ends (out_of_resources.h).
-  if (thread.error().errnum != EAGAIN || ++failed_starts_ > kMemoryPatience / kTryAgain) {
+  if (thread.error().errnum != EAGAIN || ++failed_starts_ > kMemoryTimeout / kTryAgain) {
     throw std::system_error(EAGAIN, std::generic_category(), thread.error().message);
   }
   loop_.post([this, alive = std::weak_ptr(alive_)] {
@@ -199,9 +199,9 @@ void OutputWriter::write_item(const Item& item) {
     }
     // EAGAIN: O_NONBLOCK was set by another process that shares the description.
     const bool is_short_of_memory = error == ENOMEM || error == ENOBUFS;
-    if (is_short_of_memory && give_up_at == kNever) give_up_at = Clock::now() + kMemoryPatience;
+    if (is_short_of_memory && give_up_at == kNever) give_up_at = Clock::now() + kMemoryTimeout;
     if (error != EAGAIN && !(is_short_of_memory && Clock::now() < give_up_at)) {
-      return tell_broken(item.fd, error);
+      return report_broken(item.fd, error);
     }
     pollfd poller{is_short_of_memory ? -1 : item.fd, POLLOUT, 0};
     (void)::poll(&poller, 1, is_short_of_memory ? static_cast<int>(kTryAgain.count()) : 1000);
@@ -217,10 +217,10 @@ void OutputWriter::close_item(Item& item) {
   const int error = item.to_close.close();
   // One report per descriptor.
   const bool is_known = std::find(broken_.begin(), broken_.end(), item.fd) != broken_.end();
-  if (error != 0 && !is_known) tell_broken(item.fd, error);
+  if (error != 0 && !is_known) report_broken(item.fd, error);
 }
 
-void OutputWriter::tell_broken(int fd, int errnum) {
+void OutputWriter::report_broken(int fd, int errnum) {
   broken_.push_back(fd);
   loop_.post([this, fd, errnum] { handlers_.on_broken(fd, errnum); });
 }

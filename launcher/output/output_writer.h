@@ -73,7 +73,7 @@ class OutputWriter {
   bool append(const Item& item);
   void write_item(const Item& item);
   void close_item(Item& item);
-  void tell_broken(int fd, int errnum);
+  void report_broken(int fd, int errnum);
 
   os::EventLoop& loop_;
   Handlers handlers_;

@@ -157,10 +157,10 @@ std::string plan_text(const VendorNeed& need) {
   if (!need.part && need.is_optional) return {};
   if (need.mode == VendorMode::kSite) return "the host's" + setting;
   if (!need.part) return "the host's; none can be sent: " + need.why_no_part + setting;
-  const std::string whom = need.with.empty() ? "" : " with " + join(need.with, " and ");
+  const std::string others = need.with.empty() ? "" : " with " + join(need.with, " and ");
   return (need.mode == VendorMode::kShip
-              ? "sent to other machines" + whom + ": "
-              : "the host's; where there is none" + (whom.empty() ? "" : ", on hosts" + whom) +
+              ? "sent to other machines" + others + ": "
+              : "the host's; where there is none" + (others.empty() ? "" : ", on hosts" + others) +
                     ", sent: ") +
          need.part->origin + setting;
 }

@@ -167,24 +167,24 @@ std::vector<std::string> folders_of_pth(const std::string& path) {
 
 std::vector<std::string> find_outside(const std::string& packages, const std::string& folder) {
   std::vector<std::string> found;
-  std::set<std::string> told;
-  const auto tell = [&](const std::string& name, const std::string& where) {
+  std::set<std::string> folders_found;
+  const auto add_folder = [&](const std::string& name, const std::string& where) {
     if (where.empty() || lies_in(where, folder) || lies_in(os::real_path(where), folder)) return;
     // An editable package has both, and the .pth file may name a folder in that of the package.
-    for (const std::string& known : told) {
+    for (const std::string& known : folders_found) {
       if (lies_in(where, known)) return;
     }
-    told.insert(where);
+    folders_found.insert(where);
     found.push_back(name + " (" + where + ")");
   };
   const auto names = names_in(packages);
   for (const std::string& name : names) {
     if (!name.ends_with(".dist-info")) continue;
-    tell(name.substr(0, name.find('-')), editable_folder(packages + "/" + name));
+    add_folder(name.substr(0, name.find('-')), editable_folder(packages + "/" + name));
   }
   for (const std::string& name : names) {
     if (!name.ends_with(".pth") && !name.ends_with(".egg-link")) continue;
-    for (const std::string& where : folders_of_pth(packages + "/" + name)) tell(name, where);
+    for (const std::string& where : folders_of_pth(packages + "/" + name)) add_folder(name, where);
   }
   return found;
 }

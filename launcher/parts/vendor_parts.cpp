@@ -173,11 +173,11 @@ std::string licence_of(const std::string& library) {
   std::vector<std::string> folders;
   // A wheel: site-packages/nvidia/nccl/lib next to site-packages/nvidia_nccl_cu12-2.21.5.dist-info;
   // or several of NVIDIA's wheels in one prefix.
-  for (const std::string& beside : {os::folder_of(os::folder_of(prefix)), prefix + "/dist-info"}) {
-    const std::string wheel = first_name(beside, "nvidia_nccl");
+  for (const std::string& folder : {os::folder_of(os::folder_of(prefix)), prefix + "/dist-info"}) {
+    const std::string wheel = first_name(folder, "nvidia_nccl");
     if (wheel.empty()) continue;
-    folders.push_back(beside + "/" + wheel);
-    folders.push_back(beside + "/" + wheel + "/licenses");
+    folders.push_back(folder + "/" + wheel);
+    folders.push_back(folder + "/" + wheel + "/licenses");
   }
   if (begins_with(library, "/usr/") || begins_with(library, "/lib")) {
     for (const char* folder : {"/usr/share/doc/libnccl2", "/usr/share/licenses/libnccl",

@@ -10,8 +10,8 @@
 #include "launcher/plan/plan.h"
 #include "launcher/text/units.h"
 #include "launcher/text/user_input.h"
-#include "rendezvous/base/time.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
@@ -84,7 +84,7 @@ Result<ChaosAct> parse_act(std::string_view text, std::size_t begin, std::size_t
   return act;
 }
 
-struct Place {
+struct Target {
   int host;
   int rank;
 };
@@ -96,8 +96,8 @@ std::string without_brackets(const std::string& name) {
 }
 
 // A host stands for all its ranks.
-std::vector<Place> places_of(const ChaosAct& act, const Plan& plan) {
-  std::vector<Place> out;
+std::vector<Target> places_of(const ChaosAct& act, const Plan& plan) {
+  std::vector<Target> out;
   const auto rank = is_rank(act.target) ? parse_int<int>(act.target) : std::nullopt;
   const std::string name = without_brackets(act.target);
   for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
@@ -146,7 +146,7 @@ Result<std::vector<ChaosStep>> schedule_chaos(const ChaosSpec& spec, const Plan&
   for (const ChaosAct& act : spec.acts) {
     const auto places = places_of(act, plan);
     if (places.empty()) return wrong(spec.text, act.offset, nowhere(act, plan));
-    for (const Place& place : places) {
+    for (const Target& place : places) {
       steps.push_back({act.at, place.host, place.rank, act.signal});
       if (act.duration) {
         steps.push_back({act.at + *act.duration, place.host, place.rank, SIGCONT});

@@ -90,7 +90,7 @@ struct ListenSpec {
   std::string address;     // --listen ADDRESS; empty: every address of this machine
   std::uint16_t port = 0;  // 0: a free one
   std::string file;        // --listen-file; empty: the line is printed
-  std::chrono::milliseconds patience{600'000};  // until all hosts have joined
+  std::chrono::milliseconds timeout{600'000};  // until all hosts have joined
 };
 
 // A job whose hosts are pods that horarun makes: launcher/pods/.
@@ -103,11 +103,11 @@ struct PodsSpec {
   int gpus = 0;                                 // --gpus-per-worker
   std::string gpu_resource = "nvidia.com/gpu";  // --gpu-resource
   // Quantities as Kubernetes writes them, or empty.
-  std::string cpus;                             // --cpus-per-worker
-  std::string memory;                           // --memory-per-worker
-  std::string shm;                              // --shm
-  bool dial = false;                            // --dial: agents' streams are not of kubectl exec
-  std::chrono::milliseconds patience{600'000};  // until all pods run: --start-timeout
+  std::string cpus;                            // --cpus-per-worker
+  std::string memory;                          // --memory-per-worker
+  std::string shm;                             // --shm
+  bool dial = false;                           // --dial: agents' streams are not of kubectl exec
+  std::chrono::milliseconds timeout{600'000};  // until all pods run: --start-timeout
 };
 
 // A job whose hosts may come, go and fail: launcher/elastic/.

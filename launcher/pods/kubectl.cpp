@@ -91,17 +91,17 @@ std::vector<std::string> Kubectl::exec_command(const std::string& container) con
 
 // kubectl has a limit for its request, and this function one for kubectl: a credential plug-in may
 // wait for something that never comes.
-Result<std::string> Kubectl::run(const std::vector<std::string>& arguments, Milliseconds patience,
+Result<std::string> Kubectl::run(const std::vector<std::string>& arguments, Milliseconds timeout,
                                  int interrupt, const std::string& input) const {
   std::vector<std::string> argv = command_;
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   argv.push_back(
-      "--request-timeout=" + std::to_string(std::max<long long>(patience.count() / 1000, 1)) + "s");
+      "--request-timeout=" + std::to_string(std::max<long long>(timeout.count() / 1000, 1)) + "s");
   auto child = PipedChild::start(argv);
   if (!child) return std::move(child).error();
   std::string answer, complaint;
   std::string_view left = input;
-  const auto deadline = Clock::now() + patience + kEndsAfterRequest;
+  const auto deadline = Clock::now() + timeout + kEndsAfterRequest;
   while (true) {
     feed(child->stdin_fd, left);
     // The end first: all that kubectl wrote is in the pipes then.
@@ -115,7 +115,7 @@ Result<std::string> Kubectl::run(const std::vector<std::string>& arguments, Mill
     int pause = os::milliseconds_until(deadline);
     if (pause == 0) {
       return make_error(ErrorCode::kTimedOut, quote_shell_words(argv) + " did not end within " +
-                                                  format_duration(patience + kEndsAfterRequest));
+                                                  format_duration(timeout + kEndsAfterRequest));
     }
     if (child->ended_fd() < 0) pause = std::min(pause, kLookAgainMs);
     // poll() skips negative descriptors.

@@ -3,16 +3,17 @@
 // pod.
 #pragma once
 
-#include <string>
-#include <vector>
-#include "launcher/plan/job_spec.h"
-#include "rendezvous/base/time.h"
-#include "rendezvous/base/result.h"
-#include "rendezvous/os/fd.h"
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
+
 #include "launcher/dial/starter.h"
 #include "launcher/dial/step_process.h"
+#include "launcher/plan/job_spec.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
@@ -25,7 +26,7 @@ class Kubectl {
   // What kubectl has printed on standard output. Blocks. Errors: kNotFound: there is no kubectl;
   // kDenied: the API server forbids it; kTimedOut; kInterrupted: `interrupt` became readable;
   // kFailed with what kubectl says. Its time limit is also that of its request.
-  Result<std::string> run(const std::vector<std::string>& arguments, Milliseconds patience,
+  Result<std::string> run(const std::vector<std::string>& arguments, Milliseconds timeout,
                           int interrupt = -1, const std::string& input = {}) const;
 
   // For --rsh: with the placeholders of rsh_argv().

@@ -121,11 +121,11 @@ exit 1
 )";
 
 // Its command is the keeper's, whatever the image would run; programs come by kubectl exec.
-Json container(const PodsSpec& pods, std::chrono::seconds patience, std::chrono::seconds idle) {
+Json container(const PodsSpec& pods, std::chrono::seconds timeout, std::chrono::seconds idle) {
   Json worker{{"name", kWorkerContainer},
               {"image", pods.image},
               {"command", {"sh", "-c", kKeeper, "sh"}},
-              {"args", {std::to_string(patience.count()), std::to_string(idle.count())}}};
+              {"args", {std::to_string(timeout.count()), std::to_string(idle.count())}}};
   Json limits = Json::object();
   if (!pods.cpus.empty()) limits["cpu"] = pods.cpus;
   if (!pods.memory.empty()) limits["memory"] = pods.memory;
@@ -137,13 +137,13 @@ Json container(const PodsSpec& pods, std::chrono::seconds patience, std::chrono:
 }
 
 // Ranks need no rights in the cluster, and no variables that name its services.
-Json pod(const PodsSpec& pods, std::chrono::seconds patience, std::chrono::seconds idle) {
+Json pod(const PodsSpec& pods, std::chrono::seconds timeout, std::chrono::seconds idle) {
   Json shm{{"medium", "Memory"}};
   if (!pods.shm.empty()) shm["sizeLimit"] = pods.shm;
   return {{"restartPolicy", "Never"},
           {"automountServiceAccountToken", false},
           {"enableServiceLinks", false},
-          {"containers", Json::array({container(pods, patience, idle)})},
+          {"containers", Json::array({container(pods, timeout, idle)})},
           {"volumes", Json::array({{{"name", "shm"}, {"emptyDir", shm}}})}};
 }
 
@@ -154,7 +154,7 @@ Json pod(const PodsSpec& pods, std::chrono::seconds patience, std::chrono::secon
 // lost, too. The default /dev/shm of a container has 64 MB, too little for NCCL and for ours.
 std::string pod_manifest(const JobSpec& spec) {
   const PodsSpec& pods = *spec.pods;
-  const auto patience = std::chrono::ceil<std::chrono::seconds>(pods.patience);
+  const auto timeout = std::chrono::ceil<std::chrono::seconds>(pods.timeout);
   auto idle = kIdleLimit;
   if (spec.restart) idle += std::chrono::ceil<std::chrono::seconds>(spec.restart->delay);
   const Json labels{{"app.kubernetes.io/managed-by", "horarun"}};
@@ -167,11 +167,11 @@ std::string pod_manifest(const JobSpec& spec) {
                   {{"completions", pods.workers},
                    {"parallelism", pods.workers},
                    {"backoffLimit", 0},
-                   {"activeDeadlineSeconds", (patience + kIdleLimit).count()},
+                   {"activeDeadlineSeconds", (timeout + kIdleLimit).count()},
                    {"ttlSecondsAfterFinished", kFinishedJobStays.count()},
                    {"template",
                     {{"metadata", {{"labels", labels}, {"annotations", annotations}}},
-                     {"spec", pod(pods, patience + kIdleLimit, idle)}}}}}};
+                     {"spec", pod(pods, timeout + kIdleLimit, idle)}}}}}};
   return yaml_text(job);
 }
 

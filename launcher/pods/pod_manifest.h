@@ -29,7 +29,7 @@ inline constexpr std::chrono::seconds kIdleLimit{60};
 inline constexpr std::chrono::seconds kFinishedJobStays{60};
 
 // The message of a pod that ended for that reason.
-inline constexpr std::string_view kNobodyWorks = "no horarun works in this pod any more";
+inline constexpr std::string_view kNoLauncher = "no horarun works in this pod any more";
 
 // For `kubectl create -f`, as YAML. With a name that the API server completes.
 std::string pod_manifest(const JobSpec& spec);

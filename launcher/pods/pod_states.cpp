@@ -18,7 +18,7 @@ namespace {
 
 using PodJson = nlohmann::json;
 
-constexpr std::size_t kToldPods = 3;
+constexpr std::size_t kReportedPods = 3;
 constexpr std::size_t kLongestWords = 400;
 
 // A null for what is not there: callers ask it for a type, and do without.
@@ -223,11 +223,12 @@ Result<std::string> read_last_event(std::string_view text) {
   std::string latest, words;
   for (const PodJson& each : list_at(*json, {"items"})) {
     const std::string reason = text_at(each, {"reason"});
-    const bool tells = text_at(each, {"type"}) == "Warning" || reason == "TaintManagerEviction" ||
-                       reason == "Preempted" || reason == "Killing";
+    const bool is_relevant = text_at(each, {"type"}) == "Warning" ||
+                             reason == "TaintManagerEviction" || reason == "Preempted" ||
+                             reason == "Killing";
     std::string when = text_at(each, {"lastTimestamp"});
     if (when.empty()) when = text_at(each, {"metadata", "creationTimestamp"});
-    if (!tells || when < latest) continue;
+    if (!is_relevant || when < latest) continue;
     latest = std::move(when);
     words = words_of(each);
   }
@@ -267,7 +268,7 @@ std::vector<PodState> lost_pods(const std::vector<PodState>& pods,
       gone.words = "it was deleted";
       gone.words_are_ours = true;
     } else if ((found->phase != PodState::Phase::kRunning || found->leaving) &&
-               found->words.find(kNobodyWorks) == std::string::npos) {
+               found->words.find(kNoLauncher) == std::string::npos) {
       PodState& pod = lost.emplace_back(*found);
       if (pod.words.empty()) pod.words = "it does not run";
     }
@@ -285,10 +286,10 @@ std::string pods_text(const std::vector<PodState>& pods, int workers, const std:
   });
   std::string text = std::to_string(running) + " of " + counted(workers, "pod") +
                      (workers == 1 ? " runs" : " run");
-  std::size_t told = 0, more = 0;
+  std::size_t reported = 0, more = 0;
   for (const PodState& pod : pods) {
     if (pod.words.empty()) continue;
-    if (++told > kToldPods) {
+    if (++reported > kReportedPods) {
       ++more;
       continue;
     }

@@ -178,7 +178,7 @@ Status Pods::lift_time_limit() const {
 Result<std::optional<int>> Pods::wait_for_pods(std::vector<PodState>& pods) {
   const auto begun = Clock::now();
   Deadline hopeless_until = Deadline::max();
-  std::string told, standing;
+  std::string reported, standing;
   while (true) {
     const bool asks = Clock::now() - begun >= kAskAfter;
     const auto seen = look(asks);
@@ -209,11 +209,11 @@ Result<std::optional<int>> Pods::wait_for_pods(std::vector<PodState>& pods) {
       return give_up("the pods of the job cannot be started: " + standing, failure::kKubernetes,
                      kExitLauncher);
     }
-    if (Clock::now() - begun >= patience_) {
-      return give_up("waited " + format_duration(patience_) + " for pods: " + standing,
+    if (Clock::now() - begun >= timeout_) {
+      return give_up("waited " + format_duration(timeout_) + " for pods: " + standing,
                      failure::kStartTimeout, kExitTimeout);
     }
-    if (asks && standing != told) say("waiting for pods: " + (told = standing));
+    if (asks && standing != reported) say("waiting for pods: " + (reported = standing));
     pollfd signal{signals_.get(), POLLIN, 0};
     const Milliseconds pause = Clock::now() - begun < kSoon ? kPause : kLaterPause;
     (void)::poll(&signal, 1, static_cast<int>(pause.count()));

@@ -49,7 +49,7 @@ class Pods {
  private:
   Pods(const JobSpec& spec, os::Fd signals)
       : json_(spec.json),
-        patience_(spec.pods->patience),
+        timeout_(spec.pods->timeout),
         kubectl_(*spec.pods),
         signals_(std::move(signals)) {}
 
@@ -68,7 +68,7 @@ class Pods {
   void say(const std::string& text) const;
 
   const bool json_;
-  const Milliseconds patience_;
+  const Milliseconds timeout_;
   const Kubectl kubectl_;
   const os::Fd signals_;
   PodJob job_;

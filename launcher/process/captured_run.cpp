@@ -38,23 +38,23 @@ void drain(os::Fd& pipe, std::string& text) {
 }
 
 // Until there is something to read, an end to see, or no time left.
-void wait_for(const PipedChild& child, int patience_ms) {
+void wait_for(const PipedChild& child, int timeout_ms) {
   pollfd watched[] = {{child.stdout_fd.get(), POLLIN, 0},
                       {child.stderr_fd.get(), POLLIN, 0},
                       {child.ended_fd(), POLLIN, 0}};
-  if (child.ended_fd() < 0) patience_ms = std::min(patience_ms, kLookAgainMs);
+  if (child.ended_fd() < 0) timeout_ms = std::min(timeout_ms, kLookAgainMs);
   // poll() skips negative descriptors. When it fails, the caller looks and asks again.
-  (void)::poll(watched, std::size(watched), patience_ms);
+  (void)::poll(watched, std::size(watched), timeout_ms);
 }
 
 }  // namespace
 
-Result<CapturedRun> run_captured(const std::vector<std::string>& argv, Milliseconds patience) {
+Result<CapturedRun> run_captured(const std::vector<std::string>& argv, Milliseconds timeout) {
   auto child = PipedChild::start(argv);
   if (!child) return std::move(child).error();
   child->stdin_fd.reset();
   CapturedRun run;
-  const auto deadline = Clock::now() + patience;
+  const auto deadline = Clock::now() + timeout;
   while (true) {
     // Look for the end first: all that the program wrote is in the pipes then. Its zombie keeps
     // the process group's number until the destructor has killed what is left of the group.
@@ -69,7 +69,7 @@ Result<CapturedRun> run_captured(const std::vector<std::string>& argv, Milliseco
     const int left_ms = os::milliseconds_until(deadline);
     if (left_ms == 0) {
       return make_error(ErrorCode::kTimedOut, quote_shell_words(argv) + " did not end within " +
-                                                  format_duration(patience));
+                                                  format_duration(timeout));
     }
     wait_for(*child, left_ms);
   }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/time.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
@@ -21,6 +21,6 @@ struct CapturedRun {
 // program's own end counts: remaining processes of its process group are killed, and so is all of
 // it after `patience`. Blocks the calling thread, with which the program dies. Errors: kTimedOut
 // when the program did not end, with or without its output open; else as PipedChild::start().
-Result<CapturedRun> run_captured(const std::vector<std::string>& argv, Milliseconds patience);
+Result<CapturedRun> run_captured(const std::vector<std::string>& argv, Milliseconds timeout);
 
 }  // namespace hora::launcher

@@ -28,9 +28,9 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr int kGuardLookMs = 50;                            // where the kernel has no pidfds
-constexpr std::chrono::milliseconds kEndPatience{8'000};    // from SIGTERM to SIGKILL
-constexpr std::chrono::milliseconds kSweepPatience{3'000};  // what is left is stuck in the kernel
+constexpr int kGuardLookMs = 50;                           // where the kernel has no pidfds
+constexpr std::chrono::milliseconds kEndTimeout{8'000};    // from SIGTERM to SIGKILL
+constexpr std::chrono::milliseconds kSweepTimeout{3'000};  // what is left is stuck in the kernel
 
 // The guard's report about the start.
 struct Report {
@@ -74,7 +74,7 @@ std::optional<int> wait_for(pid_t program, int pidfd, int lifeline, Clock::time_
 }
 
 // The guard's inputs from the process that forks it.
-struct Duty {
+struct GuardTask {
   SpawnRequest request;
   std::array<int, 2> kept{-1, -1};
   int lifeline = -1;
@@ -83,31 +83,31 @@ struct Duty {
 
 // It reports the start, and closes all that it does not need only then: the descriptors that the
 // program is to have are among the rest.
-SpawnOutcome start_on_duty(Duty& duty) {
+SpawnOutcome start_program(GuardTask& task) {
   // Out of the terminal's foreground: Ctrl-C is the launcher's to handle.
   ::setsid();
   ::prctl(PR_SET_NAME, "hora-guard");
-  duty.request.new_session = false;
-  duty.request.want_pidfd = true;
-  SpawnOutcome program = spawn(duty.request);
+  task.request.new_session = false;
+  task.request.want_pidfd = true;
+  SpawnOutcome program = spawn(task.request);
   const Report report{static_cast<int>(program.failed_stage), program.errnum};
-  (void)!::write(duty.report_to, &report, sizeof report);
+  (void)!::write(task.report_to, &report, sizeof report);
   if (!program.ok()) ::_exit(kExitCannotExecute);
-  close_all_but({duty.lifeline, program.pidfd.get(), duty.kept[0], duty.kept[1]});
+  close_all_but({task.lifeline, program.pidfd.get(), task.kept[0], task.kept[1]});
   return program;
 }
 
 // The lifeline's end is the launcher's end, for any reason. Then the program has `patience` to end
 // by itself, since it may have noticed as well.
-[[noreturn]] void guard(Duty duty, std::chrono::milliseconds patience) {
-  duty.request.die_with_parent = false;
-  const SpawnOutcome program = start_on_duty(duty);
+[[noreturn]] void guard(GuardTask task, std::chrono::milliseconds timeout) {
+  task.request.die_with_parent = false;
+  const SpawnOutcome program = start_program(task);
   const int pidfd = program.pidfd.get();
-  auto code = wait_for(program.pid, pidfd, duty.lifeline, Clock::time_point::max());
-  if (!code) code = wait_for(program.pid, pidfd, -1, Clock::now() + patience);
+  auto code = wait_for(program.pid, pidfd, task.lifeline, Clock::time_point::max());
+  if (!code) code = wait_for(program.pid, pidfd, -1, Clock::now() + timeout);
   if (!code) {
     ::kill(0, SIGTERM);  // of which this process takes no notice
-    code = wait_for(program.pid, pidfd, -1, Clock::now() + kEndPatience);
+    code = wait_for(program.pid, pidfd, -1, Clock::now() + kEndTimeout);
   }
   // A program that has ended may have left processes that are none of ours to wait for.
   if (!code) ::kill(0, SIGKILL);
@@ -115,19 +115,19 @@ SpawnOutcome start_on_duty(Duty& duty) {
 }
 
 // Memory may be had here: the C library keeps its allocator usable in a fork.
-[[noreturn]] void confine(Duty duty) {
+[[noreturn]] void confine(GuardTask task) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  duty.request.die_with_parent = true;
-  const SpawnOutcome program = start_on_duty(duty);
+  task.request.die_with_parent = true;
+  const SpawnOutcome program = start_program(task);
   const auto code =
-      wait_for(program.pid, program.pidfd.get(), duty.lifeline, Clock::time_point::max());
-  ::close(duty.lifeline);
+      wait_for(program.pid, program.pidfd.get(), task.lifeline, Clock::time_point::max());
+  ::close(task.lifeline);
   // Most leave no process, and then there is nothing to look for.
   if (!reap_all_children()) {
     StrayScope scope;
     scope.root = read_process(::getpid()).value_or(ProcessEntry{});
     scope.root.pid = ::getpid();
-    (void)kill_strays(scope, "", kSweepPatience);
+    (void)kill_strays(scope, "", kSweepTimeout);
   }
   ::_exit(code.value_or(exit_code_of_signal(SIGKILL)));
 }
@@ -153,10 +153,10 @@ class Blocked {
 template <typename Guard>
 Guarded start_guard(const SpawnRequest& request, std::array<int, 2> kept, const Guard& guard) {
   Guarded made;
-  int life[2] = {-1, -1}, told[2] = {-1, -1};
-  const bool have_pipes = ::pipe2(life, O_CLOEXEC) == 0 && ::pipe2(told, O_CLOEXEC) == 0;
+  int life[2] = {-1, -1}, report_pipe[2] = {-1, -1};
+  const bool have_pipes = ::pipe2(life, O_CLOEXEC) == 0 && ::pipe2(report_pipe, O_CLOEXEC) == 0;
   const int pipes_errno = errno;
-  os::Fd guards_end(life[0]), report_end(told[0]), report_to(told[1]);
+  os::Fd guards_end(life[0]), report_end(report_pipe[0]), report_to(report_pipe[1]);
   made.lifeline = os::Fd(life[1]);
   const auto failed = [&made](SpawnStage stage, int errnum) {
     made.failed_stage = stage;
@@ -169,7 +169,7 @@ Guarded start_guard(const SpawnRequest& request, std::array<int, 2> kept, const 
     made.pid = ::fork();
     if (made.pid == 0) {
       made.lifeline.reset();
-      guard(Duty{request, kept, guards_end.get(), report_to.get()});
+      guard(GuardTask{request, kept, guards_end.get(), report_to.get()});
     }
   }
   if (made.pid < 0) return failed(SpawnStage::kClone, errno);
@@ -193,8 +193,8 @@ Guarded start_guard(const SpawnRequest& request, std::array<int, 2> kept, const 
 }  // namespace
 
 Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
-                      std::chrono::milliseconds patience) {
-  return start_guard(request, kept, [patience](const Duty& duty) { guard(duty, patience); });
+                      std::chrono::milliseconds timeout) {
+  return start_guard(request, kept, [timeout](const GuardTask& task) { guard(task, timeout); });
 }
 
 Guarded confine_program(const SpawnRequest& request) {

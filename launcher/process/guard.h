@@ -28,7 +28,7 @@ struct Guarded {
 // asked to end. There is always a guard: this one starts it. Blocks until it has. `kept` are our
 // ends of the program's output: while the guard has them, too, a last write does not kill it.
 Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,
-                      std::chrono::milliseconds patience);
+                      std::chrono::milliseconds timeout);
 
 // The opposite: when the program has ended, or the lifeline, the guard kills whatever of it lives,
 // in other sessions, too: it adopts all that the program starts. Then it ends, as above.

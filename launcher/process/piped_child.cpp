@@ -29,8 +29,8 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::chrono::milliseconds kSweepPatience{4'000};  // longer than the guard's own
-constexpr std::chrono::milliseconds kMarkedPatience{1'000};
+constexpr std::chrono::milliseconds kSweepTimeout{4'000};  // longer than the guard's own
+constexpr std::chrono::milliseconds kMarkedTimeout{1'000};
 constexpr int kLookAgainMs = 5;  // where the kernel has no pidfds
 
 struct Ends {
@@ -90,9 +90,9 @@ Result<PipedChild> PipedChild::start(const std::vector<std::string>& argv, bool 
 }
 
 Result<PipedChild> PipedChild::start_guarded(const std::vector<std::string>& argv,
-                                             std::chrono::milliseconds patience) {
-  const auto starter = [patience](const SpawnRequest& request, std::array<int, 2> our_ends) {
-    return guard_program(request, our_ends, patience);
+                                             std::chrono::milliseconds timeout) {
+  const auto starter = [timeout](const SpawnRequest& request, std::array<int, 2> our_ends) {
+    return guard_program(request, our_ends, timeout);
   };
   return start_by(starter, argv);
 }
@@ -219,7 +219,7 @@ void PipedChild::leave() {
 
 // The guard is done within milliseconds, unless something is stuck in the kernel or has stopped it.
 void PipedChild::await_sweep() const {
-  const auto deadline = Clock::now() + kSweepPatience;
+  const auto deadline = Clock::now() + kSweepTimeout;
   while (!ended() && Clock::now() < deadline) {
     pollfd watched{pidfd_.get(), POLLIN, 0};  // a negative one is skipped
     ::poll(&watched, 1, pidfd_.valid() ? os::milliseconds_until(deadline) : kLookAgainMs);
@@ -243,7 +243,7 @@ void PipedChild::end() {
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
     }
     // A guard that was killed has swept nothing.
-    if (is_confined && WIFSIGNALED(status)) kill_marked(mark_, kMarkedPatience);
+    if (is_confined && WIFSIGNALED(status)) kill_marked(mark_, kMarkedTimeout);
   }
   pid_ = -1;
 }

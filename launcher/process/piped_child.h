@@ -27,7 +27,7 @@ class PipedChild {
   // One that outlives a launcher that is killed by force: it has `patience` to end by itself, and
   // then a guard ends it (launcher/process/guard.h).
   static Result<PipedChild> start_guarded(const std::vector<std::string>& argv,
-                                          std::chrono::milliseconds patience);
+                                          std::chrono::milliseconds timeout);
   // One that leaves no process: with it, and with a launcher that is killed by force, all that it
   // has started ends (confine_program()). Its variables have a mark, by which end() finds them if
   // the guard was killed.

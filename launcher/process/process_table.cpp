@@ -82,24 +82,24 @@ std::optional<ProcessEntry> read_stat(const std::string& path) {
 
 // A zombie and a kernel thread have no environment, and another user's may not be read: that is no
 // "no".
-enum class Found { kYes, kNo, kNothingToRead };
+enum class Presence { kYes, kNo, kNothingToRead };
 
 // Entries end in NUL. Keeps one entry's worth of the text before each read.
-Found find_entry(const std::string& path, std::string_view mark) {
+Presence find_entry(const std::string& path, std::string_view mark) {
   os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return Found::kNothingToRead;
+  if (!file.valid()) return Presence::kNothingToRead;
   // With the NUL on both sides: "XHORA_JOB=1" and "HORA_JOB=12" do not match "HORA_JOB=1".
   const std::string wanted = std::string(1, '\0').append(mark).append(1, '\0');
   std::string text(1, '\0');
   std::array<char, 16 * 1024> chunk;
-  for (Found found = Found::kNothingToRead;; found = Found::kNo) {
+  for (Presence found = Presence::kNothingToRead;; found = Presence::kNo) {
     ssize_t got;
     do {
       got = ::read(file.get(), chunk.data(), chunk.size());
     } while (got < 0 && errno == EINTR);
     if (got <= 0) return found;
     text.append(chunk.data(), static_cast<std::size_t>(got));
-    if (text.find(wanted) != std::string::npos) return Found::kYes;
+    if (text.find(wanted) != std::string::npos) return Presence::kYes;
     if (text.size() > wanted.size()) text.erase(0, text.size() - wanted.size());
   }
 }
@@ -164,9 +164,10 @@ std::optional<pid_t> newest_number_since(const ProcessEntry& first) {
   std::string_view numbers(*circle);
   pid_t last = 0;
   pid_t most = 0;
-  const bool told = skip_fields(newest, 4) && take_number(newest, last) &&
-                    take_number(numbers, most) && numbers_ascend_since(first.pid, *age, last, most);
-  return told ? std::optional(last) : std::nullopt;
+  const bool parsed = skip_fields(newest, 4) && take_number(newest, last) &&
+                      take_number(numbers, most) &&
+                      numbers_ascend_since(first.pid, *age, last, most);
+  return parsed ? std::optional(last) : std::nullopt;
 }
 
 }  // namespace
@@ -319,13 +320,13 @@ Pulse pulse_of(pid_t pid) {
 }
 
 bool environment_has(pid_t pid, std::string_view mark) {
-  const Found found = find_entry(proc_path(pid, "environ"), mark);
-  if (found != Found::kNothingToRead) return found == Found::kYes;
+  const Presence found = find_entry(proc_path(pid, "environ"), mark);
+  if (found != Presence::kNothingToRead) return found == Presence::kYes;
   // A main thread that has ended has no memory any more; the others have the process's.
   for (const pid_t thread : list_threads(pid).value_or(std::vector<pid_t>())) {
-    const Found there =
+    const Presence there =
         find_entry(proc_path(pid, "task/" + std::to_string(thread) + "/environ"), mark);
-    if (there != Found::kNothingToRead) return there == Found::kYes;
+    if (there != Presence::kNothingToRead) return there == Presence::kYes;
   }
   return false;
 }

@@ -99,8 +99,8 @@ bool reap_all_children() {
   }
 }
 
-Chase chase_descendants(const StrayScope& scope, Milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+Chase chase_descendants(const StrayScope& scope, Milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   Chase chase;
   std::set<std::pair<pid_t, std::uint64_t>> known;
   do {
@@ -114,8 +114,8 @@ Chase chase_descendants(const StrayScope& scope, Milliseconds patience) {
   return chase;
 }
 
-StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, Milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, Milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   while (true) {
     if (cgroup_path[0] != '\0') kill_cgroup(cgroup_path);
     const Chase chase = chase_descendants(scope, kChaseAtOnce);
@@ -134,8 +134,8 @@ StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, Millise
   }
 }
 
-bool kill_marked(const std::string& mark, Milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+bool kill_marked(const std::string& mark, Milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   do {
     std::vector<ProcessEntry> found;
     const auto all = list_processes();

@@ -35,7 +35,7 @@ struct Chase {
 // SIGKILL to descendants as fast as they can be found, from child to child and without a look at
 // the whole machine, for as long as each look finds a new one: a process that forks and ends over
 // and over is gone before find_strays() reaches it. Reaps those that have ended and are not spared.
-Chase chase_descendants(const StrayScope& scope, std::chrono::milliseconds patience);
+Chase chase_descendants(const StrayScope& scope, std::chrono::milliseconds timeout);
 
 struct StraysLeft {
   bool none = true;                // no child is left, and none was found
@@ -45,10 +45,10 @@ struct StraysLeft {
 // SIGKILL to everything in the scope and whatever it forks meanwhile, until nothing is left or the
 // time is up. SIGCHLD must be blocked.
 StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path,
-                       std::chrono::milliseconds patience);
+                       std::chrono::milliseconds timeout);
 
 // The same to every process with the mark, for one that is not their ancestor and reaps none of
 // them. False: some may be left.
-bool kill_marked(const std::string& mark, std::chrono::milliseconds patience);
+bool kill_marked(const std::string& mark, std::chrono::milliseconds timeout);
 
 }  // namespace hora::launcher

@@ -58,7 +58,7 @@ enum class FrameType : std::uint8_t {
   kTerminate = 43,   // grace_ms:u32le [signo:u32le]      ([signo, grace,] TERM, grace, KILL)
   kSuspend = 44,     // empty: the launcher stops (Ctrl-Z); stop ranks, the lease is 24 hours
   kResume = 45,      // empty
-  kDump = 46,        // patience_ms:u32le (what are the ranks doing?)
+  kDump = 46,        // timeout_ms:u32le (what are the ranks doing?)
   kEndRank = 47,     // rank:u32le grace_ms:u32le         (that rank alone: TERM, grace, KILL)
   kSignalRank = 48,  // rank:u32le signo:u32le           (that rank alone; its end stays its own)
   kKeep = 49,        // KeepDelivery: the delivery that follows is for other hosts, too

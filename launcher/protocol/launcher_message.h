@@ -45,7 +45,7 @@ struct SignalRank {
 struct SuspendRanks {};
 struct ResumeRanks {};
 struct DumpStacks {
-  Milliseconds patience{0};
+  Milliseconds timeout{0};
 };
 struct OutputTaken {
   std::size_t bytes = 0;

@@ -292,7 +292,7 @@ void fields(auto& archive, Either<FetchDelivery> auto& m) {
   archive("size_bytes", m.size_bytes);
   archive("key", m.key);
   archive("sources", m.sources);
-  archive("patience_ms", m.patience_ms);
+  archive("timeout_ms", m.timeout_ms);
 }
 
 void fields(auto& archive, Either<DeliveryReport> auto& m) {

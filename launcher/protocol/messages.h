@@ -150,7 +150,7 @@ struct FetchDelivery {
   std::uint64_t size_bytes = 0;
   std::string key;
   std::vector<DeliverySource> sources;
-  int patience_ms = 10'000;  // for each source
+  int timeout_ms = 10'000;  // for each source
   friend bool operator==(const FetchDelivery&, const FetchDelivery&) = default;
 };
 // Its result.

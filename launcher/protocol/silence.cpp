@@ -54,12 +54,12 @@ std::string describe(const SilenceEvidence& evidence, const std::string& process
   return text;
 }
 
-void Silence::heard(TimePoint now) {
-  heard_ = now;
+void Silence::received(TimePoint now) {
+  received_ = now;
   excused_ = Duration::zero();
   late_ = Duration::zero();
   standing_for_ = Duration::zero();
-  heard_since_look_ = true;
+  received_since_look_ = true;
   mentioned_ = false;
 }
 
@@ -67,19 +67,19 @@ void Silence::look(TimePoint due, TimePoint now, Duration pause,
                    const std::optional<Pulse>& pulse) {
   const Duration late = now - due;
   const bool was_away = late > pause;
-  if (was_away) excused_ = std::min(excused_ + late, now - heard_);
-  late_ = std::min(late_ + std::max(late, Duration::zero()), now - heard_);
+  if (was_away) excused_ = std::min(excused_ + late, now - received_);
+  late_ = std::min(late_ + std::max(late, Duration::zero()), now - received_);
   if (pulse) take(*pulse, was_away ? pause : now - looked_);
   looked_ = now;
-  heard_since_look_ = false;
+  received_since_look_ = false;
 }
 
 void Silence::take(const Pulse& pulse, Duration since_last_look) {
   // One that has said something has run meanwhile, whatever it does at both looks.
-  const bool is_the_same = pulse_ && pulse_->standing == pulse.standing && !heard_since_look_;
+  const bool is_the_same = pulse_ && pulse_->standing == pulse.standing && !received_since_look_;
   standing_for_ = is_the_same ? standing_for_ + since_last_look : Duration::zero();
   // The kernel counts since the start of the process; only the silence is of interest.
-  if (heard_since_look_) waited_before_ = pulse.waited;
+  if (received_since_look_) waited_before_ = pulse.waited;
   pulse_ = pulse;
 }
 

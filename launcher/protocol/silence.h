@@ -53,17 +53,17 @@ class Silence {
   using TimePoint = Clock::time_point;
   using Duration = TimePoint::duration;
 
-  explicit Silence(TimePoint now) : heard_(now), looked_(now) {}
+  explicit Silence(TimePoint now) : received_(now), looked_(now) {}
 
-  void heard(TimePoint now);
+  void received(TimePoint now);
   // A look that was due at `due`, of those that come every `pause`, is made `now`. One that is late
   // by more than a pause was stopped, starved, or slept with the whole machine: then the other end
   // may have been, too, and what it has sent may still be on its way.
   // `pulse`: of the process at the other end, if that is on this machine.
   void look(TimePoint due, TimePoint now, Duration pause, const std::optional<Pulse>& pulse = {});
   // Without the time in which this end did not listen.
-  Duration length(TimePoint now) const { return now - heard_ - excused_; }
-  TimePoint last_heard() const { return heard_; }
+  Duration length(TimePoint now) const { return now - received_ - excused_; }
+  TimePoint last_received() const { return received_; }
   SilenceEvidence evidence(TimePoint now) const;
   // Whether it is so for the first time since the other end last sent anything: for one warning.
   bool is_first_mention() { return !std::exchange(mentioned_, true); }
@@ -71,11 +71,11 @@ class Silence {
  private:
   void take(const Pulse& pulse, Duration since_last_look);
 
-  TimePoint heard_;
+  TimePoint received_;
   Duration excused_{};
   Duration late_{};
   TimePoint looked_;
-  bool heard_since_look_ = true;
+  bool received_since_look_ = true;
   bool mentioned_ = false;
   std::optional<Pulse> pulse_;
   Duration standing_for_{};

@@ -11,10 +11,10 @@ namespace hora::launcher {
 
 namespace {
 
-// The agent answers with the stacks that it has after kHostPatience, so that one rank which does
+// The agent answers with the stacks that it has after kHostTimeout, so that one rank which does
 // not react costs its own stacks and not those of its whole host.
-constexpr std::chrono::milliseconds kHostPatience{1'500};
-constexpr std::chrono::milliseconds kPatience{3'000};  // the way there and back included
+constexpr std::chrono::milliseconds kHostTimeout{1'500};
+constexpr std::chrono::milliseconds kTimeout{3'000};  // the way there and back included
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void HangReport::begin(const std::string& why, std::function<void()> then) {
   // One report is under way: a second reason gets the same.
   if (then_.size() > 1) return;
   why_ = why;
-  ask({kHostPatience,
+  ask({kHostTimeout,
        [this](std::vector<RankStanding> standings) { finish(std::move(standings)); }});
 }
 
@@ -46,7 +46,7 @@ void HangReport::next_round() {
     if (handlers_.ask(host, rounds_.front().time_limit)) waiting_.insert(host);
   }
   // With no host to ask still by the timer: `done` is never called before ask() returns.
-  timer_ = loop_.call_after(waiting_.empty() ? std::chrono::milliseconds(0) : kPatience,
+  timer_ = loop_.call_after(waiting_.empty() ? std::chrono::milliseconds(0) : kTimeout,
                             [this] { finish_round(); });
 }
 
@@ -69,7 +69,7 @@ void HangReport::finish_round() {
 void HangReport::finish(std::vector<RankStanding> standings) {
   text_ = hang_report_text(why_, std::move(standings), {waiting_.begin(), waiting_.end()},
                            handlers_.hosts(), console_width(), handlers_.with_own_frames);
-  handlers_.tell(text_);
+  handlers_.report(text_);
   // One of the calls may begin the next report.
   const auto then = std::exchange(then_, {});
   for (const auto& call : then) call();
@@ -80,7 +80,7 @@ void HangReport::finish(std::vector<RankStanding> standings) {
 void HangReport::watch_for_stall(std::chrono::milliseconds after, StallHandlers handlers) {
   stall_after_ = after;
   stall_ = std::move(handlers);
-  heard();
+  note_sign();
   look();
 }
 

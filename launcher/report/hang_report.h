@@ -27,7 +27,7 @@ class HangReport {
     // Sends kDump to the host; false when it cannot be asked.
     std::function<bool(int host, std::chrono::milliseconds time_limit)> ask;
     std::function<const std::vector<HostPlan>&()> hosts;
-    std::function<void(const std::string& text)> tell;
+    std::function<void(const std::string& text)> report;
     bool with_own_frames = false;
   };
 
@@ -52,7 +52,7 @@ class HangReport {
   // until something comes again. A rank computes that uses the processor and is in no collective:
   // there, it may wait by spinning.
   void watch_for_stall(std::chrono::milliseconds after, StallHandlers handlers);
-  void heard() { last_sign_ = Clock::now(); }
+  void note_sign() { last_sign_ = Clock::now(); }
 
  private:
   using Done = std::function<void(std::vector<RankStanding> standings)>;

@@ -13,10 +13,10 @@ namespace hora::launcher {
 namespace {
 
 // A report may go to a FIFO, which blocks without a reader: that must not keep a job from ending.
-constexpr std::chrono::seconds kReaderPatience{5};
+constexpr std::chrono::seconds kReaderTimeout{5};
 
 Status write_whole(const std::string& text, const std::string& path, mode_t mode) {
-  auto file = os::AtomicFile::make(path, mode, kReaderPatience);
+  auto file = os::AtomicFile::make(path, mode, kReaderTimeout);
   if (!file) return std::move(file).error();
   HORA_TRY(file->write(text));
   return file->finish();

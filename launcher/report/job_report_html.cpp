@@ -255,18 +255,18 @@ std::string tails(const JobReport& report) {
   const auto& exits = report.outcome->exits;
   const auto& cause = report.outcome->cause;
   const int first =
-      cause && cause->kind == Cause::Kind::kRank ? rank_told_first(cause->exit, exits) : -1;
-  std::string told;
+      cause && cause->kind == Cause::Kind::kRank ? rank_reported_first(cause->exit, exits) : -1;
+  std::string first_rank;
   std::string others;
   std::size_t shown = 0;
   for (const auto& [rank, exit] : exits) {
     if (exit.last_stderr.empty()) continue;
     if (++shown > kMostHtmlRows && rank != first) continue;
-    (rank == first ? told : others) +=
+    (rank == first ? first_rank : others) +=
         std::string("<details") + (rank == first ? " open" : "") + "><summary>rank " +
         std::to_string(rank) + "</summary><pre>" + escaped(exit.last_stderr) + "</pre></details>\n";
   }
-  return shown == 0 ? "" : section("Last lines on stderr") + told + others;
+  return shown == 0 ? "" : section("Last lines on stderr") + first_rank + others;
 }
 
 // All programs of the job.

@@ -55,7 +55,7 @@ void Narrator::say(std::string text) {
   if (console_) console_->say(std::move(text));
 }
 
-void Narrator::tell(const std::string& text) {
+void Narrator::print(const std::string& text) {
   display_.hide();
   if (!events_.enabled()) say("horarun: " + text);
 }
@@ -64,7 +64,7 @@ void Narrator::tell(const std::string& text) {
 
 void Narrator::allocation_found(const JobEngine& engine) {
   events_.emit("allocation", {{"engine", engine.name}, {"job", engine.job}, {"text", engine.text}});
-  tell(engine.text + "\n");
+  print(engine.text + "\n");
 }
 
 void Narrator::begin_start(std::vector<std::string> hosts) {
@@ -78,11 +78,11 @@ void Narrator::reach(int host, const std::string& name, Stage stage, std::string
       {{"host", name}, {"stage", std::string(stage_name(stage))}, {"detail", std::string(detail)}});
   os::log_debug(kComponent, name + ": " + std::string(stage_name(stage)) +
                                 (detail.empty() ? "" : ": " + std::string(detail)));
-  if (stage == Stage::kAbsent) tell_absent(host, name, detail);
+  if (stage == Stage::kAbsent) report_absent(host, name, detail);
 }
 
 // Once for each host, and of a large job only of the first ones: the others come as these do.
-void Narrator::tell_absent(int host, const std::string& name, std::string_view why) {
+void Narrator::report_absent(int host, const std::string& name, std::string_view why) {
   constexpr std::size_t kNamed = 8;
   if (events_.enabled() || !absent_.insert(host).second || absent_.size() > kNamed + 1) return;
   display_.clear();
@@ -111,7 +111,7 @@ void Narrator::vendor_part_sent(const std::string& library, std::size_t bytes, i
                            {"hosts", std::int64_t{hosts}}});
   char size[32];
   std::snprintf(size, sizeof size, "%.1f MB", static_cast<double>(bytes) / 1e6);
-  tell("sending " + library + " (" + size + ") to " + counted(hosts, "host") + "\n");
+  print("sending " + library + " (" + size + ") to " + counted(hosts, "host") + "\n");
 }
 
 // Usually the launcher has sent it, and agent_greeted() has reported it.
@@ -138,7 +138,7 @@ void Narrator::network_chosen(const std::string& name, const HostRoute& route) {
 void Narrator::ranks_started(const std::string& name, const Started& started) {
   for (const std::string& note : started.notes) {
     events_.emit("placement", {{"host", name}, {"note", note}});
-    tell_placement(name + ": " + note);
+    report_placement(name + ": " + note);
   }
   mark("ranks started on " + name);
   for (const auto& [rank, pid] : started.pids) {
@@ -148,11 +148,11 @@ void Narrator::ranks_started(const std::string& name, const Started& started) {
 
 // Only a user who asks for a binding sees where the ranks were placed: for the others it would be a
 // line for each rank that says what they have not asked.
-void Narrator::tell_placement(const std::string& note) {
+void Narrator::report_placement(const std::string& note) {
   const bool asked = (spec_.bind != "auto" && spec_.bind != "none") ||
                      !spec_.gpus_per_rank.empty() || !spec_.seats.empty();
   if (!asked || spec_.verbose || events_.enabled()) return os::log_info(kComponent, note);
-  tell(note + "\n");
+  print(note + "\n");
 }
 
 void Narrator::keep_start_table() {
@@ -208,7 +208,7 @@ void Narrator::gpu_failed(const std::string& name, GpuFault fault) {
                              {"rank", std::int64_t{seen.fault.rank}},
                              {"pid", seen.fault.pid},
                              {"message", gpu_fault_text(seen)}});
-  tell(gpu_fault_text(seen) + "\n");
+  print(gpu_fault_text(seen) + "\n");
 }
 
 void Narrator::fault_injected(ChaosStrike strike) {
@@ -217,18 +217,18 @@ void Narrator::fault_injected(ChaosStrike strike) {
                          {"signal", std::int64_t{strike.signal}},
                          {"sent", strike.sent},
                          {"at_ms", std::int64_t{strike.at.count()}}});
-  tell("chaos: " + strike_text(strike) + "\n");
+  print("chaos: " + strike_text(strike) + "\n");
   strikes_.push_back(std::move(strike));
 }
 
 void Narrator::stalled(std::chrono::milliseconds silence, const std::string& text) {
   events_.emit("stall", {{"silent_ms", std::int64_t{silence.count()}}});
-  tell(text);
+  print(text);
 }
 
 void Narrator::hang_report(const std::string& text) {
   events_.emit("hang_report", {{"text", text}});
-  tell(text);
+  print(text);
 }
 
 void Narrator::epoch_began(int epoch, int ranks, const std::string& plan) {
@@ -238,7 +238,7 @@ void Narrator::epoch_began(int epoch, int ranks, const std::string& plan) {
 
 void Narrator::elastic_message(const std::string& text, bool is_warning) {
   events_.emit("elastic", {{"message", text}, {"warning", is_warning}});
-  if (is_warning || spec_.verbose) tell(text + "\n");
+  if (is_warning || spec_.verbose) print(text + "\n");
 }
 
 // --- the end -------------------------------------------------------------------------------------
@@ -268,9 +268,9 @@ int Narrator::end(const EndedJob& job) {
   if (is_over && !spec_.report_files.empty()) write_report_of(job, text);
   const std::string lost = lost_records_text(lost_);
   if (is_over && events_.listens()) events_.take(job_end(job, text + lost));
-  if (!text.empty()) tell(text);
-  if (!lost.empty()) tell(lost);
-  if (!is_over) tell_restart(job);
+  if (!text.empty()) print(text);
+  if (!lost.empty()) print(lost);
+  if (!is_over) report_restart(job);
   if (spec_.timings) {
     say(timings_.text() + display_.board().waterfall() +
         resource_usage_text(job.outcome.exits, job.plan.hosts));
@@ -278,13 +278,13 @@ int Narrator::end(const EndedJob& job) {
   return exit_code(job);
 }
 
-void Narrator::tell_restart(const EndedJob& job) {
+void Narrator::report_restart(const EndedJob& job) {
   const RestartPolicy::Attempt& failed = job.failed_attempts.back();
   events_.emit("restart", {{"attempt", static_cast<std::int64_t>(job.failed_attempts.size())},
                            {"exit_code", std::int64_t{failed.exit_code}},
                            {"cause", failed.cause},
                            {"message", job.restart}});
-  tell(job.restart + "\n");
+  print(job.restart + "\n");
 }
 
 void Narrator::write_report_of(const EndedJob& job, const std::string& text) {

@@ -64,7 +64,7 @@ class Narrator {
   // From now on its messages appear, and the log goes through it. Starts a thread.
   void open(os::EventLoop& loop, std::string job_id);
   // For a person; a program gets an event instead. Whole lines.
-  void tell(const std::string& text);
+  void print(const std::string& text);
 
   // --- the start ---
   void allocation_found(const JobEngine& engine);
@@ -108,9 +108,9 @@ class Narrator {
 
  private:
   void say(std::string text);  // on standard error
-  void tell_absent(int host, const std::string& name, std::string_view why);
-  void tell_restart(const EndedJob& job);
-  void tell_placement(const std::string& note);
+  void report_absent(int host, const std::string& name, std::string_view why);
+  void report_restart(const EndedJob& job);
+  void report_placement(const std::string& note);
   int exit_code(const EndedJob& job) const;
   void write_report_of(const EndedJob& job, const std::string& text);
   JobReport record(const EndedJob& job, std::string text) const;

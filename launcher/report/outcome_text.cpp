@@ -157,11 +157,11 @@ std::string rank_name(int rank, const std::vector<HostPlan>& hosts, const Outcom
 std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
                        const std::vector<HostPlan>& hosts, const OutcomeContext& context) {
   const RankExit* const before = rank_before(cause.exit, outcome.exits);
-  const bool is_told = before != nullptr && failed(*before);  // by its traceback
+  const bool is_reported = before != nullptr && failed(*before);  // by its traceback
   std::string text;
   if (before != nullptr) {
     text = rank_name(before->rank, hosts, context) +
-           (is_told ? " failed first; " : " left first, with exit code 0; ");
+           (is_reported ? " failed first; " : " left first, with exit code 0; ");
   }
   text += "rank " + std::to_string(cause.exit.rank) + " on " +
           planned_host_name(hosts, cause.host) + program_label(context.programs, cause.exit.rank) +
@@ -183,12 +183,13 @@ std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
     text += start_advice(cause.exit, has_it);
   }
   if (!cause.exit.last_operation.empty()) text += "  it " + cause.exit.last_operation + "\n";
-  const RankExit& told = is_told ? *before : cause.exit;
-  const std::string tail = quoted_tail(told.last_stderr);
-  const std::string whose =
-      before == nullptr ? "its last lines" : "the last lines of rank " + std::to_string(told.rank);
+  const RankExit& reported = is_reported ? *before : cause.exit;
+  const std::string tail = quoted_tail(reported.last_stderr);
+  const std::string whose = before == nullptr
+                                ? "its last lines"
+                                : "the last lines of rank " + std::to_string(reported.rank);
   if (!tail.empty()) text += "  " + whose + " on stderr:\n" + tail;
-  const StderrHint* const hint = find_stderr_hint(told.last_stderr);
+  const StderrHint* const hint = find_stderr_hint(reported.last_stderr);
   if (hint != nullptr) {
     const std::string who_ended = hint_of_who_ended(*hint, outcome.exits, context);
     text += who_ended.empty() ? hint_text(*hint, is_here(cause.host, context)) : who_ended;
@@ -412,7 +413,7 @@ std::string unconfirmed_text(const JobOutcome& outcome, const std::vector<HostPl
 
 }  // namespace
 
-int rank_told_first(const RankExit& cause, const std::map<int, RankExit>& exits) {
+int rank_reported_first(const RankExit& cause, const std::map<int, RankExit>& exits) {
   const RankExit* const before = rank_before(cause, exits);
   return before != nullptr && failed(*before) ? before->rank : cause.rank;
 }

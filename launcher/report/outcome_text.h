@@ -36,7 +36,7 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
                              const OutcomeContext& context);
 
 // The rank whose last lines the text has: that of the cause, or the one that it only follows.
-int rank_told_first(const RankExit& cause, const std::map<int, RankExit>& exits);
+int rank_reported_first(const RankExit& cause, const std::map<int, RankExit>& exits);
 
 // "rank 3 on node2: SIGKILL (10.0 s)", the time since all ranks ran.
 std::string strike_text(const ChaosStrike& strike);

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Variables that change what a job does; of others not even the names are recorded.
-constexpr std::array kTelling = {
+constexpr std::array kRelevant = {
     std::string_view("HOROVOD_"), std::string_view("HORA_"), std::string_view("HORARUN_"),
     std::string_view("NCCL_"),    std::string_view("CUDA_"), std::string_view("OMP_"),
     std::string_view("OMPI_"),    std::string_view("UCX_"),  std::string_view("SLURM_"),
@@ -68,11 +68,11 @@ Result<std::string> bundle_report(const BundleParts& parts) {
       parts.examination.empty() ? Json(nullptr) : Json::parse(parts.examination, nullptr, false);
   out["environment"] = Json::object();
   for (const auto& [name, value] : parts.environment) {
-    const bool telling =
-        std::any_of(kTelling.begin(), kTelling.end(), [&, &key = name](std::string_view start) {
+    const bool is_relevant =
+        std::any_of(kRelevant.begin(), kRelevant.end(), [&, &key = name](std::string_view start) {
           return key.compare(0, start.size(), start) == 0;
         });
-    if (telling) out["environment"][name] = names_a_secret(name) ? "***" : value;
+    if (is_relevant) out["environment"][name] = names_a_secret(name) ? "***" : value;
   }
   // The whole document once more: another version may have written the record, and a secret may
   // stand in any text of it, such as a command line or a rank's last words.

@@ -84,7 +84,7 @@ void ElasticRun::connect() {
 
 void ElasticRun::start_discovery() {
   elastic::HostDiscovery::Options options;
-  options.patience = std::min<Milliseconds>(options.patience, context_.spec.elastic->timeout / 2);
+  options.timeout = std::min<Milliseconds>(options.timeout, context_.spec.elastic->timeout / 2);
   elastic::HostDiscovery::Handlers handlers;
   if (context_.spec.elastic->follows_engine) {
     follow_engine(options, handlers);
@@ -257,8 +257,8 @@ void ElasticRun::perform(const elastic::ElasticAction& action) {
     context_.feed(HostDismissed{incarnation->incarnation});
   } else if (const auto* notify = std::get_if<elastic::NotifyWorkers>(&action)) {
     notify_workers(notify->change);
-  } else if (const auto* told = std::get_if<elastic::Tell>(&action)) {
-    context_.narrator.elastic_message(told->text, told->is_warning);
+  } else if (const auto* message = std::get_if<elastic::Message>(&action)) {
+    context_.narrator.elastic_message(message->text, message->is_warning);
   } else if (std::holds_alternative<elastic::EndJob>(action)) {
     context_.feed(ElasticOver{state_.cause()});
   }
@@ -344,7 +344,7 @@ Status ElasticRun::add_ranks() {
 }
 
 void ElasticRun::send_orders(const NetworkChoice& network) {
-  tell_of_vendor_parts();
+  report_vendor_parts();
   const Plan& plan = state_.plan();
   const auto& seats = state_.seats();
   std::vector<bool> same_machine;
@@ -366,8 +366,8 @@ void ElasticRun::send_orders(const NetworkChoice& network) {
 }
 
 // Kept until the next epoch: a reply that got lost is asked for again.
-void ElasticRun::tell_place(int worker, int local_rank, const Host& host, const std::string& slot,
-                            const std::string& place) {
+void ElasticRun::report_place(int worker, int local_rank, const Host& host, const std::string& slot,
+                              const std::string& place) {
   rendezvous::KvService& service = rendezvous_->service();
   // A worker asks with or without knowledge of the last state; both get the same place.
   for (const bool knows : {false, true}) {
@@ -388,14 +388,15 @@ void ElasticRun::begin_epoch() {
       if (seat.is_new) continue;
       const auto place = rank_place(plan, host, slot);
       const std::string& interface = interfaces_[static_cast<std::size_t>(host.index)];
-      tell_place(seat.worker, slot.local_rank, host.host, rendezvous::slot_text(place),
-                 rendezvous::encode_elastic_place({place, state_.epoch(), interface}));
+      report_place(seat.worker, slot.local_rank, host.host, rendezvous::slot_text(place),
+                   rendezvous::encode_elastic_place({place, state_.epoch(), interface}));
       streams_->relabel(seat.worker, slot.rank);
     }
   }
   for (const int worker : state_.dismissed()) {
-    tell_place(worker, state_.local_rank_of(worker), state_.host_of(state_.incarnation_of(worker)),
-               rendezvous::no_slot_text(), rendezvous::no_slot_text());
+    report_place(worker, state_.local_rank_of(worker),
+                 state_.host_of(state_.incarnation_of(worker)), rendezvous::no_slot_text(),
+                 rendezvous::no_slot_text());
   }
   for (const int incarnation : state_.new_incarnations()) {
     context_.fleet.send(incarnation, FrameType::kStart);
@@ -430,11 +431,12 @@ Status ElasticRun::watch_scopes() {
     });
   };
   ours.on_write = [this](std::string_view key, const std::string& value) {
-    const auto told = rendezvous::parse_unreached(key, value);
-    if (!told) return;
-    context_.loop.post([this, told = *told] {
+    const auto message = rendezvous::parse_unreached(key, value);
+    if (!message) return;
+    context_.loop.post([this, message = *message] {
       if (context_.is_over()) return;
-      feed(elastic::PeerUnreached{told.epoch, told.rank, told.peer.is_host, told.peer.number});
+      feed(elastic::PeerUnreached{message.epoch, message.rank, message.peer.is_host,
+                                  message.peer.number});
     });
   };
   rendezvous_->service().watch_scope(std::string(rendezvous::scope::kElasticPlace), ours);

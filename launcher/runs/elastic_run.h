@@ -51,8 +51,8 @@ class ElasticRun final : public Run {
 
   // --- requests and answers of workers, through the rendezvous ---
   Status watch_scopes();
-  void tell_place(int worker, int local_rank, const Host& host, const std::string& slot,
-                  const std::string& place);
+  void report_place(int worker, int local_rank, const Host& host, const std::string& slot,
+                    const std::string& place);
   void notify_workers(elastic::PlanChange change);
 
   elastic::ElasticState state_;

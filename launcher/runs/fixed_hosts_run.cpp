@@ -29,9 +29,9 @@ void FixedHostsRun::connect() {
     return open_streams();
   };
   // A transport knows why it could not connect, so its deadline is a little before the job's.
-  const Milliseconds patience = context_.spec.start_timeout;
-  const auto deadline = context_.narrator.start() + patience -
-                        std::min<Milliseconds>(Milliseconds(250), patience / 10);
+  const Milliseconds timeout = context_.spec.start_timeout;
+  const auto deadline =
+      context_.narrator.start() + timeout - std::min<Milliseconds>(Milliseconds(250), timeout / 10);
   bool is_presumed = false;
   if (local.size() == 1 && local[0]) {
     if (auto hello = known_hello()) is_presumed = context_.fleet.presume(0, std::move(*hello));
@@ -59,7 +59,7 @@ void FixedHostsRun::connect() {
 void FixedHostsRun::prepare_all() {
   context_.narrator.mark("all agents answered");
   if (auto known = check_machines(); !known) return launch_failed(failure::kUsage, known.error());
-  tell_of_vendor_parts();
+  report_vendor_parts();
   if (auto settled = settle_slots(); !settled) {
     return launch_failed(failure::kUsage, settled.error());
   }

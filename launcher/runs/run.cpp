@@ -28,7 +28,7 @@ void Run::reach(int host, Stage stage) {
   context_.narrator.reach(host, context_.fleet.name(host), stage);
 }
 
-void Run::tell_of_vendor_parts() {
+void Run::report_vendor_parts() {
   for (const auto& sent : context_.fleet.take_sent_vendor_parts()) {
     context_.narrator.vendor_part_sent(sent.name, sent.bytes, sent.hosts);
   }

@@ -77,7 +77,7 @@ class Run {
   void use_plan(Plan plan);  // makes its streams
   void launch_failed(std::string_view code, const Error& error);
   void reach(int host, Stage stage);
-  void tell_of_vendor_parts();  // those that are on their way since the call before
+  void report_vendor_parts();  // those that are on their way since the call before
   void add_environment(HostOrder& order) const;                           // of --ship-env
   static HostNetwork own_network(std::vector<InterfaceInfo> interfaces);  // of this machine
   // The addresses of `hosts` are known to the rendezvous where their ranks present no token.

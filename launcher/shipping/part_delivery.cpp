@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kPartLook{1};
 constexpr std::chrono::seconds kPartWaitTime{10};
 
 // A source that serves others as well, over a slow network, still counts as alive.
-int patience_ms(std::size_t bytes) {
+int timeout_ms(std::size_t bytes) {
   constexpr std::size_t kLeastBytesPerMs = 512;
   return static_cast<int>(3'000 + bytes / kLeastBytesPerMs);
 }
@@ -92,7 +92,7 @@ void PartDelivery::fetch(Part& part, int host, const std::vector<int>& sources) 
   order.id = part.id;
   order.size_bytes = part.frames->size();
   order.key = key_;
-  order.patience_ms = patience_ms(part.frames->size());
+  order.timeout_ms = timeout_ms(part.frames->size());
   for (const int source : sources) {
     order.sources.push_back(handlers_.find_source(source, host));
     order.sources.back().port = part.ports[source];
@@ -149,7 +149,7 @@ void PartDelivery::note_refusals(Part& part, int host, const DeliveryReport& rep
     part.plan.refuse(source);
     const std::string text = handlers_.name(host) + " could not fetch a part of the runtime from " +
                              handlers_.name(source) + ": " + report.refusals[i];
-    if (std::exchange(told_, true)) {
+    if (std::exchange(reported_, true)) {
       os::log_debug(kPartComponent, text);
     } else {
       os::log_info(kPartComponent, text + "; what no host can give, the launcher sends");
@@ -237,7 +237,7 @@ void PartDelivery::watch_waiting() {
     timer_ = 0;
     const bool late = Clock::now() - moved_at_ > kPartWaitTime;
     for (auto& [hash, part] : parts_) {
-      if (late && part.plan.anybody_waits()) carry_out(part, part.plan.give_up());
+      if (late && part.plan.any_waits()) carry_out(part, part.plan.give_up());
     }
     settle();
   });

@@ -101,7 +101,7 @@ class PartDelivery {
   std::uint64_t fetched_bytes_ = 0;
   std::map<int, Pending> pending_;  // hosts that lack something
   std::set<int> holders_;           // that keep something for others
-  bool told_ = false;               // that some host could not fetch
+  bool reported_ = false;           // that some host could not fetch
   Clock::time_point moved_at_;
   os::EventLoop::TimerId timer_ = 0;
 };

@@ -36,7 +36,7 @@ std::function<bool(const std::string&)> not_the_environment(const std::string& r
 }
 
 // One line, however many there are.
-void tell_left_out(const std::string& option, const std::vector<std::string>& left_out) {
+void report_left_out(const std::string& option, const std::vector<std::string>& left_out) {
   constexpr std::size_t kShown = 3;
   if (left_out.empty()) return;
   std::vector<std::string> shown = left_out;
@@ -48,7 +48,7 @@ void tell_left_out(const std::string& option, const std::vector<std::string>& le
   os::log_warn("horarun", option + " leaves out what hosts could not use: " + text);
 }
 
-void tell_outside(const PythonEnvironment& environment) {
+void report_outside(const PythonEnvironment& environment) {
   if (environment.outside.empty()) return;
   os::log_warn("horarun", "--ship-env: hosts will lack what lies outside of " + environment.path +
                               ": " + few_names(environment.outside) +
@@ -57,7 +57,7 @@ void tell_outside(const PythonEnvironment& environment) {
 }
 
 // Hosts could not keep it next to the parts of other jobs.
-void tell_size(std::uint64_t bytes, const CacheLimits& limits) {
+void report_size(std::uint64_t bytes, const CacheLimits& limits) {
   if (!limits.max_bytes || bytes <= *limits.max_bytes) return;
   os::log_warn("horarun", "--ship-env: hosts keep its " + format_size(bytes) +
                               " until the next job without it ends, because --cache-max-size is " +
@@ -83,9 +83,9 @@ Status ShipFiles::pack_environment(const JobSpec& spec, const std::string& memor
   memories_.emplace_back(memory_folder, "environment " + environment->folder);
   auto tree = read_environment_tree(*environment, memories_.back());
   if (!tree) return std::move(tree).error().with_context("--ship-env");
-  tell_left_out("--ship-env", tree->left_out);
-  tell_outside(*environment);
-  tell_size(tree->bytes, spec.cache_limits);
+  report_left_out("--ship-env", tree->left_out);
+  report_outside(*environment);
+  report_size(tree->bytes, spec.cache_limits);
   environment_ = std::move(*environment);
   environment_tree_ = std::move(*tree);
   return Ok{};
@@ -137,7 +137,7 @@ Status ShipFiles::pack(const JobSpec& spec, const std::string& memory_folder) {
                         "--ship: " + *same + " and " + file.source + " have the same name");
     }
   }
-  tell_left_out("--ship", tree->left_out);
+  report_left_out("--ship", tree->left_out);
   tree_ = std::move(*tree);
   return Ok{};
 }

@@ -12,7 +12,7 @@ namespace hora::launcher {
 namespace {
 
 // What several entries share takes room until the last of them is gone.
-class Room {
+class SharedBytes {
  public:
   void add(const CacheItem& item) {
     for (const CachePiece& piece : item.pieces) {
@@ -35,7 +35,7 @@ class Room {
 
 CacheChoice choose_removals(const std::vector<CacheItem>& items, const CacheLimits& limits) {
   std::vector<const CacheItem*> in_order;
-  Room room;
+  SharedBytes room;
   for (const CacheItem& item : items) {
     in_order.push_back(&item);
     room.add(item);
@@ -64,7 +64,7 @@ CacheChoice choose_removals(const std::vector<CacheItem>& items, const CacheLimi
 }
 
 std::uint64_t total_bytes(const std::vector<CacheItem>& items) {
-  Room room;
+  SharedBytes room;
   for (const CacheItem& item : items) room.add(item);
   return room.bytes();
 }

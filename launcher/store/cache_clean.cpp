@@ -213,7 +213,7 @@ std::string use_text(const Use& use) {
   return text;
 }
 
-std::string tell_kept(const CacheDirectory& directory, const std::string& name, const Use& use) {
+std::string kept_text(const CacheDirectory& directory, const std::string& name, const Use& use) {
   return "kept " + directory.entry_path(name) + ": " + use_text(use);
 }
 
@@ -267,7 +267,7 @@ Status remove_notes(const CacheDirectory& directory) {
 
 // The entries that `removed` has, and the bytes that each used alone: shared bytes count for the
 // last one.
-std::string tell_removed(const std::string& path, const std::vector<CacheItem>& items,
+std::string removed_text(const std::string& path, const std::vector<CacheItem>& items,
                          const std::vector<std::string>& removed) {
   std::vector<CacheItem> left;
   std::copy_if(items.begin(), items.end(), std::back_inserter(left), [&](const CacheItem& item) {
@@ -307,45 +307,45 @@ Status remove_directory(const std::string& path) {
 }  // namespace
 
 Result<std::vector<std::string>> clean_cache(const std::string& path, const CleanRequest& request) {
-  std::vector<std::string> told;
+  std::vector<std::string> lines;
   auto directory = CacheDirectory::open(path);
   if (!directory) {
-    if (directory.error().code == ErrorCode::kNotFound) return told;
+    if (directory.error().code == ErrorCode::kNotFound) return lines;
     return std::move(directory).error();
   }
   if (!request.dry_run && !request.in_passing) directory->remove_debris();
   auto entries = look_at(*directory);
   if (!entries) return std::move(entries).error();
   if (request.in_passing && choose_removals(items_of(*entries), request.limits).remove.empty()) {
-    return told;
+    return lines;
   }
   HORA_TRY(find_users(*directory, *entries));
   const CacheChoice choice = choose_removals(items_of(*entries), request.limits);
   // Another cleaner is not worth a word, see the header.
-  const auto tell = [&](const std::string& name, const std::optional<Use>& use) {
-    if (use && use->bundle != kCleaner) told.push_back(tell_kept(*directory, name, *use));
+  const auto report_kept = [&](const std::string& name, const std::optional<Use>& use) {
+    if (use && use->bundle != kCleaner) lines.push_back(kept_text(*directory, name, *use));
   };
-  for (const std::string& name : choice.kept) tell(name, named(*entries, name).use);
+  for (const std::string& name : choice.kept) report_kept(name, named(*entries, name).use);
   std::vector<std::string> removed;
   for (const std::string& name : choice.remove) {
     if (request.dry_run) {
       const CacheItem& item = named(*entries, name).item;
-      told.push_back("would remove " + directory->entry_path(name) + ": " +
-                     format_size(total_bytes({item})) + ", used " + age_text(item.unused));
+      lines.push_back("would remove " + directory->entry_path(name) + ": " +
+                      format_size(total_bytes({item})) + ", used " + age_text(item.unused));
       continue;
     }
-    if (request.deadline && Clock::now() >= *request.deadline) return told;
+    if (request.deadline && Clock::now() >= *request.deadline) return lines;
     // It may have come into use since; then it stays, and is reported like the others.
     auto use = remove_unused(*directory, name);
     if (!use) return std::move(use).error();
-    tell(name, *use);
+    report_kept(name, *use);
     if (!*use) removed.push_back(name);
   }
-  if (request.dry_run) return told;
-  if (!removed.empty()) told.push_back(tell_removed(path, items_of(*entries), removed));
+  if (request.dry_run) return lines;
+  if (!removed.empty()) lines.push_back(removed_text(path, items_of(*entries), removed));
   HORA_TRY(remove_notes(*directory));
   if (!request.in_passing) HORA_TRY(remove_directory(path));
-  return told;
+  return lines;
 }
 
 // For programs: bytes, seconds and whole paths, where people get columns.

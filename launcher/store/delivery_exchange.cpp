@@ -28,10 +28,10 @@ namespace hora::launcher {
 namespace {
 
 // A host that cannot be reached is found out soon, since the launcher can send as well.
-constexpr std::chrono::milliseconds kReachPatience{2'000};
-constexpr std::chrono::milliseconds kSilencePatience{3'000};
+constexpr std::chrono::milliseconds kReachTimeout{2'000};
+constexpr std::chrono::milliseconds kSilenceTimeout{3'000};
 // The source serves others in turns, and the launcher's sending would take longer.
-constexpr std::chrono::seconds kBusyPatience{10};
+constexpr std::chrono::seconds kBusyTimeout{10};
 constexpr std::chrono::milliseconds kShortestPause{20};
 constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr std::chrono::milliseconds kLook{100};
@@ -59,7 +59,7 @@ void DeliveryFetch::close_all() {
 
 void DeliveryFetch::try_next() {
   ++source_;
-  patient_until_ = {};
+  busy_until_ = {};
   pause_ = kShortestPause;
   try_source();
 }
@@ -72,8 +72,8 @@ void DeliveryFetch::try_source() {
   last_refusal_ = "no address is known";
   going_ = false;
   frames_.clear();
-  heard_at_ = Clock::now();
-  deadline_ = heard_at_ + std::chrono::milliseconds(order_.patience_ms);
+  received_at_ = Clock::now();
+  deadline_ = received_at_ + std::chrono::milliseconds(order_.timeout_ms);
   for (const std::string& address : source.addresses) begin(address, source.port);
   // Refused at once, or no source: the timer reports it, so that start() calls no handler.
   watch_time();
@@ -104,7 +104,7 @@ void DeliveryFetch::begin(const std::string& address, int port) {
 
 void DeliveryFetch::on_event(Attempt& attempt) {
   if (&attempt == chosen_) return receive();
-  if (!(attempt.connected ? hear_challenge(attempt) : greet(attempt))) {
+  if (!(attempt.connected ? receive_challenge(attempt) : greet(attempt))) {
     give_up(attempt);
   }
 }
@@ -133,19 +133,19 @@ bool DeliveryFetch::greet(Attempt& attempt) {
 
 // At an address that many machines have (docker0), another agent may answer, even one of another
 // job. Only the right one can prove to have the key; it gets our own proof in turn.
-bool DeliveryFetch::hear_challenge(Attempt& attempt) {
+bool DeliveryFetch::receive_challenge(Attempt& attempt) {
   std::array<char, kDeliveryNonce + kDeliveryProof> chunk;
   const ssize_t got =
-      ::recv(attempt.fd.get(), chunk.data(), chunk.size() - attempt.heard.size(), 0);
+      ::recv(attempt.fd.get(), chunk.data(), chunk.size() - attempt.received.size(), 0);
   if (got < 0 && (os::would_block(errno) || errno == EINTR)) return true;
   if (got <= 0) {
     last_refusal_ = got == 0 ? "it does not serve this" : std::strerror(errno);
     return false;
   }
-  attempt.heard.append(chunk.data(), static_cast<std::size_t>(got));
-  if (attempt.heard.size() < chunk.size()) return true;
-  const DeliveryTalk talk{order_.id, attempt.nonce, attempt.heard.substr(0, kDeliveryNonce)};
-  if (!equals_in_constant_time(attempt.heard.substr(kDeliveryNonce),
+  attempt.received.append(chunk.data(), static_cast<std::size_t>(got));
+  if (attempt.received.size() < chunk.size()) return true;
+  const DeliveryTalk talk{order_.id, attempt.nonce, attempt.received.substr(0, kDeliveryNonce)};
+  if (!equals_in_constant_time(attempt.received.substr(kDeliveryNonce),
                                delivery_proof(order_.key, DeliveryRole::kServing, talk))) {
     last_refusal_ = "somebody else answers there";
     return false;
@@ -156,7 +156,7 @@ bool DeliveryFetch::hear_challenge(Attempt& attempt) {
     last_refusal_ = "the connection broke";
     return false;
   }
-  heard_at_ = Clock::now();
+  received_at_ = Clock::now();
   chosen_ = &attempt;
   opener_.emplace(delivery_seal_key(order_.key, talk), order_.size_bytes);
   // The other addresses lead to the same host, or to a wrong one.
@@ -178,7 +178,7 @@ void DeliveryFetch::receive() {
     return refuse("it stopped after " + std::to_string(frames_.size()) + " of " +
                   std::to_string(order_.size_bytes) + " bytes");
   }
-  heard_at_ = Clock::now();
+  received_at_ = Clock::now();
   if (!going_) {
     going_ = chunk.data()[0] == kDeliveryGo;
     return going_ ? void() : try_later();
@@ -205,8 +205,8 @@ void DeliveryFetch::give_up(Attempt& attempt) {
 // Longer each time, and no two hosts alike, or all that wait would ask in step.
 void DeliveryFetch::try_later() {
   const auto now = Clock::now();
-  if (patient_until_ == Clock::time_point{}) patient_until_ = now + kBusyPatience;
-  if (now > patient_until_) return refuse("it serves others all the time");
+  if (busy_until_ == Clock::time_point{}) busy_until_ = now + kBusyTimeout;
+  if (now > busy_until_) return refuse("it serves others all the time");
   close_all();
   const auto spread = static_cast<unsigned char>(os::random_bytes(1)[0]);
   timer_ = loop_.call_after(pause_ + pause_ * spread / 256, [this] {
@@ -227,16 +227,16 @@ void DeliveryFetch::watch_time() {
     timer_ = 0;
     const auto now = Clock::now();
     if (attempts_.empty()) return refuse(last_refusal_);
-    if (chosen_ == nullptr && now - heard_at_ > kReachPatience) {
-      return refuse("it cannot be reached in " + std::to_string(kReachPatience.count()) + " ms");
+    if (chosen_ == nullptr && now - received_at_ > kReachTimeout) {
+      return refuse("it cannot be reached in " + std::to_string(kReachTimeout.count()) + " ms");
     }
-    if (now - heard_at_ > kSilencePatience) {
+    if (now - received_at_ > kSilenceTimeout) {
       return refuse("it fell silent after " + std::to_string(frames_.size()) + " bytes");
     }
     if (now > deadline_) {
       return refuse("it is too slow: " + std::to_string(frames_.size()) + " of " +
                     std::to_string(order_.size_bytes) + " bytes in " +
-                    std::to_string(order_.patience_ms) + " ms");
+                    std::to_string(order_.timeout_ms) + " ms");
     }
     watch_time();
   });

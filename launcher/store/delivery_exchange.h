@@ -46,7 +46,7 @@ class DeliveryFetch {
     os::Fd fd;
     bool connected = false;
     std::string nonce;
-    std::string heard;
+    std::string received;
   };
 
   void try_next();
@@ -55,7 +55,7 @@ class DeliveryFetch {
   void begin(const std::string& address, int port);
   void on_event(Attempt& attempt);
   bool greet(Attempt& attempt);
-  bool hear_challenge(Attempt& attempt);
+  bool receive_challenge(Attempt& attempt);
   void receive();
   void give_up(Attempt& attempt);  // last_refusal_ says why
   void refuse(std::string why);
@@ -67,7 +67,7 @@ class DeliveryFetch {
   FetchDelivery order_;
   std::function<void(Outcome)> on_done_;
   std::size_t source_ = 0;           // the one that is tried
-  Clock::time_point patient_until_;  // with a source that is busy
+  Clock::time_point busy_until_;     // with a source that is busy
   std::chrono::milliseconds pause_;  // before it is asked again
   bool going_ = false;               // it has said so
   std::vector<std::unique_ptr<Attempt>> attempts_;
@@ -76,7 +76,7 @@ class DeliveryFetch {
   std::string last_refusal_;              // of an address
   std::string frames_;
   std::vector<std::string> refusals_;
-  Clock::time_point heard_at_;
+  Clock::time_point received_at_;
   Clock::time_point deadline_;
   os::EventLoop::TimerId timer_ = 0;
 };

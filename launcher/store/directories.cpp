@@ -259,7 +259,7 @@ std::string CacheDirectory::temporary_name(std::string_view prefix) const {
          os::random_token().substr(0, kTagSize);
 }
 
-Result<CacheDirectory::Held> CacheDirectory::make_held(
+Result<CacheDirectory::LockedDirectory> CacheDirectory::make_held(
     std::string_view prefix, std::string_view suffix,
     const std::function<Status(const std::string&)>& announce) const {
   // Another agent may take the new entry for an abandoned one and remove it until it is locked.
@@ -285,7 +285,7 @@ Result<CacheDirectory::Held> CacheDirectory::make_held(
     }
     struct stat info {};
     if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-      return Held{name, std::move(made)};
+      return LockedDirectory{name, std::move(made)};
     }
     if (errno != ENOENT) return errno_error(errno, "reading " + entry_path(name));
   }

@@ -86,14 +86,15 @@ class CacheDirectory {
   // A name that is unique on all hosts: PREFIX, our view's identifier, a random word.
   std::string temporary_name(std::string_view prefix) const;
 
-  struct Held {
+  struct LockedDirectory {
     std::string name;
     os::Fd lock;  // the directory itself; its lock is ours for as long
   };
   // Makes a directory of a temporary name that ends in `suffix`. `announce` gets its path before
   // that exists.
-  Result<Held> make_held(std::string_view prefix, std::string_view suffix,
-                         const std::function<Status(const std::string&)>& announce) const;
+  Result<LockedDirectory> make_held(
+      std::string_view prefix, std::string_view suffix,
+      const std::function<Status(const std::string&)>& announce) const;
 
   // What is known about the owner of a temporary entry.
   struct Owner {

@@ -75,13 +75,13 @@ bool is_settled(const struct stat& info) {
 // Failing to write a note costs the next start a few milliseconds, nothing more.
 void take_note(const std::string& note, const std::string& print) {
   // A random name: another host that shares the directory may have the same process id.
-  const std::string beside = note + "." + os::random_token().substr(0, kTagSize);
+  const std::string temporary = note + "." + os::random_token().substr(0, kTagSize);
   const os::Fd file(
-      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) return;
   const bool whole =
       ::write(file.get(), print.data(), print.size()) == static_cast<ssize_t>(print.size());
-  if (!whole || ::rename(beside.c_str(), note.c_str()) != 0) ::unlink(beside.c_str());
+  if (!whole || ::rename(temporary.c_str(), note.c_str()) != 0) ::unlink(temporary.c_str());
 }
 
 // Removes the bad file, so that the next start ships a good one, but only if the name still leads

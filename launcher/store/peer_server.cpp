@@ -191,12 +191,12 @@ PeerServer::~PeerServer() {
 
 // A new connection may be of the job, so an unauthenticated one gives way to it.
 void PeerServer::admit(os::Fd fd) {
-  if (peers_.size() - served_ >= limits_.strangers) drop_oldest_stranger();
+  if (peers_.size() - served_ >= limits_.pending) drop_oldest_pending();
   const Number number = next_++;
   Peer& peer = peers_[number];
   peer.fd = std::move(fd);
   peer.talk = make_talk_();
-  peer.deadline = Clock::now() + limits_.talk_patience;
+  peer.deadline = Clock::now() + limits_.talk_timeout;
   const auto watched = loop_.watch(
       peer.fd.get(), EPOLLIN, [this, number](std::uint32_t) { on_event(number); },
       os::EventLoop::Priority::kBackground);
@@ -204,10 +204,10 @@ void PeerServer::admit(os::Fd fd) {
 }
 
 // Those of the job authenticate at once: the oldest is the least likely to be one.
-void PeerServer::drop_oldest_stranger() {
-  const auto stranger = std::find_if(peers_.begin(), peers_.end(),
-                                     [](const auto& each) { return !each.second.served; });
-  if (stranger != peers_.end()) drop(stranger->first);
+void PeerServer::drop_oldest_pending() {
+  const auto pending = std::find_if(peers_.begin(), peers_.end(),
+                                    [](const auto& each) { return !each.second.served; });
+  if (pending != peers_.end()) drop(pending->first);
 }
 
 // A peer may be gone already: another one's turn may have closed it in favour of a new connection.
@@ -224,14 +224,14 @@ void PeerServer::on_event(Number number) {
 bool PeerServer::listen_to(Peer& peer) {
   std::array<char, 256> chunk;
   const std::size_t awaited = peer.talk->awaited();
-  const ssize_t got =
-      ::recv(peer.fd.get(), chunk.data(), std::min(chunk.size(), awaited - peer.heard.size()), 0);
+  const ssize_t got = ::recv(peer.fd.get(), chunk.data(),
+                             std::min(chunk.size(), awaited - peer.received.size()), 0);
   if (got < 0) return os::would_block(errno) || errno == EINTR;
   if (got == 0) return false;
-  peer.heard.append(chunk.data(), static_cast<std::size_t>(got));
-  if (peer.heard.size() < awaited) return true;
-  const std::string message = std::exchange(peer.heard, {});
-  switch (peer.talk->hear(peer.fd.get(), message)) {
+  peer.received.append(chunk.data(), static_cast<std::size_t>(got));
+  if (peer.received.size() < awaited) return true;
+  const std::string message = std::exchange(peer.received, {});
+  switch (peer.talk->receive(peer.fd.get(), message)) {
     case PeerTalk::Verdict::kGoes:
       break;
     case PeerTalk::Verdict::kMayGoOn:
@@ -247,7 +247,7 @@ bool PeerServer::listen_to(Peer& peer) {
 bool PeerServer::begin_serving(Peer& peer) {
   peer.served = true;
   ++served_;
-  peer.deadline = Clock::now() + limits_.serve_patience;
+  peer.deadline = Clock::now() + limits_.serve_timeout;
   return loop_.change(peer.fd.get(), EPOLLOUT).has_value();
 }
 
@@ -256,7 +256,7 @@ bool PeerServer::begin_serving(Peer& peer) {
 bool PeerServer::send_some(Peer& peer) {
   const ssize_t sent = peer.talk->send_some(peer.fd.get());
   if (sent < 0) return os::would_block(errno) || errno == EINTR;
-  peer.deadline = Clock::now() + limits_.serve_patience;
+  peer.deadline = Clock::now() + limits_.serve_timeout;
   return sent > 0;
 }
 
@@ -285,10 +285,10 @@ namespace {
 
 constexpr std::size_t kPeerSentPerTurn = 256 * 1024;
 constexpr PeerLimits kPeerLimits{
-    .strangers = 128,  // the hosts of a large job may all connect at one time
+    .pending = 128,  // the hosts of a large job may all connect at one time
     .served = kMostServed,
-    .talk_patience = std::chrono::seconds(3),
-    .serve_patience = std::chrono::seconds(10),
+    .talk_timeout = std::chrono::seconds(3),
+    .serve_timeout = std::chrono::seconds(10),
 };
 
 }  // namespace
@@ -299,7 +299,7 @@ class DeliveryServer::Talk : public PeerTalk {
 
   std::size_t awaited() const override { return challenged() ? kDeliveryProof : kDeliveryHello; }
 
-  Verdict hear(int fd, std::string_view message) override {
+  Verdict receive(int fd, std::string_view message) override {
     return challenged() ? check_proof(fd, message) : challenge(fd, message);
   }
 

@@ -90,16 +90,16 @@ class PeerTalk {
   // The size of the unauthenticated peer's next message, at least 1.
   virtual std::size_t awaited() const = 0;
   // The whole message. It may answer with what fits into an empty socket's buffer.
-  virtual Verdict hear(int fd, std::string_view message) = 0;
+  virtual Verdict receive(int fd, std::string_view message) = 0;
   // Sends a piece to a peer that is served. Returns as send() does; 0: it has everything.
   virtual ssize_t send_some(int fd) = 0;
 };
 
 struct PeerLimits {
-  std::size_t strangers;                // at a time, of those not served yet
-  std::size_t served;                   // at a time, see has_room()
-  std::chrono::seconds talk_patience;   // until a peer is served
-  std::chrono::seconds serve_patience;  // of a served peer that takes no bytes
+  std::size_t pending;                 // at a time, of those not served yet
+  std::size_t served;                  // at a time, see has_room()
+  std::chrono::seconds talk_timeout;   // until a peer is served
+  std::chrono::seconds serve_timeout;  // of a served peer that takes no bytes
 };
 
 class PeerServer {
@@ -120,7 +120,7 @@ class PeerServer {
   struct Peer {
     os::Fd fd;
     std::unique_ptr<PeerTalk> talk;
-    std::string heard;  // of the next message
+    std::string received;  // of the next message
     bool served = false;
     Clock::time_point deadline;
   };
@@ -128,7 +128,7 @@ class PeerServer {
 
   PeerServer(os::EventLoop& loop, PeerLimits limits, MakeTalk make_talk, os::Fd socket);
   void admit(os::Fd fd);
-  void drop_oldest_stranger();
+  void drop_oldest_pending();
   void on_event(Number number);
   bool listen_to(Peer& peer);  // false: it goes
   bool begin_serving(Peer& peer);

@@ -40,8 +40,8 @@ int wait_for_signal(std::chrono::milliseconds delay) {
   const sigset_t ending = ending_signals();
   const auto deadline = Clock::now() + delay;
   for (;;) {
-    const timespec patience = os::timespec_until(deadline);
-    const int signal = ::sigtimedwait(&ending, nullptr, &patience);
+    const timespec timeout = os::timespec_until(deadline);
+    const int signal = ::sigtimedwait(&ending, nullptr, &timeout);
     if (signal > 0) return signal;
     // Interrupted, as by SIGCONT: the rest of the time remains.
     if (errno != EINTR) return 0;
@@ -76,7 +76,7 @@ void choose_transport(Supervisor& supervisor, const JobSpec& spec, const Install
   if (engine == nullptr) return;
   const auto words = std::make_shared<EngineWords>(*engine, *spec.engine);
   supervisor.explain_ends_by(
-      [words](const Cause&, Milliseconds patience) { return words->why_ended(patience); });
+      [words](const Cause&, Milliseconds timeout) { return words->why_ended(timeout); });
   if (!spec.engine_step) return;
   const Build& own = installation.own();
   StepSource source;

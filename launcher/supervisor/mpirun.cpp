@@ -55,7 +55,7 @@ std::string path_of(const EnvironmentList& environment) {
 }
 
 // `mpirun --version` only prints; the rest is for a slow network file system.
-constexpr Milliseconds kAnswerPatience{30'000};
+constexpr Milliseconds kAnswerTimeout{30'000};
 
 struct Mpirun {
   std::string path;
@@ -70,7 +70,7 @@ Result<Mpirun> find_mpirun(const EnvironmentList& environment) {
         "--mpi: there is no mpirun in $PATH; install Open MPI or MPICH, or omit --mpi: "
         "Hora starts ranks without it");
   }
-  auto version = run_captured({*path, "--version"}, kAnswerPatience);
+  auto version = run_captured({*path, "--version"}, kAnswerTimeout);
   if (!version) return std::move(version).error().with_context("--mpi");
   if (version->exit_code != kExitOk) {
     return make_error(ErrorCode::kUsage, "--mpi: " + *path + " --version failed with exit code " +

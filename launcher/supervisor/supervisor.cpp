@@ -30,7 +30,7 @@ constexpr std::uint64_t kLeastShipped = 1u << 20;
 constexpr Milliseconds kEngineWords{500};  // on their way, when it has ended the job
 constexpr Milliseconds kLastWords{300};    // for other readers
 // A user who has ended the job waits for a reader only while it reads.
-constexpr Milliseconds kReaderPatience{4000};
+constexpr Milliseconds kReaderTimeout{4000};
 constexpr Milliseconds kLookAtReader{500};
 
 std::unique_ptr<Run> make_usual_run(RunContext context) {
@@ -154,7 +154,7 @@ JobState::Options Supervisor::state_options() const {
 Status Supervisor::watch_starter() {
   if (!job_.spec.end_with) return Ok{};
   auto starter = os::ProcessEnd::watch(*loop_, *job_.spec.end_with, [this] {
-    narrator_.tell("process " + std::to_string(*job_.spec.end_with) + " has ended (--end-with)\n");
+    narrator_.print("process " + std::to_string(*job_.spec.end_with) + " has ended (--end-with)\n");
     // A signal to the whole group ended it and is pending here, or about to be.
     signals_->take();
     if (interrupted_by_ == 0) on_signal(SIGTERM);
@@ -187,13 +187,13 @@ Status Supervisor::accept_plan(const Plan& plan) {
 
 void Supervisor::make_hang_report() {
   HangReport::Handlers handlers;
-  handlers.ask = [this](int host, Milliseconds patience) {
+  handlers.ask = [this](int host, Milliseconds timeout) {
     if (!fleet_->is_open(host)) return false;
-    fleet_->send(host, FrameType::kDump, u32_payload(static_cast<std::uint32_t>(patience.count())));
+    fleet_->send(host, FrameType::kDump, u32_payload(static_cast<std::uint32_t>(timeout.count())));
     return true;
   };
   handlers.hosts = [this]() -> const std::vector<HostPlan>& { return run_->plan().hosts; };
-  handlers.tell = [this](const std::string& text) { narrator_.hang_report(text); };
+  handlers.report = [this](const std::string& text) { narrator_.hang_report(text); };
   handlers.with_own_frames = job_.spec.verbose;
   hang_report_ = std::make_unique<HangReport>(*loop_, std::move(handlers));
 }
@@ -205,9 +205,9 @@ void Supervisor::watch_for_stall() {
   HangReport::StallHandlers handlers;
   handlers.on_computing = [this, silence](const std::vector<int>& ranks, int percent) {
     const std::string who = (ranks.size() == 1 ? "rank " : "ranks ") + number_ranges(ranks);
-    narrator_.tell(silence + " (--stall-after), but " + who +
-                   (ranks.size() == 1 ? " computes (" : " compute (at least ") +
-                   std::to_string(percent) + "% of a CPU): not stalled\n");
+    narrator_.print(silence + " (--stall-after), but " + who +
+                    (ranks.size() == 1 ? " computes (" : " compute (at least ") +
+                    std::to_string(percent) + "% of a CPU): not stalled\n");
   };
   // The report comes first, whatever the policy: a job that was ended has nothing left to show.
   handlers.on_stall = [this, silence] {
@@ -278,7 +278,7 @@ void Supervisor::on(int host, const Started& started) {
 }
 
 void Supervisor::on(int host, const RankOutput& output) {
-  hang_report_->heard();
+  hang_report_->note_sign();
   narrator_.output_follows();
   run_->streams()->output(host, output);
 }
@@ -293,7 +293,7 @@ void Supervisor::on(int host, RankExit exit) {
 }
 
 void Supervisor::on(int host, const RankProgress& progress) {
-  hang_report_->heard();
+  hang_report_->note_sign();
   run_->on_progress(host, progress);
 }
 
@@ -431,10 +431,10 @@ void Supervisor::watch_reader(std::size_t written_before, Milliseconds idle) {
     if (leaving_.begun) return;
     const std::size_t written = run_->streams()->written();
     const auto idle = written == written_before ? idle_before + kLookAtReader : Milliseconds(0);
-    if (idle < kReaderPatience || !state_->ranks_gone()) return watch_reader(written, idle);
+    if (idle < kReaderTimeout || !state_->ranks_gone()) return watch_reader(written, idle);
     feed(OutputAbandoned{});
     narrator_.lose({"the last output of the ranks",
-                    "nobody has read any for " + format_duration(kReaderPatience),
+                    "nobody has read any for " + format_duration(kReaderTimeout),
                     std::string(failure::kOutput)});
     stop_waiting_for_readers(interrupted_by_);
   });
@@ -470,15 +470,15 @@ void Supervisor::leave() {
 void Supervisor::explain_end() {
   const auto& cause = state_->outcome().cause;
   if (!owner_.explain || !cause) return;
-  const auto patience = state_->may_be_ended_from_outside() ? kEngineWords : Milliseconds(0);
-  auto failure = owner_.explain(*cause, patience);
+  const auto timeout = state_->may_be_ended_from_outside() ? kEngineWords : Milliseconds(0);
+  auto failure = owner_.explain(*cause, timeout);
   if (!failure) return;
   if (!running_since_ && job_.spec.engine && failure->advice.empty()) {
     failure->advice =
         "if that job was over before, its variables are left in this environment: --engine none "
         "ignores them";
   }
-  state_->blame(std::move(*failure));
+  state_->set_cause(std::move(*failure));
 }
 
 std::vector<std::string> Supervisor::unreached_hosts() const {

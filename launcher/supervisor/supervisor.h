@@ -10,19 +10,19 @@
 #include <optional>
 #include <string>
 
-#include "launcher/parts/bundle.h"
-#include "launcher/parts/hashes.h"
 #include "launcher/fleet/fleet.h"
-#include "launcher/shipping/user_files.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/orders.h"
 #include "launcher/job/restart_policy.h"
+#include "launcher/parts/bundle.h"
+#include "launcher/parts/hashes.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/process/signals.h"
 #include "launcher/report/hang_report.h"
 #include "launcher/report/narrator.h"
 #include "launcher/runs/run.h"
+#include "launcher/shipping/user_files.h"
 #include "launcher/supervisor/fault_injector.h"
 #include "launcher/supervisor/suspension.h"
 #include "rendezvous/net/stream.h"
@@ -47,7 +47,7 @@ class Supervisor {
   void reach_hosts_by(MakeTransport make_remote) { owner_.make_remote = std::move(make_remote); }
   // Before run(): a source that knows whether the owner of the hosts has ended a job, and may wait
   // a moment for the answer. Without patience, nothing suggests that.
-  using Explain = std::function<std::optional<Failure>(const Cause& cause, Milliseconds patience)>;
+  using Explain = std::function<std::optional<Failure>(const Cause& cause, Milliseconds timeout)>;
   void explain_ends_by(Explain explain) { owner_.explain = std::move(explain); }
 
   // Blocks until the job is over. Prints rank output, and at the end why it failed if it did.

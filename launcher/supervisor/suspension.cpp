@@ -7,7 +7,7 @@ namespace {
 
 // A host that does not answer in time does not keep the shell waiting: its agent stops its ranks
 // when the frame arrives.
-constexpr std::chrono::milliseconds kPatience{1'000};
+constexpr std::chrono::milliseconds kTimeout{1'000};
 
 }  // namespace
 
@@ -19,7 +19,7 @@ void Suspension::begin() {
     fleet_.send(host, FrameType::kSuspend);
     ++waiting_;
   }
-  timer_ = loop_.call_after(kPatience, [this] { stop(); });
+  timer_ = loop_.call_after(kTimeout, [this] { stop(); });
   if (waiting_ == 0) stop();
 }
 

@@ -26,10 +26,10 @@ namespace {
 
 constexpr std::size_t kReadSize = 64 * 1024;
 constexpr std::size_t kBurst = 1024 * 1024;  // bytes moved before other hosts have their turn
-constexpr auto kExitPatience = std::chrono::seconds(3);  // between end of output and exit
-constexpr auto kEndPatience = std::chrono::seconds(1);   // after end of input, and after TERM
-constexpr std::chrono::milliseconds kLastPatience{300};  // for all children when the job is over
-constexpr int kMostRefusals = 5;                         // that may pass: two to four seconds
+constexpr auto kExitWait = std::chrono::seconds(3);     // between end of output and exit
+constexpr auto kEndTimeout = std::chrono::seconds(1);   // after end of input, and after TERM
+constexpr std::chrono::milliseconds kLastTimeout{300};  // for all children when the job is over
+constexpr int kMostRefusals = 5;                        // that may pass: two to four seconds
 
 }  // namespace
 
@@ -184,14 +184,14 @@ void CommandHost::link_finished() {
   unwatch(in_);
   child_.stdin_fd.reset();
   loop_.cancel(timers_.exit);
-  timers_.exit = loop_.call_after(kEndPatience, [this] { ask_child_to_end(); });
+  timers_.exit = loop_.call_after(kEndTimeout, [this] { ask_child_to_end(); });
 }
 
 // The second step of three: end of input, then SIGTERM, then SIGKILL when the child is dropped.
 void CommandHost::ask_child_to_end() {
   asked_to_end_ = true;
   child_.ask_to_end();
-  timers_.exit = loop_.call_after(kEndPatience, [this] {
+  timers_.exit = loop_.call_after(kEndTimeout, [this] {
     timers_.exit = 0;
     finish();
   });
@@ -300,7 +300,7 @@ void CommandHost::settle_end() {
   if (!running_) return;
   if (exited_ || child_.try_wait()) return report_end();
   if (timers_.exit != 0) return;
-  timers_.exit = loop_.call_after(kExitPatience, [this] {
+  timers_.exit = loop_.call_after(kExitWait, [this] {
     timers_.exit = 0;
     report_end();
   });
@@ -436,7 +436,7 @@ CommandTransport::~CommandTransport() {
   threads_->stop();
   for (auto& [key, host] : hosts_) host->hurry();
   // One deadline for all children: a thousand of them must not take a thousand times the patience.
-  const auto deadline = Clock::now() + kLastPatience;
+  const auto deadline = Clock::now() + kLastTimeout;
   for (auto& [key, host] : hosts_) {
     while (!host->child_has_ended() && Clock::now() < deadline) ::poll(nullptr, 0, 2);
   }

@@ -65,12 +65,12 @@ std::chrono::nanoseconds IoThreads::processor_time() {
 // A thread that hangs in a system call must not keep the launcher from exiting, and is not joined.
 // One that computes (a handshake on a busy machine, say) comes back, and would then use what exit()
 // has destroyed.
-bool IoThreads::stop(std::chrono::milliseconds patience) {
+bool IoThreads::stop(std::chrono::milliseconds timeout) {
   for (auto& thread : threads_) {
     thread.loop->post([loop = thread.loop.get()] { loop->stop(); });
   }
   auto used = processor_time();
-  for (int extensions = 0; !wait_for_end(patience); ++extensions) {
+  for (int extensions = 0; !wait_for_end(timeout); ++extensions) {
     const auto before = std::exchange(used, processor_time());
     if (extensions == kMostExtensions || std::chrono::abs(used - before) < kLeastWork) return false;
   }
@@ -80,9 +80,9 @@ bool IoThreads::stop(std::chrono::milliseconds patience) {
   return true;
 }
 
-bool IoThreads::wait_for_end(std::chrono::milliseconds patience) {
+bool IoThreads::wait_for_end(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return one_ended_.wait_for(lock, patience, [this] { return ended_ == threads_.size(); });
+  return one_ended_.wait_for(lock, timeout, [this] { return ended_ == threads_.size(); });
 }
 
 // --- calls that block ----------------------------------------------------------------------------
@@ -139,9 +139,9 @@ void BlockingCalls::ask(Question question, const Failed& failed) {
     return;
   }
   // Where one thread exists it answers every question in the end, so do not wait for another one.
-  const auto patience = shared_->threads == 0 ? os::kThreadPatience : std::chrono::seconds(0);
+  const auto timeout = shared_->threads == 0 ? os::kThreadTimeout : std::chrono::seconds(0);
   auto thread = os::start_service_thread(
-      "hora-ask", [shared = shared_] { work(shared); }, patience);
+      "hora-ask", [shared = shared_] { work(shared); }, timeout);
   if (thread) {
     thread->detach();
     ++shared_->threads;

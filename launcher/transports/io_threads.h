@@ -31,7 +31,7 @@ class IoThreads {
   // Ends the loops after what was posted before, and waits for the threads as long as the longest
   // handler computes. False if one does nothing for `patience` (a library waits for a key on a dead
   // file system, say): then what the threads use may never be destroyed, this object included.
-  bool stop(std::chrono::milliseconds patience = std::chrono::hours(24 * 365));
+  bool stop(std::chrono::milliseconds timeout = std::chrono::hours(24 * 365));
 
  private:
   struct Thread {
@@ -41,7 +41,7 @@ class IoThreads {
   IoThreads() = default;
   void run(os::EventLoop& loop);
   std::chrono::nanoseconds processor_time();
-  bool wait_for_end(std::chrono::milliseconds patience);
+  bool wait_for_end(std::chrono::milliseconds timeout);
 
   std::vector<Thread> threads_;
   std::mutex mutex_;

@@ -29,7 +29,7 @@ namespace {
 
 using Marker = KnownKey::Marker;
 
-constexpr std::chrono::milliseconds kLockPatience{2'000};
+constexpr std::chrono::milliseconds kLockTimeout{2'000};
 constexpr std::size_t kSaltBytes = 20;  // as many as a digest of SHA-1 has
 constexpr std::string_view kLibsshTypes[] = {
     "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"};
@@ -100,7 +100,7 @@ std::string_view take_word(std::string_view& rest) {
 }
 
 Status lock_file(int fd, const std::string& file) {
-  const auto deadline = Clock::now() + kLockPatience;
+  const auto deadline = Clock::now() + kLockTimeout;
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return errno_error(errno, "locking " + file);
     if (Clock::now() >= deadline) {

@@ -32,7 +32,7 @@ namespace {
 // An agent has nothing left to do once its stream is closed and its job is over. The launcher does
 // not wait for one that still ends its ranks within their grace period: its shim takes care of
 // them.
-constexpr std::chrono::milliseconds kReapPatience{200};
+constexpr std::chrono::milliseconds kReapTimeout{200};
 
 // Unlike remote agents, a local one gets the bundle's path: it reads the files in place.
 std::vector<std::string> agent_arguments(const AgentImage& image) {
@@ -60,7 +60,7 @@ class LocalTransport : public Transport {
   // continue it (launcher/agent/shim.cpp) does not see that.
   ~LocalTransport() override {
     for (const Agent& agent : agents_) ::kill(agent.pid, SIGCONT);  // not reaped: still our child
-    reap_agents(kReapPatience);
+    reap_agents(kReapTimeout);
   }
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
@@ -128,8 +128,8 @@ class LocalTransport : public Transport {
     return Ok{};
   }
 
-  void reap_agents(std::chrono::milliseconds patience) {
-    const auto deadline = Clock::now() + patience;
+  void reap_agents(std::chrono::milliseconds timeout) {
+    const auto deadline = Clock::now() + timeout;
     std::lock_guard lock(mutex_);
     while (true) {
       std::erase_if(agents_, [](const Agent& agent) {
@@ -144,10 +144,10 @@ class LocalTransport : public Transport {
 
   // An agent closes its stream, which ends the job, a moment before it can be reaped. On a busy
   // machine that moment may last a while, and a sleep would add to it.
-  static void wait_for_end_of(const Agent& agent, int patience_ms) {
+  static void wait_for_end_of(const Agent& agent, int timeout_ms) {
     pollfd ended{agent.pidfd.get(), POLLIN, 0};
     const bool watched = agent.pidfd.valid();
-    ::poll(&ended, watched ? 1 : 0, watched ? patience_ms : 1);
+    ::poll(&ended, watched ? 1 : 0, watched ? timeout_ms : 1);
   }
 
   StageObserver observer_;

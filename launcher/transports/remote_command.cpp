@@ -80,14 +80,15 @@ Kind kind_of(const std::vector<std::string>& command) {
   return Kind::kShell;
 }
 
-struct Seen {
+struct Placeholders {
   bool host = false;
   bool user = false;
   bool command = false;
 };
 
 // Replaces the placeholders of one word in a single pass: those in a host name stay as they are.
-std::string fill(const std::string& word, const Host& host, const std::string& line, Seen& seen) {
+std::string fill(const std::string& word, const Host& host, const std::string& line,
+                 Placeholders& seen) {
   const std::string target = host.user.empty() ? host.name : host.user + "@" + host.name;
   std::string out;
   for (std::size_t at = 0; at < word.size();) {
@@ -126,7 +127,7 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
                                              host.user + "@" + host.name + "'");
   }
   const Kind kind = kind_of(command);
-  Seen seen;
+  Placeholders seen;
   std::vector<std::string> argv;
   // An empty {user} would build words such as "@host", which fail with a misleading error.
   for (const std::string& word : command) {

@@ -38,8 +38,8 @@ constexpr std::size_t kLargestConfig = 4u << 20;
 constexpr std::size_t kLargestMemory = 16u << 20;
 // Files that include each other more than once are read 2, 4, 8, ... times at each depth.
 constexpr int kMostFiles = 1024;
-constexpr int kDeepest = 16;               // as in OpenSSH
-constexpr Milliseconds kPatience{60'000};  // commands of `Match exec` included
+constexpr int kDeepest = 16;              // as in OpenSSH
+constexpr Milliseconds kTimeout{60'000};  // commands of `Match exec` included
 
 const std::vector<std::string> kWithoutConfiguration{"-F", "/dev/null", "--", "host", "/bin/sh"};
 
@@ -296,7 +296,7 @@ class SshAnswers {
 Result<std::string> SshAnswers::ask(const std::vector<std::string>& question) {
   std::vector<std::string> argv{program_, "-v", "-G"};
   argv.insert(argv.end(), question.begin(), question.end());
-  auto run = run_captured(argv, kPatience);
+  auto run = run_captured(argv, kTimeout);
   if (!run) return std::move(run).error();
   std::string words;
   bool complete = true;
@@ -353,11 +353,11 @@ std::optional<std::string> variable(const std::string& name) {
 
 // `klist` knows where tickets are. Without it, whether anything here uses Kerberos.
 bool may_have_ticket() {
-  constexpr Milliseconds kTicketPatience{2'000};
+  constexpr Milliseconds kTicketTimeout{2'000};
   static const bool answer = [] {
     const std::string path = variable("PATH").value_or("/usr/bin:/bin");
     if (!search_program("klist", path, AT_FDCWD).path.empty()) {
-      const auto run = run_captured({"klist", "-s"}, kTicketPatience);
+      const auto run = run_captured({"klist", "-s"}, kTicketTimeout);
       return !run || run->exit_code == 0;
     }
     return variable("KRB5CCNAME").has_value() || kind_of("/etc/krb5.conf") != FileKind::kNone;

@@ -31,9 +31,9 @@ constexpr int kMaxRounds = 256;                // of one pump, before other host
 constexpr Milliseconds kConnectLimit{10'000};  // without ConnectTimeout
 constexpr Milliseconds kBannerLimit{10'000};   // from the connection to the end of the handshake
 constexpr Milliseconds kAuthLimit{15'000};     // a server may be slow to look a user up
-constexpr int kMostPenalties = 7;  // refusals in some 5 s; a penalty lasts 15 s or longer
-constexpr Milliseconds kExitPatience{3'000};  // between end of output and exit status
-constexpr Milliseconds kCloseLimit{1'000};    // for the last bytes to leave
+constexpr int kMostPenalties = 7;           // refusals in some 5 s; a penalty lasts 15 s or longer
+constexpr Milliseconds kExitWait{3'000};    // between end of output and exit status
+constexpr Milliseconds kCloseLimit{1'000};  // for the last bytes to leave
 
 // The kernel detects a dead peer as well (in 15 + 4 * 5 s), for an agent that sends no heartbeats.
 void keep_alive(int fd) {
@@ -368,7 +368,7 @@ void SshHost::settle_end() {
   if (client_->exit().settled || !client_->connected()) return report_end();
   // Some servers send no exit status at all, so the wait for it is limited.
   if (timers_.exit == 0) {
-    timers_.exit = loop_.call_after(kExitPatience, [this] {
+    timers_.exit = loop_.call_after(kExitWait, [this] {
       timers_.exit = 0;
       report_end();
     });

@@ -36,7 +36,7 @@ namespace hora::launcher {
 namespace {
 
 // How long an agent may take to list its keys.
-constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::seconds kTimeout{3};
 constexpr std::size_t kLongestMessage = 256 * 1024;  // as in ssh
 constexpr char kListKeys = 11;                       // SSH_AGENTC_REQUEST_IDENTITIES
 constexpr char kKeys = 12;                           // SSH_AGENT_IDENTITIES_ANSWER
@@ -136,7 +136,7 @@ Result<std::vector<AgentKey>> list_agent_keys(const std::string& socket_path) {
   std::lock_guard lock(mutex);
   if (silent.count(socket_path) != 0) return silence;
   auto agent = connect_to(socket_path);
-  const Limits limits{Clock::now() + kPatience};
+  const Limits limits{Clock::now() + kTimeout};
   std::optional<std::string> answer;
   if (agent && write_message(agent->get(), {&kListKeys, 1}, limits)) {
     answer = read_message(agent->get(), limits);

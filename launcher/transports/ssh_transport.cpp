@@ -43,7 +43,7 @@ constexpr std::chrono::milliseconds kReportEarlier{150};
 constexpr std::chrono::milliseconds kReportLater{1'000};
 // libssh may wait for a key on a dead file system, or for an ssh-agent that asks its user. A job
 // that is over does not wait for it.
-constexpr std::chrono::milliseconds kStopPatience{1'000};
+constexpr std::chrono::milliseconds kStopTimeout{1'000};
 
 // A host on its way.
 struct Start {
@@ -280,7 +280,7 @@ SshTransport::~SshTransport() {
     });
   }
   // A thread is stuck: leave the engine to the end of the process.
-  if (!engine_->threads->stop(kStopPatience)) static_cast<void>(engine_.release());
+  if (!engine_->threads->stop(kStopTimeout)) static_cast<void>(engine_.release());
 }
 
 }  // namespace

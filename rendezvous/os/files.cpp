@@ -163,23 +163,23 @@ Status check_writable(const std::string& path) {
 }
 
 Result<AtomicFile> AtomicFile::make(const std::string& path, mode_t mode,
-                                    std::optional<std::chrono::milliseconds> patience) {
+                                    std::optional<std::chrono::milliseconds> timeout) {
   AtomicFile made;
   made.name_ = path;
-  made.patience_ = patience;
+  made.timeout_ = timeout;
   if (is_device(path)) {
-    const int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | (patience ? O_NONBLOCK : 0);
+    const int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | (timeout ? O_NONBLOCK : 0);
     made.file_ = Fd(::open(path.c_str(), flags));
     if (!made.file_.valid()) return errno_error(errno, "opening " + path);
     return made;
   }
   // A link that the user made stays one: its target is replaced.
   made.path_ = behind_links(path);
-  const std::string beside = made.path_ + "." + random_token().substr(0, 16);
+  const std::string temporary = made.path_ + "." + random_token().substr(0, 16);
   made.file_ =
-      Fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+      Fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!made.file_.valid()) return errno_error(errno, "making " + made.path_);
-  made.beside_ = beside;
+  made.temporary_ = temporary;
   return made;
 }
 
@@ -194,13 +194,13 @@ Result<AtomicFile> AtomicFile::standard_output() {
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : name_(std::move(other.name_)),
       path_(std::move(other.path_)),
-      beside_(std::exchange(other.beside_, {})),
-      patience_(other.patience_),
+      temporary_(std::exchange(other.temporary_, {})),
+      timeout_(other.timeout_),
       file_(std::move(other.file_)) {}
 
 AtomicFile::~AtomicFile() {
   // Not finished: a partial file must not remain.
-  if (!beside_.empty()) ::unlink(beside_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 Status AtomicFile::write(std::string_view bytes) {
@@ -220,24 +220,25 @@ Status AtomicFile::write(std::string_view bytes) {
 // A reader that has stopped reading must not keep this program from ending.
 Status AtomicFile::wait_for_reader() const {
   pollfd reader{file_.get(), POLLOUT, 0};
-  const int ready = ::poll(&reader, 1, patience_ ? static_cast<int>(patience_->count()) : -1);
+  const int ready = ::poll(&reader, 1, timeout_ ? static_cast<int>(timeout_->count()) : -1);
   if (ready > 0 || (ready < 0 && errno == EINTR)) return Ok{};
   return make_error(ErrorCode::kTimedOut, "writing " + name_ + ": nobody has read from it for " +
-                                              std::to_string(patience_->count() / 1000) + " s");
+                                              std::to_string(timeout_->count() / 1000) + " s");
 }
 
 Status AtomicFile::finish() {
   // A disk, a quota or a file server may report a failed write as late as this, and an incomplete
   // file must not get the name. Pipes and some file systems do not support fsync().
-  while (!beside_.empty() && ::fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS) {
+  while (!temporary_.empty() && ::fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS) {
     if (errno != EINTR) return errno_error(errno, "writing " + name_);
   }
   if (const int refused = file_.close(); refused != 0) {
     return errno_error(refused, "writing " + name_);
   }
-  if (beside_.empty()) return Ok{};
-  if (::rename(beside_.c_str(), path_.c_str()) != 0) return errno_error(errno, "naming " + path_);
-  beside_.clear();
+  if (temporary_.empty()) return Ok{};
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    return errno_error(errno, "naming " + path_);
+  temporary_.clear();
   return Ok{};
 }
 

@@ -67,7 +67,7 @@ class AtomicFile {
  public:
   // `patience`: with a pipe without a reader; for ever without.
   static Result<AtomicFile> make(const std::string& path, mode_t mode,
-                                 std::optional<std::chrono::milliseconds> patience = {});
+                                 std::optional<std::chrono::milliseconds> timeout = {});
   // As it stands, without a name to take.
   static Result<AtomicFile> standard_output();
   AtomicFile(AtomicFile&& other) noexcept;
@@ -81,10 +81,10 @@ class AtomicFile {
   AtomicFile() = default;
   Status wait_for_reader() const;
 
-  std::string name_;    // the user's
-  std::string path_;    // through links
-  std::string beside_;  // empty: it has its name, or is a device
-  std::optional<std::chrono::milliseconds> patience_;
+  std::string name_;       // the user's
+  std::string path_;       // through links
+  std::string temporary_;  // empty: it has its name, or is a device
+  std::optional<std::chrono::milliseconds> timeout_;
   Fd file_;
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/os/process_end.h"
+
 #include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+
 #include <cerrno>
 #include <utility>
 
@@ -34,8 +36,8 @@ Result<std::unique_ptr<ProcessEnd>> ProcessEnd::watch(EventLoop& loop, pid_t pid
     self->timer_ = loop.call_after({}, [raw = self.get()] { raw->look(); });
     return self;
   }
-  HORA_TRY(
-      loop.watch(self->pidfd_.get(), EPOLLIN, [raw = self.get()](std::uint32_t) { raw->tell(); }));
+  HORA_TRY(loop.watch(self->pidfd_.get(), EPOLLIN,
+                      [raw = self.get()](std::uint32_t) { raw->notify(); }));
   return self;
 }
 
@@ -43,11 +45,11 @@ void ProcessEnd::look() {
   timer_ = 0;
   // A parent that has ended and was not waited for can still be sent a signal.
   const bool gone = is_parent_ ? ::getppid() != pid_ : ::kill(pid_, 0) != 0 && errno == ESRCH;
-  if (gone) return tell();
+  if (gone) return notify();
   timer_ = loop_.call_after(kLookAgain, [this] { look(); });
 }
 
-void ProcessEnd::tell() {
+void ProcessEnd::notify() {
   if (pidfd_.valid()) loop_.unwatch(pidfd_.get());
   pidfd_.reset();
   // Once: the callback may destroy this object, so nothing follows.

@@ -41,7 +41,7 @@ class ProcessEnd {
  private:
   ProcessEnd(EventLoop& loop, pid_t pid, std::function<void()> ended);
   void look();
-  void tell();
+  void notify();
 
   EventLoop& loop_;
   pid_t pid_;

@@ -85,10 +85,10 @@ int try_start(std::thread& thread, const std::function<void()>& function) {
 }  // namespace
 
 Result<std::thread> start_service_thread(const char* name, std::function<void()> function,
-                                         std::chrono::milliseconds patience) {
+                                         std::chrono::milliseconds timeout) {
   std::thread thread;
   const int refused =
-      retry_while_refused([&] { return try_start(thread, function); }, Clock::now() + patience);
+      retry_while_refused([&] { return try_start(thread, function); }, Clock::now() + timeout);
   if (refused != 0) {
     Error error = errno_error(refused, std::string("starting the thread ") + name);
     if (refused == ENOMEM) error.message += std::string(": ") + kNoRoomForStack;

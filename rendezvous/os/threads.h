@@ -50,11 +50,11 @@ inline constexpr const char* kNoRoomForStack =
 
 // The kernel refuses a thread (EAGAIN) while as many processes and threads run as it allows at one
 // time: on a busy machine that passes.
-constexpr std::chrono::seconds kThreadPatience{10};
+constexpr std::chrono::seconds kThreadTimeout{10};
 
 // `name`: at most 15 characters, shown by top and gdb.
 Result<std::thread> start_service_thread(const char* name, std::function<void()> function,
-                                         std::chrono::milliseconds patience = kThreadPatience);
+                                         std::chrono::milliseconds timeout = kThreadTimeout);
 
 // From now on the thread runs on that core only; so do threads that it starts later.
 Status pin_thread(std::thread& thread, int core);

@@ -16,13 +16,13 @@
 
 namespace {
 
-constexpr unsigned kPatience = 60;  // seconds; a hang
+constexpr unsigned kTimeout = 60;  // seconds; a hang
 
 // The code that a child which does this passes to exit(). One that hangs is ended by a signal.
 int exit_code_of(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(kPatience);
+    alarm(kTimeout);
     exit(body());  // with all that a program does at its end
   }
   int status = 0;

@@ -76,9 +76,9 @@ const void* Call::result(std::size_t member) {
   return on_host_.data();
 }
 
-hora_status Call::wait(std::chrono::minutes patience) {
+hora_status Call::wait(std::chrono::minutes timeout) {
   if (submitted_.status != HORA_OK) return submitted_.status;
-  const Deadline deadline = Clock::now() + patience;
+  const Deadline deadline = Clock::now() + timeout;
   for (std::size_t i = 0; i < handles_.size(); ++i) {
     if (!communicator_->wait(*operation(i), deadline)) return HORA_TIMED_OUT;
   }
@@ -90,8 +90,8 @@ std::string Call::error() const {
   return operation(0)->done() ? operation(0)->error : "still in flight";
 }
 
-Call& Call::finish(std::chrono::minutes patience) {
-  const hora_status status = wait(patience);
+Call& Call::finish(std::chrono::minutes timeout) {
+  const hora_status status = wait(timeout);
   check(status == HORA_OK, std::string(hora_status_name(status)) + ": " + error());
   return *this;
 }

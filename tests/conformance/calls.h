@@ -33,10 +33,10 @@ class Call {
 
   const collectives::Outcome& submitted() const { return submitted_; }
   // HORA_TIMED_OUT when it takes longer. One status for each member of a group, the first.
-  hora_status wait(std::chrono::minutes patience = std::chrono::minutes(1));
+  hora_status wait(std::chrono::minutes timeout = std::chrono::minutes(1));
   std::string error() const;
   // wait(), and throws unless HORA_OK.
-  Call& finish(std::chrono::minutes patience = std::chrono::minutes(1));
+  Call& finish(std::chrono::minutes timeout = std::chrono::minutes(1));
   OperationPtr operation(std::size_t member = 0) const;
   // Of what has finished: its result where the host can read it, until the next call.
   const void* result(std::size_t member = 0);

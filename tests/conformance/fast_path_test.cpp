@@ -97,8 +97,8 @@ TEST_CASE("fast path: blocking calls give the same as submissions, whatever else
       fill(tensor, rank, i);
       hora_handle handle = 7;
       Tensor other(HORA_FLOAT32, {5});
-      std::optional<Call> beside;
-      if (i % 17 == 0) beside.emplace(communicator, reduce_request("beside", other, other));
+      std::optional<Call> submitted;
+      if (i % 17 == 0) submitted.emplace(communicator, reduce_request("beside", other, other));
       if ((i + rank) % 13 == 0) {
         Call(communicator, reduce_request(name.c_str(), tensor, tensor)).finish();
       } else {
@@ -107,7 +107,7 @@ TEST_CASE("fast path: blocking calls give the same as submissions, whatever else
         check(outcome.status == HORA_OK, outcome.text);
         check(handle == 0, "a handle without a result");
       }
-      if (beside) beside->finish();
+      if (submitted) submitted->finish();
       for (std::int64_t k = 0; k < tensor.count(); ++k) {
         const double expected =
             reduced(HORA_INT32, HORA_SUM, all_ranks(size_of(communicator)), i + k);
@@ -175,43 +175,44 @@ TEST_CASE("fast path: repeated small operations need no word from rank 0") {
   const auto size = static_cast<int>(hosts.size());
   {
     INFO("hosts " << size << " " << hosts.back());
-    run_all(world_of(size, hosts.front().empty() ? Hosts{} : hosts),
-            [](Communicator& communicator) {
-              for (int i = 0; i < 50; ++i) {
-                reduce(communicator, "int", 11, i);
-                reduce(communicator, "empty", 0, i);
-                if (i % 10 == 0) reduce(communicator, "large", 40'000, i);  // does not fit
-                reduce(communicator, "float", 500, i, HORA_FLOAT32);
-                Tensor scaled(HORA_FLOAT32, {20});
-                fill(scaled, rank_of(communicator), i);
-                Tensor out(HORA_FLOAT32, {20});
-                hora_request request = reduce_request("scaled", scaled, out, HORA_AVERAGE);
-                request.prescale = 2;
-                request.postscale = 8;
-                Call(communicator, request).finish();
-                for (std::int64_t k = 0; k < 20; ++k) {
-                  const double sum =
-                      reduced(HORA_FLOAT32, HORA_SUM, all_ranks(size_of(communicator)), i + k);
-                  const auto expected = static_cast<float>(16 * sum / size_of(communicator));
-                  check(std::abs(out.get(k) - expected) < 1e-3,
-                        difference("scaled", k, out.get(k), expected));
-                }
-                Tensor told(HORA_INT64, {3});
-                fill(told, rank_of(communicator), i);
-                Call(communicator, broadcast_request("told", told, told, size_of(communicator) - 1))
-                    .finish();
-                for (std::int64_t k = 0; k < 3; ++k) {
-                  const double expected = value_at(HORA_INT64, size_of(communicator) - 1, i + k);
-                  check(told.get(k) == expected, difference("told", k, told.get(k), expected));
-                }
-                gather(communicator, "rows", i);
-                Call(communicator, bare_request(HORA_BARRIER)).finish();
-              }
-              // Of 350, those that fit and were not the first of their name: but for the few that a
-              // rank sent to rank 0 because another was late.
-              check(runs_of(communicator) > 100,
-                    std::to_string(runs_of(communicator)) + " by the fast path");
-            });
+    run_all(
+        world_of(size, hosts.front().empty() ? Hosts{} : hosts), [](Communicator& communicator) {
+          for (int i = 0; i < 50; ++i) {
+            reduce(communicator, "int", 11, i);
+            reduce(communicator, "empty", 0, i);
+            if (i % 10 == 0) reduce(communicator, "large", 40'000, i);  // does not fit
+            reduce(communicator, "float", 500, i, HORA_FLOAT32);
+            Tensor scaled(HORA_FLOAT32, {20});
+            fill(scaled, rank_of(communicator), i);
+            Tensor out(HORA_FLOAT32, {20});
+            hora_request request = reduce_request("scaled", scaled, out, HORA_AVERAGE);
+            request.prescale = 2;
+            request.postscale = 8;
+            Call(communicator, request).finish();
+            for (std::int64_t k = 0; k < 20; ++k) {
+              const double sum =
+                  reduced(HORA_FLOAT32, HORA_SUM, all_ranks(size_of(communicator)), i + k);
+              const auto expected = static_cast<float>(16 * sum / size_of(communicator));
+              check(std::abs(out.get(k) - expected) < 1e-3,
+                    difference("scaled", k, out.get(k), expected));
+            }
+            Tensor reported(HORA_INT64, {3});
+            fill(reported, rank_of(communicator), i);
+            Call(communicator,
+                 broadcast_request("told", reported, reported, size_of(communicator) - 1))
+                .finish();
+            for (std::int64_t k = 0; k < 3; ++k) {
+              const double expected = value_at(HORA_INT64, size_of(communicator) - 1, i + k);
+              check(reported.get(k) == expected, difference("told", k, reported.get(k), expected));
+            }
+            gather(communicator, "rows", i);
+            Call(communicator, bare_request(HORA_BARRIER)).finish();
+          }
+          // Of 350, those that fit and were not the first of their name: but for the few that a
+          // rank sent to rank 0 because another was late.
+          check(runs_of(communicator) > 100,
+                std::to_string(runs_of(communicator)) + " by the fast path");
+        });
   }
 }
 

@@ -410,11 +410,11 @@ TEST_CASE("first cause: one connection between two ranks breaks", "[.long]") {
     check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
     // Gloo reports the awaited rank, TCP links the connection, whichever rank is awaited.
     const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
-    const auto tells = [&](const std::string& teller, const std::string& other) {
+    const auto reports = [&](const std::string& teller, const std::string& other) {
       return has(teller + " (") &&
              (has(other + ":") || has("connection to " + other + " has ended"));
     };
-    check(tells("rank 1", "rank 2") || tells("rank 2", "rank 1"), text);
+    check(reports("rank 1", "rank 2") || reports("rank 2", "rank 1"), text);
   });
 }
 

@@ -14,7 +14,7 @@
 
 namespace hora::test {
 
-inline constexpr std::chrono::seconds kPatience{60};
+inline constexpr std::chrono::seconds kTimeout{60};
 
 template <typename Function>
 Function find(const char* library, const char* name) {
@@ -31,7 +31,7 @@ inline int started() {
 }
 
 inline void wait_until_started(int count) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (started() < count) {
     check(std::chrono::steady_clock::now() < deadline,
           "operation " + std::to_string(count) + " did not begin beside the one before it");

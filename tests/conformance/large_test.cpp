@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSize = 2;
 // Seconds where the cores are free, minutes where they are not.
-constexpr std::chrono::minutes kPatience{10};
+constexpr std::chrono::minutes kTimeout{10};
 constexpr std::int64_t kCount = (INT64_C(1) << 31) + 4097;
 
 unsigned char value_at(int rank, std::int64_t index) {
@@ -60,7 +60,7 @@ void run_large(Communicator& communicator) {
   const std::int64_t shape[] = {kCount};
   {
     const auto data = filled(rank, kCount);
-    Call(communicator, request_on(HORA_ALLREDUCE, data.get(), shape)).finish(kPatience);
+    Call(communicator, request_on(HORA_ALLREDUCE, data.get(), shape)).finish(kTimeout);
     check_all(data.get(), kCount, [](std::int64_t i) {
       return static_cast<unsigned char>(value_at(0, i) + value_at(1, i));
     });
@@ -69,13 +69,13 @@ void run_large(Communicator& communicator) {
     const auto data = filled(rank, kCount);
     hora_request request = request_on(HORA_BROADCAST, data.get(), shape);
     request.root_rank = 1;
-    Call(communicator, request).finish(kPatience);
+    Call(communicator, request).finish(kTimeout);
     check_all(data.get(), kCount, [](std::int64_t i) { return value_at(1, i); });
   }
   const std::int64_t half[] = {kCount / 2};
   const auto data = filled(rank, half[0]);
   Call gathered(communicator, request_on(HORA_ALLGATHER, data.get(), half));
-  gathered.finish(kPatience);
+  gathered.finish(kTimeout);
   const auto* found = static_cast<const unsigned char*>(gathered.operation()->result.data());
   for (int from = 0; from < kSize; ++from) {
     check_all(found + from * half[0], half[0],

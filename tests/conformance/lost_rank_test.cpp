@@ -47,11 +47,11 @@ hora_request request_of(hora_operation operation, Tensor& tensor) {
 struct Board {
   std::atomic<pid_t> victim{0};
   std::atomic<pid_t> other{0};
-  std::atomic<int> told{0};        // warnings
+  std::atomic<int> reported{0};    // warnings
   std::atomic<double> struck{0};   // when it was, in seconds of the machine's clock
   std::atomic<double> noticed{0};  // after how many seconds the last one knew
   std::atomic<double> starved{0};  // for how many seconds a thread has waited for a CPU
-  std::atomic<int> patience{1};    // how many times the limit counts
+  std::atomic<int> timeout{1};     // how many times the limit counts
 
   static Board& get() {
     static auto* const board = new (mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
@@ -70,12 +70,12 @@ void raise_to(std::atomic<double>& greatest, double value) {
 
 // A rank that gets no CPU answers as little as one that is stopped. The kernel knows: for how long
 // a thread could have run and did not, of that thread of this process that has waited most.
-class TellsOfStarvation {
+class ReportsStarvation {
  public:
-  TellsOfStarvation() = default;
-  TellsOfStarvation(const TellsOfStarvation&) = delete;
-  TellsOfStarvation& operator=(const TellsOfStarvation&) = delete;
-  ~TellsOfStarvation() {
+  ReportsStarvation() = default;
+  ReportsStarvation(const ReportsStarvation&) = delete;
+  ReportsStarvation& operator=(const ReportsStarvation&) = delete;
+  ~ReportsStarvation() {
     for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
       std::ifstream file(thread.path() / "schedstat");
       double ran_ns = 0, waited_ns = 0;
@@ -117,7 +117,7 @@ bool names(const std::string& text, int rank) {
 }
 
 // What the operation was ended by; on the last one to know, it is when that was.
-void expect_that_it_tells_of(Call& call, int victim, int of) {
+void expect_report_of(Call& call, int victim, int of) {
   const hora_status status = call.wait();
   check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
   for (int rank = 0; rank < of; ++rank) {
@@ -196,14 +196,14 @@ constexpr int kWorld = 3;
 WorldOptions with_limit(WorldOptions options, int limit = 3) {
   options.size = std::max(options.size, kWorld);
   options.adjust = [limit](collectives::Settings& settings) {
-    settings.stall_warning = settings.stall_shutdown = seconds(limit * Board::get().patience);
+    settings.stall_warning = settings.stall_shutdown = seconds(limit * Board::get().timeout);
   };
   return options;
 }
 
 // From here on, a rank may have missed a limit of seconds because of what else runs.
 constexpr double kStarvedS = 0.5;
-constexpr int kMostPatience = 4;
+constexpr int kMostTimeout = 4;
 
 bool all_but_one_ended(const std::vector<ProcessResult>& results, int victim) {
   for (int rank = 0; rank < static_cast<int>(results.size()); ++rank) {
@@ -218,16 +218,16 @@ double expect_to_survive(const WorldOptions& options, const RankBody& body, int 
                          int victim) {
   Board& board = Board::get();
   const RankBody watched_body = [&body](Communicator& communicator) {
-    const TellsOfStarvation at_the_end;
+    const ReportsStarvation at_the_end;
     body(communicator);
   };
   std::vector<ProcessResult> results;
-  for (board.patience = 1;; board.patience = 2 * board.patience) {
+  for (board.timeout = 1;; board.timeout = 2 * board.timeout) {
     board.victim = board.other = 0;
     board.noticed = board.starved = 0;
     results = run_processes(options, watched_body, number == SIGSTOP ? victim : -1);
     if (all_but_one_ended(results, victim) || board.starved < kStarvedS) break;
-    if (board.patience == kMostPatience) break;
+    if (board.timeout == kMostTimeout) break;
   }
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
     INFO("rank " << rank << ": signal " << results[rank].signal << " " << results[rank].text);
@@ -262,7 +262,7 @@ double expect_updates_of(const WorldOptions& options, const Strike& strike, int 
         strike_itself_after(strike.milliseconds, strike.signal);
       }
       Call call(communicator, request_of(strike.operation, tensor));
-      if (call.wait() != HORA_OK) return expect_that_it_tells_of(call, strike.victim, kWorld);
+      if (call.wait() != HORA_OK) return expect_report_of(call, strike.victim, kWorld);
     }
   };
   return expect_to_survive(with_limit(options, limit), body, strike.signal, strike.victim);
@@ -308,8 +308,8 @@ TEST_CASE("a stopped rank: a warning names it and what it was in, and nothing el
   WorldOptions options = all_places()[0];
   options.size = kWorld;
   options.adjust = [](collectives::Settings& settings) { settings.stall_warning = seconds(2); };
-  static std::atomic<int>& told = Board::get().told;
-  told = 0;
+  static std::atomic<int>& reported = Board::get().reported;
+  reported = 0;
   Board::get().victim = 0;
   const auto body = [&](Communicator& communicator) {
     const int rank = rank_of(communicator);
@@ -318,11 +318,11 @@ TEST_CASE("a stopped rank: a warning names it and what it was in, and nothing el
       // is struck: kill(0, SIGSTOP) would stop the whole process group.
       const std::size_t at = line.find("rank " + std::to_string(victim) + " ");
       const pid_t stopped = Board::get().victim;
-      if (at == std::string::npos || told > 0 || stopped == 0) return;
-      const std::string told_of = line.substr(at, line.find('\n', at) - at);
+      if (at == std::string::npos || reported > 0 || stopped == 0) return;
+      const std::string reports_of = line.substr(at, line.find('\n', at) - at);
       kill(stopped, SIGCONT);
-      if (told_of.find("in the middle of allreduce 'work'") != std::string::npos) {
-        ++told;
+      if (reports_of.find("in the middle of allreduce 'work'") != std::string::npos) {
+        ++reported;
       } else {  // it was struck between two operations: again, a little later
         std::this_thread::sleep_for(milliseconds(20));
         kill(stopped, SIGSTOP);
@@ -332,7 +332,7 @@ TEST_CASE("a stopped rank: a warning names it and what it was in, and nothing el
     in.set(in.count() - 1, 1);
     for (int i = 0; out.get(0) <= 0; ++i) {
       if (i == 3 && rank == victim) strike_itself_after(kAcquaintance, SIGSTOP);
-      in.set(0, told);
+      in.set(0, reported);
       Call call(communicator, reduce_request("work", in, out));
       check(call.wait() == HORA_OK, call.error());
       check(out.get(in.count() - 1) == kWorld, "a wrong sum");
@@ -345,7 +345,7 @@ TEST_CASE("a stopped rank: a warning names it and what it was in, and nothing el
     CHECK(results[rank].exited);
     CHECK(results[rank].code == 0);
   }
-  CHECK(told > 0);
+  CHECK(reported > 0);
 }
 
 // Each takes some seconds, as long as the others wait for a sign of life.
@@ -375,12 +375,12 @@ TEST_CASE("a stopped rank: those that have joined miss it, and none that compute
   const int victim = 2;
   const auto body = [&](Communicator& communicator) {
     // Longer than a silence may last.
-    const auto silence = milliseconds(5500) * Board::get().patience.load();
+    const auto silence = milliseconds(5500) * Board::get().timeout.load();
     if (rank_of(communicator) == victim) std::this_thread::sleep_for(silence);
     Call(communicator, bare_request(HORA_JOIN)).finish();
     if (rank_of(communicator) == victim) strike_itself_after(1, SIGSTOP), pause();
     Call call(communicator, bare_request(HORA_JOIN));
-    expect_that_it_tells_of(call, victim, kWorld);
+    expect_report_of(call, victim, kWorld);
   };
   expect_to_survive(with_limit({}), body, SIGSTOP, victim);
 }
@@ -399,7 +399,7 @@ TEST_CASE("a stopped rank: in a set without rank 0, which alone is named", "[.lo
       if (i == 3 && rank_of(communicator) == victim) strike_itself_after(kAcquaintance, SIGSTOP);
       if (rank_of(communicator) == 0) std::this_thread::sleep_for(milliseconds(10));
       Call call(communicator, request);
-      if (call.wait() != HORA_OK) return expect_that_it_tells_of(call, victim, options.size);
+      if (call.wait() != HORA_OK) return expect_report_of(call, victim, options.size);
     }
   };
   expect_to_survive(with_limit(options), body, SIGSTOP, victim);
@@ -428,7 +428,7 @@ TEST_CASE("a stopped rank: one that leads its host, while it waits in the fast p
       wait_until_stopped(board.victim);
       kill(board.other, SIGCONT);  // it posts last
     }
-    expect_that_it_tells_of(call, victim, kWorld);
+    expect_report_of(call, victim, kWorld);
   };
   expect_to_survive(options, body, SIGSTOP, victim);
 }
@@ -444,7 +444,7 @@ TEST_CASE("a stopped rank: one that does not read what it is told any more", "[.
     for (int i = 0; i < 1500; ++i) {
       calls.emplace_back(communicator, reduce_request(std::to_string(i).c_str(), tensor, tensor));
     }
-    expect_that_it_tells_of(calls.back(), victim, kWorld);
+    expect_report_of(calls.back(), victim, kWorld);
   };
   expect_to_survive(with_limit({}, 10), body, SIGSTOP, victim);
 }

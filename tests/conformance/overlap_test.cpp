@@ -208,7 +208,7 @@ TEST_CASE("overlap: an error that NCCL tells of when it is asked ends what is un
     Reduction warm_up(communicator, "warm-up", 1, 0, nullptr);
     warm_up.finish(kWorld);
     SharedCounter reached(communicator);
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
     const auto wait_for = [&](int count) {
       while (reached.value() < count && std::chrono::steady_clock::now() < deadline) sched_yield();
     };

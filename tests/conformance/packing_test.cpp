@@ -215,7 +215,7 @@ TEST_CASE("packing: a driver that compiles for long keeps nobody from beginning"
     SharedCounter begun(communicator);
     hold(compiles);
     std::thread releaser([&] {
-      const auto deadline = std::chrono::steady_clock::now() + kPatience;
+      const auto deadline = std::chrono::steady_clock::now() + kTimeout;
       while (compiles && begun.value() < size_of(communicator) - 1 &&
              std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

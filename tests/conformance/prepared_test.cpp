@@ -23,7 +23,7 @@ using collectives::Plan;
 
 namespace {
 
-constexpr std::chrono::minutes kPatience{1};
+constexpr std::chrono::minutes kTimeout{1};
 
 // A plan with its tensors; all ranks make the same.
 class Prepared {
@@ -62,7 +62,7 @@ class Prepared {
     check(outcome.status == HORA_OK, "start: " + outcome.text);
   }
   hora_status wait() {
-    check(communicator_.wait(plan_, Clock::now() + kPatience), "the plan is still in flight");
+    check(communicator_.wait(plan_, Clock::now() + kTimeout), "the plan is still in flight");
     const collectives::Operation* const failed = plan_.failed();
     error_ = failed == nullptr ? "" : failed->error;
     return failed == nullptr ? HORA_OK : failed->status;
@@ -120,7 +120,7 @@ TEST_CASE("prepared: sets of any size, again and again, beside submissions") {
   CAPTURE(options.size, options.backends, options.cache_capacity, options.fusion_threshold_bytes);
   run_all(options, [](Communicator& communicator) {
     const int rank = rank_of(communicator);
-    const std::vector<int> everybody = all_of(communicator);
+    const std::vector<int> all = all_of(communicator);
     // Empty tensors stand at the end and in the middle of a set; the largest is reduced in parts,
     // and the small set fits into the fast path.
     Prepared one(communicator, "one", {1});
@@ -131,19 +131,19 @@ TEST_CASE("prepared: sets of any size, again and again, beside submissions") {
       // Alone, which may take the fast path; then all at once, in another order on each rank, and
       // together with an operation that was not prepared.
       small.start();
-      small.finish(everybody, round);
+      small.finish(all, round);
       one.start();
-      one.finish(everybody, round);
+      one.finish(all, round);
       for (Prepared* each : {&one, &small}) each->fill_all(rank, round);
       std::vector<Prepared*> order{&one, &small, &large};
       std::rotate(order.begin(), order.begin() + rank % 3, order.end());
       Tensor tensor(HORA_INT32, {5});
       fill(tensor, rank, round);
       for (Prepared* each : order) each->start();
-      Call beside(communicator, reduce_request("beside", tensor, tensor));
-      for (Prepared* each : order) each->finish(everybody, round);
-      beside.finish();
-      check(tensor.get(4) == reduced(HORA_INT32, HORA_SUM, everybody, round + 4), "beside");
+      Call submitted(communicator, reduce_request("beside", tensor, tensor));
+      for (Prepared* each : order) each->finish(all, round);
+      submitted.finish();
+      check(tensor.get(4) == reduced(HORA_INT32, HORA_SUM, all, round + 4), "beside");
     }
   });
 }
@@ -191,7 +191,7 @@ TEST_CASE("prepared: the same bits as submissions") {
     for (int round = 0; round < 4; ++round) {
       for (auto& each : prepared) std::memset(each->data(), 0, 4 * std::size_t(each->count()));
       check(communicator.start(plan).status == HORA_OK, "start");
-      check(communicator.wait(plan, Clock::now() + kPatience) && plan.failed() == nullptr, "wait");
+      check(communicator.wait(plan, Clock::now() + kTimeout) && plan.failed() == nullptr, "wait");
       for (std::size_t i = 0; i < kCount; ++i) {
         check(std::memcmp(prepared[i]->data(), submitted[i]->data(),
                           4 * std::size_t(prepared[i]->count())) == 0,
@@ -209,7 +209,7 @@ TEST_CASE("prepared: a rank that submits the tensors one by one is a mismatch fo
   const int odd = GENERATE(0, 2);
   run_all(options, [&](Communicator& communicator) {
     const int rank = rank_of(communicator);
-    const std::vector<int> everybody = all_of(communicator);
+    const std::vector<int> all = all_of(communicator);
     Prepared set(communicator, "set", {3, 4, 5});
     for (int round = 0; round < 3; ++round) {
       if (rank == odd) {
@@ -234,7 +234,7 @@ TEST_CASE("prepared: a rank that submits the tensors one by one is a mismatch fo
       Call(communicator, bare_request(HORA_BARRIER)).finish();
       set.fill_all(rank, round);
       set.start();
-      set.finish(everybody, round);
+      set.finish(all, round);
     }
   });
 }

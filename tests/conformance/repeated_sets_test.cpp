@@ -91,9 +91,9 @@ void finish(const Round& round, int tensor, Part& part, const std::vector<int>& 
 
 void live(Communicator& communicator, const Round& round) {
   const int rank = rank_of(communicator);
-  std::vector<int> everybody;
-  for (int each = 0; each < kSize; ++each) everybody.push_back(each);
-  std::vector<int> others = everybody;
+  std::vector<int> all;
+  for (int each = 0; each < kSize; ++each) all.push_back(each);
+  std::vector<int> others = all;
   others.erase(others.begin() + round.who);
   const bool joins = round.deviation == Deviation::kJoin;
   // Of a rank that joins the others miss everything after `which`.
@@ -117,14 +117,14 @@ void live(Communicator& communicator, const Round& round) {
     // So late that the others wait for it.
     if (round.deviation == Deviation::kLate && rank == round.who && tensor == round.which) {
       for (const int before : order) {
-        if (before != tensor) finish(round, before, part_of(before), everybody);
+        if (before != tensor) finish(round, before, part_of(before), all);
       }
     }
     part_of(tensor) = start(communicator, round, tensor);
   }
   for (const int tensor : order) {
     if (round.deviation == Deviation::kLate && rank == round.who && tensor != round.which) continue;
-    finish(round, tensor, part_of(tensor), joins && tensor > round.which ? others : everybody);
+    finish(round, tensor, part_of(tensor), joins && tensor > round.which ? others : all);
   }
   if (joins) Call(communicator, bare_request(HORA_JOIN)).finish();
 }

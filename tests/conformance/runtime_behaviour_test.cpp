@@ -582,10 +582,10 @@ TEST_CASE("init: ranks that do not come are named") {
 TEST_CASE("init: a process without the job token is refused, and holds up nobody") {
   const auto store = std::make_shared<rendezvous::MemoryStore>();
   WorldOptions options = world_of(2);
-  std::string stranger;
+  std::string pending;
   std::thread rank0([&] {
     const auto joined = Communicator::join(start_of(options, 0, store, "guarded"));
-    if (!joined) stranger = joined.error().message;
+    if (!joined) pending = joined.error().message;
   });
   auto wrong = start_of(options, 1, store, "guarded");
   wrong.settings.rendezvous_token = "guessed";
@@ -595,5 +595,5 @@ TEST_CASE("init: a process without the job token is refused, and holds up nobody
   const auto accepted = Communicator::join(start_of(options, 1, store, "guarded"));
   CHECK(accepted);
   rank0.join();
-  CHECK(stranger == "");
+  CHECK(pending == "");
 }

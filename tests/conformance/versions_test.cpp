@@ -123,9 +123,10 @@ TEST_CASE("versions: an NCCL for a newer CUDA than the driver's is not used") {
                     [&](Communicator& communicator) {
                       expect_right_sum(communicator, HORA_FLOAT32);
                       const std::string text = collectives::describe(&communicator);
-                      const bool told = text.find("is for CUDA 13.0, and the driver for 12.2") !=
-                                        std::string::npos;
-                      check(told != fits, text);
+                      const bool reported =
+                          text.find("is for CUDA 13.0, and the driver for 12.2") !=
+                          std::string::npos;
+                      check(reported != fits, text);
                     });
   }
   unlink(path.c_str());
@@ -146,21 +147,22 @@ TEST_CASE("versions: ranks with different ones do not use it, and learn which th
 
 TEST_CASE("shared GPUs: more ranks than GPUs do without NCCL, and host memory serves instead") {
   for (const bool shared : {false, true}) {
-    expect_all_well(
-        world([shared](int rank) {
-          const int gpu = shared && rank == 2 ? 0 : rank;
-          const std::string id = "0000:0" + std::to_string(gpu) + ":00.0";
-          setenv("HORA_DOUBLE_BUS_ID", id.c_str(), 1);
-        }),
-        [shared](Communicator& communicator) {
-          expect_right_sum(communicator, HORA_FLOAT32);
-          const std::string text = collectives::describe(&communicator);
-          const bool told = text.find("ranks 0 and 2 share GPU 0000:00:00.0") != std::string::npos;
-          check(told == shared, text);
-          const std::vector<std::string> notes = notes_of_nccl(communicator);
-          check(notes.size() == (shared ? 1u : 0u), std::to_string(notes.size()) + " notes");
-          if (shared) expect_text(notes[0], "needs one for each rank");
-        });
+    expect_all_well(world([shared](int rank) {
+                      const int gpu = shared && rank == 2 ? 0 : rank;
+                      const std::string id = "0000:0" + std::to_string(gpu) + ":00.0";
+                      setenv("HORA_DOUBLE_BUS_ID", id.c_str(), 1);
+                    }),
+                    [shared](Communicator& communicator) {
+                      expect_right_sum(communicator, HORA_FLOAT32);
+                      const std::string text = collectives::describe(&communicator);
+                      const bool reported =
+                          text.find("ranks 0 and 2 share GPU 0000:00:00.0") != std::string::npos;
+                      check(reported == shared, text);
+                      const std::vector<std::string> notes = notes_of_nccl(communicator);
+                      check(notes.size() == (shared ? 1u : 0u),
+                            std::to_string(notes.size()) + " notes");
+                      if (shared) expect_text(notes[0], "needs one for each rank");
+                    });
   }
 }
 

@@ -326,7 +326,7 @@ class Run:
             time.sleep(0.005)
         return self.job.ended()
 
-    def patience(self):
+    def timeout(self):
         started = any(e["event"] == "rank_start" for e in self.job.events())
         until = schedules.LEASE_S if started else schedules.START_S
         return until + schedules.GRACE_S + 3 + SLACK_S
@@ -348,13 +348,13 @@ class Run:
         ends = self.schedule.program not in schedules.ENDLESS
         lasting = self.striker.heal_at is not None and fault in ("launcher stop", "agent stop")
         if self.hit and (not self.may_go_on() or ends):
-            over = self.wait_for_end(self.patience() + (25 if fault == "launcher stop" else 0))
+            over = self.wait_for_end(self.timeout() + (25 if fault == "launcher stop" else 0))
         else:
-            over = self.wait_for_end(26 + self.patience() if lasting else self.schedule.heal_ms / 1000 + 1)
+            over = self.wait_for_end(26 + self.timeout() if lasting else self.schedule.heal_ms / 1000 + 1)
         self.asked = not over
         if not over:
             if self.hit and not self.may_go_on():
-                self.broken.append(f"the launcher did not return within {self.patience()} s")
+                self.broken.append(f"the launcher did not return within {self.timeout()} s")
             self.striker.heal()
             strike.send(self.job.pid, signal.SIGINT)
             if not self.wait_for_end(schedules.LEASE_S + schedules.GRACE_S + 3 + SLACK_S):
@@ -428,7 +428,7 @@ class Run:
         if s.fault in ("freeze",):
             self.hosts.act("thaw", s.victim)
         # A stopped agent is ended by its shim 10 s after the grace.
-        patience = (
+        timeout = (
             schedules.LEASE_S
             + schedules.GRACE_S
             + 3
@@ -441,7 +441,7 @@ class Run:
             left[:] = [p for p in self.job.running.survivors() + jobs.agents() if p.pid != os.getpid()]
             return not left
 
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while not none() and time.monotonic() < deadline:
             time.sleep(0.02)
         if left:

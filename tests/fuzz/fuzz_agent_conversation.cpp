@@ -99,7 +99,7 @@ class Job {
     }
   }
 
-  void hear(std::string_view bytes) {
+  void receive(std::string_view bytes) {
     if (closed_) return;
     conversation_.feed(bytes);
     while (!closed_) {
@@ -316,11 +316,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     input.remove_prefix(1);
     if (what == 'F') {
       const auto type = static_cast<FrameType>(take_number(input, 1));
-      job.hear(encode_frame(type, take_bytes(input)));
+      job.receive(encode_frame(type, take_bytes(input)));
     } else if (what == 'B') {
-      job.hear(take_bytes(input));
+      job.receive(take_bytes(input));
     } else if (what == 'M') {
-      job.hear(u32_payload(take_number(input, 2) << 20) + "\x09");
+      job.receive(u32_payload(take_number(input, 2) << 20) + "\x09");
     } else {
       job.do_as_launcher(what);
     }

@@ -14,7 +14,7 @@ class Training:
     """A job that trains until it is told to stop."""
 
     # On a busy machine Python takes its time to import torch.
-    patience = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 100)
+    timeout = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 100)
 
     def __init__(self, horarun, shared, *options):
         word = uuid.uuid4().hex[:8]
@@ -42,7 +42,7 @@ class Training:
     def start(self, *sick_hosts):
         self.job = self.horarun.start(
             *self.options,
-            *self.patience,
+            *self.timeout,
             "--verbose",
             PYTHON,
             f"{self.shared}/elastic_torch.py",

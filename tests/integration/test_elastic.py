@@ -161,7 +161,7 @@ def test_two_hosts_that_cannot_reach_each_other(horarun, shared, hosts):
     """Rank 0 reaches both, so their ranks meet, and cannot be connected: the job goes on without one of them."""
     three = hosts(3)
     training = on_discovered(horarun, shared, "-np", 1, "--min-np", 1)
-    training.patience = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 20)
+    training.timeout = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 20)
     training.list("node1")
     training.start()
     training.wait_for("goes on with 1")

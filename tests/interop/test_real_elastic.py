@@ -14,7 +14,7 @@ import test_elastic as elastic  # of tests/integration, which conftest.py puts o
 def real_workers(monkeypatch, python):
     monkeypatch.setattr(elastic, "PYTHON", python)
     # So long Horovod's own ranks wait for one that is gone before they notice.
-    monkeypatch.setattr(elastic.Training, "patience", ("--elastic-timeout", 100, "--gloo-timeout-seconds", 20))
+    monkeypatch.setattr(elastic.Training, "timeout", ("--elastic-timeout", 100, "--gloo-timeout-seconds", 20))
 
 
 def test_a_killed_rank(horarun, shared):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from support import engines, job
-from support.processes import PATIENCE_S, is_alive, wait_until
+from support.processes import TIMEOUT_S, is_alive, wait_until
 
 pytest.importorskip("ray", reason="Ray is not installed: scripts/ci.d/test-frameworks ray")
 pytest.importorskip("numpy")
@@ -32,7 +32,7 @@ def cluster():
 
 @contextlib.contextmanager
 def started(*arguments, **options):
-    settings = RayExecutor.create_settings(timeout_s=PATIENCE_S, placement_group_timeout_s=PATIENCE_S)
+    settings = RayExecutor.create_settings(timeout_s=TIMEOUT_S, placement_group_timeout_s=TIMEOUT_S)
     executor = RayExecutor(settings, *arguments, **options)
     executor.start()
     try:
@@ -200,7 +200,7 @@ def test_the_callers_placement_group_is_used_and_kept(cluster):
 
     group = placement_group([{"CPU": 1}] * 3)
     strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-    outer, *found = ray.get(trial.options(scheduling_strategy=strategy).remote(group), timeout=PATIENCE_S)
+    outer, *found = ray.get(trial.options(scheduling_strategy=strategy).remote(group), timeout=TIMEOUT_S)
     assert outer == group.id.hex() and found[:2] == [outer, outer]
     assert [each[5] for each in found[2:]] == [2.0, 2.0]
     remove_placement_group(group)

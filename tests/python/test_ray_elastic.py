@@ -10,7 +10,7 @@ import pytest
 
 from support import engines, job
 from support.elastic_training import fail, kill_rank_1, once, place, place_on_machine, train
-from support.processes import PATIENCE_S, is_alive, marked, wait_until
+from support.processes import TIMEOUT_S, is_alive, marked, wait_until
 
 pytest.importorskip("ray", reason="Ray is not installed: scripts/ci.d/test-frameworks ray")
 sys.path.insert(0, str(job.PACKAGES))
@@ -30,7 +30,7 @@ def cluster():
 
 
 def executor(least, most=None, env_vars=None, **settings):
-    settings = ElasticRayExecutor.create_settings(least, most, elastic_timeout=PATIENCE_S, **settings)
+    settings = ElasticRayExecutor.create_settings(least, most, elastic_timeout=TIMEOUT_S, **settings)
     chosen = ElasticRayExecutor(settings, cpus_per_slot=1, env_vars=env_vars)
     chosen.start()
     return chosen
@@ -92,7 +92,7 @@ def test_nodes_that_come_and_go(cluster, tmp_path):
         extra = cluster.add_node(**more)
         wait_until(grown.exists, "the job uses the new node")
         cluster.remove_node(extra)
-        found = running.result(PATIENCE_S)
+        found = running.result(TIMEOUT_S)
     assert found == [(rank, [6, 4]) for rank in range(4)]
 
 
@@ -141,7 +141,7 @@ class Model:
 
 
 def test_elastic_ray_executor_by_arguments(cluster, tmp_path):
-    chosen = RayExecutor(RayExecutor.create_settings(), min_workers=2, max_workers=3, elastic_timeout=PATIENCE_S)
+    chosen = RayExecutor(RayExecutor.create_settings(), min_workers=2, max_workers=3, elastic_timeout=TIMEOUT_S)
     chosen.start(Model, [10], {"step": 5}, extra_env_vars={"COLOUR": 7})
     assert chosen.run(place)[0][0] == 0
     assert chosen.execute(lambda model: model.value)[:2] == [10, 15]

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from support import engines, job
-from support.processes import PATIENCE_S, is_alive, marked, processes_with, wait_until
+from support.processes import TIMEOUT_S, is_alive, marked, processes_with, wait_until
 
 pytest.importorskip("pyspark", reason="Spark is not installed: scripts/ci.d/test-frameworks spark")
 pytest.importorskip("numpy")
@@ -254,7 +254,7 @@ def test_nothing_is_left_of_a_driver_that_ends(tmp_path, number):
         assert {driver.stdout.readline(), driver.stdout.readline()} == {"[0]<stdout>:runs\n", "[1]<stdout>:runs\n"}
         assert len(marked(tmp_path)) == 2
         driver.send_signal(number)
-        driver.wait(PATIENCE_S)
+        driver.wait(TIMEOUT_S)
         wait_until(lambda: not marked(tmp_path), "all ranks end")
         wait_until(lambda: not servers_of(driver.pid), "the rendezvous server ends")
     finally:

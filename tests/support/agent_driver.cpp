@@ -91,8 +91,8 @@ AgentDriver::~AgentDriver() {
   if (!reap_shim()) ::kill(shim_, SIGKILL);
 }
 
-bool AgentDriver::reap_shim(Milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+bool AgentDriver::reap_shim(Milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   while (!reaped_) {
     const pid_t pid = ::waitpid(shim_, nullptr, WNOHANG);
     if (pid == shim_ || (pid < 0 && errno == ECHILD)) {
@@ -181,8 +181,8 @@ bool AgentDriver::fill(Clock::time_point deadline) {
   return true;
 }
 
-std::optional<Frame> AgentDriver::next(Milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+std::optional<Frame> AgentDriver::next(Milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   while (true) {
     auto frame = reader_.next();
     if (!frame) throw std::runtime_error("bad frame: " + frame.error().message);
@@ -249,8 +249,8 @@ void AgentDriver::take_in(const Frame& frame) {
   }
 }
 
-Frame AgentDriver::wait_for(FrameType type, Milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+Frame AgentDriver::wait_for(FrameType type, Milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   while (true) {
     auto frame = next(Milliseconds(remaining_ms(deadline)));
     if (!frame) throw std::runtime_error("the stream ended first");
@@ -275,8 +275,8 @@ void AgentDriver::run(const HostOrder& order) {
   wait_for_goodbye();
 }
 
-void AgentDriver::wait_for_goodbye(Milliseconds patience) {
-  if (!goodbye) wait_for(FrameType::kGoodbye, patience);
+void AgentDriver::wait_for_goodbye(Milliseconds timeout) {
+  if (!goodbye) wait_for(FrameType::kGoodbye, timeout);
 }
 
 void AgentDriver::wait_for_output(int rank, std::string_view text) {
@@ -288,8 +288,8 @@ void AgentDriver::wait_for_output(int rank, std::string_view text) {
   }
 }
 
-bool AgentDriver::wait_for_end(Milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+bool AgentDriver::wait_for_end(Milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   try {
     while (next(Milliseconds(remaining_ms(deadline)))) {
     }
@@ -326,8 +326,8 @@ std::vector<pid_t> processes_with_argument(const std::string& text) {
 }
 
 bool all_gone(const std::string& job_id, const std::string& argument,
-              std::chrono::milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+              std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   while (true) {
     // A process that forks and exits all the time is not seen by a look at one process after the
     // other.

@@ -37,24 +37,24 @@ class AgentDriver {
   void send_order(const launcher::HostOrder& order);
 
   // The next frame that is not a heartbeat; nothing at the end of the stream.
-  std::optional<launcher::Frame> next(Milliseconds patience = Milliseconds(20'000));
+  std::optional<launcher::Frame> next(Milliseconds timeout = Milliseconds(20'000));
   // Skips to a frame of this type, taking in output and exits on the way.
-  launcher::Frame wait_for(launcher::FrameType type, Milliseconds patience = Milliseconds(20'000));
+  launcher::Frame wait_for(launcher::FrameType type, Milliseconds timeout = Milliseconds(20'000));
   launcher::Hello hello();
   // Order, ready, start, and all frames up to the goodbye.
   void run(const launcher::HostOrder& order);
   void start(const launcher::HostOrder& order);  // until kStarted
-  void wait_for_goodbye(Milliseconds patience = Milliseconds(60'000));
+  void wait_for_goodbye(Milliseconds timeout = Milliseconds(60'000));
   // Until output of this rank holds `text`.
   void wait_for_output(int rank, std::string_view text);
   // True when the agent closed the stream in time; earlier frames are taken in.
-  bool wait_for_end(Milliseconds patience = Milliseconds(20'000));
+  bool wait_for_end(Milliseconds timeout = Milliseconds(20'000));
 
   void close() { stream_.reset(); }
   int stream() const { return stream_.get(); }
   pid_t shim() const { return shim_; }
   pid_t agent();  // the shim's child
-  bool reap_shim(Milliseconds patience = Milliseconds(20'000));
+  bool reap_shim(Milliseconds timeout = Milliseconds(20'000));
   // Kills agent and shim in one moment, so that neither can clean up; true when both are gone.
   bool kill_both();
 
@@ -97,7 +97,7 @@ std::vector<pid_t> processes_with_argument(const std::string& text);
 // Waits until neither finds any, and no process has a socket whose name begins with `argument`;
 // false when the time is up.
 bool all_gone(const std::string& job_id, const std::string& argument,
-              std::chrono::milliseconds patience);
+              std::chrono::milliseconds timeout);
 
 // A word that no other process has in its command line.
 std::string unique_word(std::string_view stem);

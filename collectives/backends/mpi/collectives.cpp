@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/mpi/collectives.h"
-#include "collectives/backends/mpi/session.h"
-#include "collectives/kernels/kernels.h"
+
 #include <algorithm>
 #include <climits>
 #include <cstddef>
+
+#include "collectives/backends/mpi/session.h"
+#include "collectives/kernels/kernels.h"
 
 namespace hora::collectives::mpi {
 
@@ -16,7 +18,7 @@ namespace {
 
 constexpr int kReductions = 4;  // sum, min, max, product: the order of operator_index()
 
-struct Made {
+struct CreatedTypes {
   bool done = false;
   MPI_Datatype two_bytes{};
   MPI_Op half[kReductions] = {};
@@ -24,7 +26,7 @@ struct Made {
   MPI_Op float32[kReductions] = {};  // the minimum and maximum are used
   MPI_Op float64[kReductions] = {};
 };
-Made made;  // never freed: lives as long as MPI does
+CreatedTypes made;  // never freed: lives as long as MPI does
 
 // MPI passes a reduction no context, hence one function per dtype and operator. MPI combines given
 // op kept into kept; the argument order keeps the kernels' operand order.

@@ -37,8 +37,8 @@ bool gather(const void* data, std::size_t bytes, void* received, std::int64_t ti
 
 bool find_place(LauncherPlace& place, ErrorText& error) {
   // How long the first process waits for the last one to initialise MPI.
-  constexpr std::int64_t kPatienceMs = 60'000;
-  if (!start(deadline_after(kPatienceMs), error)) return false;
+  constexpr std::int64_t kTimeoutMs = 60'000;
+  if (!start(deadline_after(kTimeoutMs), error)) return false;
   if (!check(site.MPI_Comm_rank(world(), &place.rank), "MPI_Comm_rank", error) ||
       !check(site.MPI_Comm_size(world(), &place.size), "MPI_Comm_size", error)) {
     return false;
@@ -69,7 +69,7 @@ bool find_place(LauncherPlace& place, ErrorText& error) {
   // Both numbers in one round, as pairs.
   const int mine[2] = {first, place.local_rank};
   std::vector<int> all(static_cast<std::size_t>(place.size) * 2);
-  if (!gather(mine, sizeof mine, all.data(), kPatienceMs, error)) return false;
+  if (!gather(mine, sizeof mine, all.data(), kTimeoutMs, error)) return false;
   std::vector<int> first_of_host;
   std::vector<int> local_ranks;
   for (std::size_t i = 0; i < all.size(); i += 2) {

@@ -23,7 +23,7 @@ using BusId = std::array<char, 16>;  // "0000:3b:00.0", and zeros
 
 // The contribution of a rank: the version of its NCCL, the GPUs that it may use, and the first rank
 // an id for each stream, or none if it could make none.
-struct Brought {
+struct Contribution {
   std::int32_t version = 0;
   std::vector<BusId> gpus;
   std::vector<ncclUniqueId> ids;
@@ -35,8 +35,8 @@ struct Brought {
     bytes.append(reinterpret_cast<const char*>(gpus.data()), gpus.size() * sizeof gpus[0]);
     return bytes.append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof ids[0]);
   }
-  static Brought unpack(const void* bytes, std::size_t length) {
-    Brought brought;
+  static Contribution unpack(const void* bytes, std::size_t length) {
+    Contribution brought;
     std::string_view rest(static_cast<const char*>(bytes), length);
     std::int32_t count = 0;
     if (rest.size() < sizeof brought.version + sizeof count) return brought;
@@ -76,7 +76,7 @@ std::vector<BusId> own_gpus(const Cuda& driver) {
 }
 
 // False, with the reason: at least two ranks have to use the same GPU.
-bool has_gpu_for_each(const GroupContext& group, const std::vector<Brought>& all,
+bool has_gpu_for_each(const GroupContext& group, const std::vector<Contribution>& all,
                       ErrorText& error) {
   std::vector<std::vector<std::string>> gpus(all.size());
   for (std::size_t place = 0; place < all.size(); ++place) {
@@ -97,7 +97,7 @@ bool has_gpu_for_each(const GroupContext& group, const std::vector<Brought>& all
 bool exchange_ids(const GroupContext& group, const Cuda& driver, const Nccl& library,
                   std::vector<ncclUniqueId>& ids, ErrorText& error) {
   constexpr int kMostStreams = 16;
-  Brought mine;
+  Contribution mine;
   mine.version = library.version;
   mine.gpus = own_gpus(driver);
   if (group.index == 0) {
@@ -115,14 +115,14 @@ bool exchange_ids(const GroupContext& group, const Cuda& driver, const Nccl& lib
   if (!group.services->exchange(packed.data(), packed.size(), false, &theirs, &lengths, error)) {
     return false;
   }
-  std::vector<Brought> all;
+  std::vector<Contribution> all;
   for (int index = 0; index < group.size; ++index) {
-    all.push_back(Brought::unpack(theirs[index], lengths[index]));
+    all.push_back(Contribution::unpack(theirs[index], lengths[index]));
   }
-  const Brought& first = all.front();
+  const Contribution& first = all.front();
   // Ranks of two versions read each other's messages wrongly; NCCL notices that itself since 2.23.
   for (int index = 1; index < group.size; ++index) {
-    const Brought& other = all[static_cast<std::size_t>(index)];
+    const Contribution& other = all[static_cast<std::size_t>(index)];
     if (other.version == first.version) continue;
     return error.set(
         "rank %d has NCCL %s and rank %d has %s, and NCCL needs one version everywhere; "
@@ -162,10 +162,10 @@ struct Joining {
 std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const Nccl& nccl, const Gpu& gpu,
                                                          const ncclUniqueId& id, int rank, int size,
                                                          const std::atomic<bool>& aborted,
-                                                         std::chrono::milliseconds patience,
+                                                         std::chrono::milliseconds timeout,
                                                          ErrorText& error) {
   std::unique_ptr<NcclCommunicator> self(new NcclCommunicator(nccl, aborted));
-  const Clock::time_point deadline = Clock::now() + patience;
+  const Clock::time_point deadline = Clock::now() + timeout;
   const bool joined = nccl.ncclCommInitRankConfig == nullptr
                           ? self->join_in_a_thread(gpu, id, rank, size, deadline, error)
                           : self->join_at_once(id, rank, size, deadline, error);

@@ -34,7 +34,7 @@ class NcclCommunicator {
   static std::unique_ptr<NcclCommunicator> join(const Nccl& nccl, const Gpu& gpu,
                                                 const ncclUniqueId& id, int rank, int size,
                                                 const std::atomic<bool>& aborted,
-                                                std::chrono::milliseconds patience,
+                                                std::chrono::milliseconds timeout,
                                                 ErrorText& error);
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;

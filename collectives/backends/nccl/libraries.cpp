@@ -163,8 +163,8 @@ bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t c
       nccl.ncclGetLastError == nullptr ? nullptr : nccl.ncclGetLastError(communicator);
   // ncclRemoteError, since 2.13, means that another rank failed first. Before, that was an error of
   // the system, as a socket that breaks is one.
-  const bool tells_remote = nccl.version >= 21300;
-  error.own = result != (tells_remote ? ncclRemoteError : ncclSystemError);
+  const bool reports_remote = nccl.version >= 21300;
+  error.own = result != (reports_remote ? ncclRemoteError : ncclSystemError);
   return error.set("%s: %s%s%s", call, nccl.ncclGetErrorString(result),
                    detail == nullptr || *detail == '\0' ? "" : ": ",
                    detail == nullptr ? "" : detail);

@@ -8,9 +8,9 @@
 namespace hora::collectives::nccl {
 
 Packing::Packing(const Cuda& cuda, const Nccl& nccl, const Gpu& gpu,
-                 const std::atomic<bool>& aborted, std::chrono::milliseconds patience,
+                 const std::atomic<bool>& aborted, std::chrono::milliseconds timeout,
                  Notices* notices)
-    : cuda_(cuda), gpu_(gpu), notices_(notices), plain_(cuda, nccl, gpu, aborted, patience) {}
+    : cuda_(cuda), gpu_(gpu), notices_(notices), plain_(cuda, nccl, gpu, aborted, timeout) {}
 
 void Packing::prepare() {
   prepared_ = true;

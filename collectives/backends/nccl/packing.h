@@ -14,7 +14,7 @@ class Packing {
  public:
   // The arguments outlive this object; `notices` may be null.
   Packing(const Cuda& cuda, const Nccl& nccl, const Gpu& gpu, const std::atomic<bool>& aborted,
-          std::chrono::milliseconds patience, Notices* notices);
+          std::chrono::milliseconds timeout, Notices* notices);
 
   // Chooses the means, before the first copy. It may take a moment: the driver may have to compile
   // the kernels.

@@ -9,8 +9,8 @@
 namespace hora::collectives::nccl {
 
 PlainPacking::PlainPacking(const Cuda& cuda, const Nccl& nccl, const Gpu& gpu,
-                           const std::atomic<bool>& aborted, std::chrono::milliseconds patience)
-    : cuda_(cuda), nccl_(nccl), gpu_(gpu), aborted_(aborted), patience_(patience) {
+                           const std::atomic<bool>& aborted, std::chrono::milliseconds timeout)
+    : cuda_(cuda), nccl_(nccl), gpu_(gpu), aborted_(aborted), timeout_(timeout) {
   for (int i = 0; i < gpu.streams(); ++i) {
     lanes_.push_back(std::unique_ptr<Lane>(new Lane{{cuda, gpu.stream(i)}, nullptr}));
   }
@@ -49,7 +49,7 @@ bool PlainPacking::multiply(int lane, hora_dtype dtype, const std::vector<Copy>&
   if (alone == nullptr) {
     ncclUniqueId id;
     if (!check(nccl_, nccl_.ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr, error)) return false;
-    alone = NcclCommunicator::join(nccl_, gpu_, id, 0, 1, aborted_, patience_, error);
+    alone = NcclCommunicator::join(nccl_, gpu_, id, 0, 1, aborted_, timeout_, error);
     if (alone == nullptr) return false;
   }
   const auto calls = [&](ncclComm_t communicator) {

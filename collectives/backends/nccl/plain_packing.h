@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "collectives/backends/nccl/communicator.h"
-#include "collectives/backends/nccl/on_device.h"
 #include "collectives/backends/nccl/gpu.h"
 #include "collectives/backends/nccl/host_scaling.h"
+#include "collectives/backends/nccl/on_device.h"
 #include "collectives/backends/nccl/pack_module.h"
 
 namespace hora::collectives::nccl {
@@ -22,7 +22,7 @@ class PlainPacking {
  public:
   // The arguments outlive this object. It is made and ends before its GPU.
   PlainPacking(const Cuda& cuda, const Nccl& nccl, const Gpu& gpu, const std::atomic<bool>& aborted,
-               std::chrono::milliseconds patience);
+               std::chrono::milliseconds timeout);
 
   // As PackModule::copy(), on the stream `lane` of the GPU.
   bool copy(int lane, hora_dtype dtype, const std::vector<Copy>& copies, double factor,
@@ -42,7 +42,7 @@ class PlainPacking {
   const Nccl& nccl_;
   const Gpu& gpu_;
   const std::atomic<bool>& aborted_;
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 };
 

@@ -24,12 +24,12 @@ namespace {
 // epoll's user data: a rank, or one of these, or an unauthenticated connection.
 constexpr std::uint64_t kListener = 0xFFFF'FFFF;
 constexpr std::uint64_t kStop = 0xFFFF'FFFE;
-constexpr std::uint64_t kFirstStranger = 0x1'0000'0000;
+constexpr std::uint64_t kFirstPending = 0x1'0000'0000;
 
 // Descriptors that the program may open besides.
 constexpr std::size_t kOtherDescriptors = 1024;
 // For a kernel that has no route to spare. Nothing moves meanwhile, and abort() has to wait, too.
-constexpr std::chrono::seconds kKernelPatience{1};
+constexpr std::chrono::seconds kKernelTimeout{1};
 
 epoll_event event_of(std::uint64_t number) {
   epoll_event event{};
@@ -40,12 +40,12 @@ epoll_event event_of(std::uint64_t number) {
 
 }  // namespace
 
-Links::Links(int rank, std::chrono::milliseconds patience, bool spin)
+Links::Links(int rank, std::chrono::milliseconds timeout, bool spin)
     : rank_(rank),
-      patience_(patience),
+      timeout_(timeout),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      listener_(epoll_.get(), kFirstStranger, [this](std::int64_t their_rank, os::Fd socket) {
+      listener_(epoll_.get(), kFirstPending, [this](std::int64_t their_rank, os::Fd socket) {
         let_in(their_rank, std::move(socket));
       }) {
   spinner_.enable(spin);
@@ -65,11 +65,11 @@ Result<Contact> Links::listen(const IpAddress& address) {
 void Links::learn(std::vector<Contact> contacts) {
   contacts_ = std::move(contacts);
   peers_.resize(contacts_.size());
-  os::raise_file_limit(peers_.size() + Listener::kMostStrangers + kOtherDescriptors);
+  os::raise_file_limit(peers_.size() + Listener::kMostPending + kOtherDescriptors);
 }
 
 Status Links::meet(const std::vector<int>& ranks) {
-  const Deadline deadline = Clock::now() + patience_;
+  const Deadline deadline = Clock::now() + timeout_;
   for (const int rank : ranks) reach(rank);
   while (true) {
     if (aborted_.load(std::memory_order_acquire)) fail("the job is ending");
@@ -81,7 +81,7 @@ Status Links::meet(const std::vector<int>& ranks) {
     if (Clock::now() >= deadline) {
       return make_error(ErrorCode::kTimedOut, "no connection to rank " + std::to_string(*missing) +
                                                   " within " +
-                                                  std::to_string(patience_.count() / 1000) + " s");
+                                                  std::to_string(timeout_.count() / 1000) + " s");
     }
     take_events(os::milliseconds_until(deadline));
   }
@@ -152,9 +152,9 @@ Links::Peer& Links::reach(int rank) {
 // Its kernel accepts the connection even while the rank itself is busy elsewhere.
 Status Links::begin_to_connect(Peer& peer) {
   const auto now = Clock::now();
-  peer.give_up_at = now + patience_;
+  peer.give_up_at = now + timeout_;
   auto socket = net::begin_connect_tcp(contacts_[static_cast<std::size_t>(peer.rank)].where,
-                                       std::min(peer.give_up_at, now + kKernelPatience));
+                                       std::min(peer.give_up_at, now + kKernelTimeout));
   if (!socket) return std::move(socket).error();
   peer.connecting = std::move(*socket);
   keep_alive(peer.connecting.get());
@@ -228,7 +228,7 @@ bool Links::take_events(int timeout_ms) {
     if (number == kListener) {
       const Status accepted = listener_.accept_some(peers_.size());
       if (!accepted) fail("accepting another rank: " + accepted.error().message);
-    } else if (number >= kFirstStranger) {
+    } else if (number >= kFirstPending) {
       listener_.read(number);
     } else {
       Peer& peer = *peers_[number];
@@ -256,7 +256,7 @@ void Links::check_deadlines() {
     return fail_to_reach(
         peer->rank, "rank " + std::to_string(peer->rank) + " does not answer at " +
                         format_endpoint(contacts_[static_cast<std::size_t>(peer->rank)].where) +
-                        " for " + std::to_string(patience_.count() / 1000) + " s");
+                        " for " + std::to_string(timeout_.count() / 1000) + " s");
   }
 }
 

@@ -26,7 +26,7 @@ class Links final : public PeerLinks {
  public:
   // `patience`: how long another rank may take to accept a connection. `spin`: this host has a core
   // for each rank.
-  Links(int rank, std::chrono::milliseconds patience, bool spin);
+  Links(int rank, std::chrono::milliseconds timeout, bool spin);
 
   // Listens at that address, on any free port.
   Result<Contact> listen(const IpAddress& address);
@@ -68,7 +68,7 @@ class Links final : public PeerLinks {
   void fail_to_reach(int rank, std::string why);
 
   int rank_;
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   Spinner spinner_;
   os::Fd epoll_;
   os::Fd stop_;  // an eventfd

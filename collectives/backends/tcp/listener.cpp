@@ -19,7 +19,7 @@ namespace hora::collectives::tcp {
 
 Listener::Listener(int epoll, std::uint64_t first, OnRank on_rank)
     : on_rank_(std::move(on_rank)),
-      strangers_(epoll, first, [this](Stranger& each) { hear(each); }) {}
+      pending_(epoll, first, [this](PendingPeer& each) { receive(each); }) {}
 
 Result<Contact> Listener::open(const IpAddress& address) {
   auto socket = net::listen_tcp(Endpoint{address, 0});
@@ -34,19 +34,19 @@ Result<Contact> Listener::open(const IpAddress& address) {
 }
 
 // Reads what there is of a greeting, and not a byte of what follows it.
-void Listener::hear(Stranger& stranger) {
-  Greeting& greeting = stranger.greeting;
-  while (stranger.here < sizeof greeting) {
+void Listener::receive(PendingPeer& pending) {
+  Greeting& greeting = pending.greeting;
+  while (pending.here < sizeof greeting) {
     const ssize_t count =
-        ::recv(stranger.socket.get(), reinterpret_cast<char*>(&greeting) + stranger.here,
-               sizeof greeting - stranger.here, MSG_DONTWAIT);
+        ::recv(pending.socket.get(), reinterpret_cast<char*>(&greeting) + pending.here,
+               sizeof greeting - pending.here, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (count <= 0) return stranger.socket.reset();
-    stranger.here += static_cast<std::size_t>(count);
+    if (count <= 0) return pending.socket.reset();
+    pending.here += static_cast<std::size_t>(count);
   }
   const auto view = [](const Key& each) { return std::string_view(each.data(), each.size()); };
-  os::Fd socket = std::move(stranger.socket);
+  os::Fd socket = std::move(pending.socket);
   if (equals_in_constant_time(view(greeting.key), view(key_)) &&
       greeting.magic == Greeting::kMagic) {
     on_rank_(greeting.rank, std::move(socket));

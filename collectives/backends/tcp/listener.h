@@ -36,7 +36,7 @@ struct Greeting {
 class Listener {
  public:
   // How many connections, in addition to those of the ranks, may not have presented the key yet.
-  static constexpr std::size_t kMostStrangers = 64;
+  static constexpr std::size_t kMostPending = 64;
 
   // A peer with the key, and the rank that it claims to be; the claim need not be true, nor such a
   // rank exist. The bytes that follow the greeting are unread.
@@ -51,25 +51,25 @@ class Listener {
   int fd() const { return socket_.get(); }
   // `ranks`: how many may connect. Fails when it cannot accept any more.
   Status accept_some(std::size_t ranks) {
-    return strangers_.accept_from(socket_.get(), ranks, kMostStrangers);
+    return pending_.accept_from(socket_.get(), ranks, kMostPending);
   }
-  void read(std::uint64_t number) { strangers_.read(number); }
+  void read(std::uint64_t number) { pending_.read(number); }
 
  private:
   // A connection that has not presented the key yet.
-  struct Stranger {
+  struct PendingPeer {
     bool has_spoken() const { return here > 0; }
 
     os::Fd socket;
     Greeting greeting;
     std::size_t here = 0;  // bytes of the greeting
   };
-  void hear(Stranger& stranger);
+  void receive(PendingPeer& pending);
 
   os::Fd socket_;
   Key key_{};
   OnRank on_rank_;
-  net::Unauthenticated<Stranger> strangers_;
+  net::Unauthenticated<PendingPeer> pending_;
 };
 
 // Firewalls between hosts forget a connection that is silent for minutes, as one is while the ranks

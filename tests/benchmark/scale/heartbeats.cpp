@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
       // Before the socket of rank 0 is full.
       if (i % 32 != 31 && i + 1 < played.size()) continue;
       before = cpu_seconds();
-      rank_0->hear(Clock::now(), {});
+      rank_0->receive(Clock::now(), {});
       took += cpu_seconds() - before;
     }
     if (round > 0) cpu += took;

@@ -52,7 +52,7 @@ using namespace hora::collectives;
 
 namespace {
 
-constexpr std::chrono::minutes kPatience{10};
+constexpr std::chrono::minutes kTimeout{10};
 constexpr const char* kRoundNames[] = {"cards", "vote", "second_vote", "gloo", "gloo_vote"};
 constexpr int kRounds = std::size(kRoundNames);
 constexpr int kSteps = 20;      // negotiations
@@ -162,7 +162,7 @@ struct Connection {
   os::Fd socket;
   std::string head;           // what has come of a message that is kept
   std::uint64_t to_drop = 0;  // bytes of a message that is not
-  int heard = 0;              // messages
+  int received = 0;           // messages
 };
 
 class Crowd {
@@ -188,11 +188,11 @@ class Crowd {
       if (count == 0) die("no word from rank 0 for ten minutes");
       for (int i = 0; i < count; ++i) {
         Connection& each = connections_[events[i].data.u32];
-        const int before = each.heard;
+        const int before = each.received;
         read_some(each);
-        if (before == 0 && each.heard > 0 && next < connections_.size()) connect(next++);
+        if (before == 0 && each.received > 0 && next < connections_.size()) connect(next++);
         constexpr int kAll = 2 + kRounds + kSteps;
-        if (before < kAll && each.heard == kAll) --left;
+        if (before < kAll && each.received == kAll) --left;
       }
     }
   }
@@ -235,7 +235,7 @@ class Crowd {
   static void say(const Connection& self, std::string_view message) {
     std::string frame;
     append_frame(frame, message);
-    if (const Status sent = net::send_all(self.socket.get(), frame, Clock::now() + kPatience);
+    if (const Status sent = net::send_all(self.socket.get(), frame, Clock::now() + kTimeout);
         !sent) {
       die("a rank could not send: " + sent.error().message);
     }
@@ -259,7 +259,7 @@ class Crowd {
       bytes.remove_prefix(1);
       if (self.head.size() < 4) continue;
       const std::uint32_t length = load_u32(self.head.data());
-      if (self.heard > 0) {  // only the challenge is of interest
+      if (self.received > 0) {  // only the challenge is of interest
         self.head.clear();
         self.to_drop = length;
       } else if (self.head.size() == 4 + length) {
@@ -269,11 +269,11 @@ class Crowd {
   }
 
   void finish(Connection& self, std::string_view message) {
-    const int heard = self.heard++;
-    if (heard == 0) return prove(self, message);
-    if (heard - 1 < kRounds) {
-      speak(self, [&](int rank) { return exchange_part(rank, per_host_, heard - 1); });
-    } else if (heard - 1 - kRounds < kSteps) {
+    const int received = self.received++;
+    if (received == 0) return prove(self, message);
+    if (received - 1 < kRounds) {
+      speak(self, [&](int rank) { return exchange_part(rank, per_host_, received - 1); });
+    } else if (received - 1 - kRounds < kSteps) {
       speak(self, [](int) { return request(); });
     }
   }
@@ -372,14 +372,14 @@ void negotiate(ControlChannel& channel, const std::vector<std::int32_t>& others)
     if (!coordinator.add_known(0, 1, known, now)) die("an unknown number");
     std::vector<Coordinator::Ready> ready;
     while ((ready = coordinator.take_ready()).empty()) {
-      for (const Incoming& each : channel.poll(Clock::now() + kPatience)) {
+      for (const Incoming& each : channel.poll(Clock::now() + kTimeout)) {
         ItemReader in(std::string_view(each.bytes).substr(1));
         if (each.gone || in.next() != ItemReader::Next::kByNumber) die("no request");
         if (!coordinator.add_known(each.rank, in.reference().id, known, now)) die("not counted");
       }
     }
     channel.send_to_all(others, response);
-    if (const Status sent = channel.flush(-1, Clock::now() + kPatience); !sent) {
+    if (const Status sent = channel.flush(-1, Clock::now() + kTimeout); !sent) {
       die(sent.error().message);
     }
   }
@@ -390,20 +390,20 @@ void be_rank_0(os::Fd listener, int size, int ranks_per_host, bool star, pid_t c
   nlohmann::ordered_json out = {{"ranks", size}};
   const ControlIdentity self{0, size, "job", kToken, own_rank_info(0, ranks_per_host)};
   const auto gather = star ? gather_workers : gather_tree;
-  auto world = gather(std::move(listener), self, Clock::now() + kPatience, {});
+  auto world = gather(std::move(listener), self, Clock::now() + kTimeout, {});
   if (!world) die(world.error().message);
   out["meeting"] = watch.lap();
   OobAllgather oob(*world->channel, 0);
   std::vector<std::int32_t> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   for (int round = 0; round < kRounds; ++round) {
-    auto parts = oob.exchange(0, all, parts_of(0, ranks_per_host, round), Clock::now() + kPatience);
+    auto parts = oob.exchange(0, all, parts_of(0, ranks_per_host, round), Clock::now() + kTimeout);
     if (!parts) die(parts.error().message);
     if ((*parts)[static_cast<std::size_t>(size) - 1] !=
         parts_of(size - 1, ranks_per_host, round)[0]) {
       die("the parts were mixed up");
     }
-    if (const Status sent = world->channel->flush(-1, Clock::now() + kPatience); !sent) {
+    if (const Status sent = world->channel->flush(-1, Clock::now() + kTimeout); !sent) {
       die(sent.error().message);
     }
     out[kRoundNames[round]] = watch.lap();

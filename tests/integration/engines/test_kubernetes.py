@@ -49,8 +49,8 @@ def pods_of(cluster):
     return [pod["metadata"]["name"] for pod in cluster.get("pods") if "deletionTimestamp" not in pod["metadata"]]
 
 
-def expect_nothing_left(cluster, patience=150):
-    cluster.wait_until(lambda: not cluster.left(), f"jobs and pods to go: {cluster.left()}", patience)
+def expect_nothing_left(cluster, timeout=150):
+    cluster.wait_until(lambda: not cluster.left(), f"jobs and pods to go: {cluster.left()}", timeout)
 
 
 def read_messages(job, text, timeout=60):

@@ -78,8 +78,8 @@ needs_torch = pytest.mark.skipif(not has("torch"), reason="no torch for the syst
 def test_an_elastic_job_goes_on_without_a_node(horarun, allocation, cluster, shared):
     held = allocation("-w", "node1,node2,node3", "--ntasks-per-node=1")
     stop = f"{shared}/stop.{uuid.uuid4().hex[:8]}"
-    patience = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 100)
-    job = start(horarun, held, "--min-np", 2, *patience, PYTHON, f"{shared}/elastic_torch.py", stop)
+    timeout = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 100)
+    job = start(horarun, held, "--min-np", 2, *timeout, PYTHON, f"{shared}/elastic_torch.py", stop)
     job.read_until("goes on with 3", 3, timeout=100)
     cluster.hosts.act("kill", 2)
     job.read_until("goes on with 2", 2, timeout=100)

@@ -136,8 +136,8 @@ class Systems:
     def run(self, slots, *arguments, **options):
         spec = ",".join(f"{self.hosts[name]}:{slots}" for name in self.names)
         # An emulated Python may import PyTorch for a minute, while the other ranks wait for it.
-        patience = ["--gloo-timeout-seconds", EMULATED_S] if "arm64" in self.names else []
-        command = ["--rsh", str(self.enter), "--wdir", "/", "-H", spec, *patience, *arguments]
+        timeout = ["--gloo-timeout-seconds", EMULATED_S] if "arm64" in self.names else []
+        command = ["--rsh", str(self.enter), "--wdir", "/", "-H", spec, *timeout, *arguments]
         return self.horarun.run(*command, **options)
 
     def launch_from(self, system, build, *arguments, timeout=120):
@@ -179,11 +179,11 @@ def test_alone(systems, name):
 def test_one_world_of_all(systems, arm64):
     names = [*SYSTEMS, *(["arm64"] if arm64 else [])]
     world = systems(*names)
-    patience = EMULATED_S if arm64 else 120
-    assert "all ok" in world.run(1 if arm64 else 2, "--smoke", timeout=patience).expect(0).text
-    done = world.run(1, "python3", "-c", TRAIN_TORCH, timeout=patience).expect(0)
+    timeout = EMULATED_S if arm64 else 120
+    assert "all ok" in world.run(1 if arm64 else 2, "--smoke", timeout=timeout).expect(0).text
+    done = world.run(1, "python3", "-c", TRAIN_TORCH, timeout=timeout).expect(0)
     assert len(re.findall(rf"torch \d of {len(names)}", done.text)) == len(names), done
-    done = world.run(1, "python3", "-c", SAME_BITS, timeout=patience).expect(0)
+    done = world.run(1, "python3", "-c", SAME_BITS, timeout=timeout).expect(0)
     results = [line for lines in done.ranks().values() for line in lines]
     assert len(results) == len(names) and len(set(results)) == 1, done
 
@@ -194,8 +194,8 @@ def test_from_each_to_each(systems, build, launcher):
     names = [*SYSTEMS, *([] if WHY_NO_ARM64 else ["arm64"])]
     world = systems(*names)
     for name in names:
-        patience = EMULATED_S if name == "arm64" else 120
-        done = world.launch_from(launcher, build, "-H", f"{world.hosts[name]}:2", "--smoke", timeout=patience)
+        timeout = EMULATED_S if name == "arm64" else 120
+        done = world.launch_from(launcher, build, "-H", f"{world.hosts[name]}:2", "--smoke", timeout=timeout)
         assert done.returncode == 0 and "all ok" in done.stdout, (launcher, name, done)
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from support.processes import PATIENCE_S
+from support.processes import TIMEOUT_S
 
 
 def place():
@@ -42,7 +42,7 @@ def train(folder, sizes, what):
         return hora.rank(), state.seen
 
     hora.init()
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     return loop(elastic.SimpleState(epoch=0, seen=[]))
 
 

@@ -7,10 +7,10 @@ import pathlib
 import time
 
 # When a test gives up. Whoever has a twentieth of a processor sees an executor of Spark start after minutes.
-PATIENCE_S = 300
+TIMEOUT_S = 300
 
 
-def wait_until(condition, what, seconds=PATIENCE_S):
+def wait_until(condition, what, seconds=TIMEOUT_S):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

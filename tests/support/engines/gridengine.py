@@ -18,7 +18,7 @@ PROGRAMS = "/usr/lib/gridengine"  # where Debian has all of them
 NEEDED = ("sge_qmaster", "sge_execd", "sge_shepherd", "qconf", "qsub", "qrsh", "qstat", "qdel", "spoolinit")
 SHARED = "/usr/share/gridengine"
 HEAD = 250  # the number of this machine among the test hosts
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 MASTER_PORT, HOST_PORT = 26444, 26445
 SLOTS = 4  # of each host
 # Parallel environments: the slots of a job fill one host after the other, or are so many on each.
@@ -173,11 +173,11 @@ class Cluster:
         self.hosts.execute(number, "env", *variables, f"{PROGRAMS}/sge_execd")
 
     def _wait_until(self, condition, what):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             ended = self.master.poll()
             assert ended is None, f"sge_qmaster ended with {ended}; see {self.folder}"
-            assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s in vain for {what}; see {self.folder}"
+            assert time.monotonic() < deadline, f"waited {TIMEOUT_S:g} s in vain for {what}; see {self.folder}"
             time.sleep(0.1)
 
     def close(self):

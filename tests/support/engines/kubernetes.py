@@ -22,7 +22,7 @@ import time
 PROGRAMS = ("etcd", "containerd", "ctr", "runc", "kubectl", "busybox")
 CNI = "/usr/lib/cni"
 IMAGE = "local.test/box:1"
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 ADMINISTRATOR, OUTSIDER = "administrators-token", "outsiders-token"
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 APPLETS = (
@@ -284,12 +284,12 @@ class Cluster:
             if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
         ]
 
-    def wait_until(self, condition, what, patience=PATIENCE_S):
-        deadline = time.monotonic() + patience
+    def wait_until(self, condition, what, timeout=TIMEOUT_S):
+        deadline = time.monotonic() + timeout
         while not condition():
             ended = [name for name, process in self.processes if process.poll() is not None]
             assert not ended, f"{ended} ended; see {self.folder}/*.log"
-            assert time.monotonic() < deadline, f"waited {patience:g} s in vain for {what}; see {self.folder}/*.log"
+            assert time.monotonic() < deadline, f"waited {timeout:g} s in vain for {what}; see {self.folder}/*.log"
             time.sleep(0.2)
 
     def close(self):

@@ -24,7 +24,7 @@ ROOT = os.environ.get("HORA_SLURM_ROOT", "")  # empty: this machine's own Slurm
 CPUS = 4
 GPUS = 2
 HEAD = 250  # the number of this machine among the test hosts
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 FREEZER = "/sys/fs/cgroup/freezer"  # of cgroup v1: v2 would need a systemd on each host
 SRUN_PORTS = (60001, 63000)
 
@@ -168,7 +168,7 @@ class Cluster:
         self.hosts.execute(number, "env", f"SLURM_CONF={configuration}", *program)
 
     def _wait_until_idle(self):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while (states := self.states()) != {"idle"}:
             if self.controller.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"Slurm's nodes are {states or 'unknown'}; see {self.folder}/*.log")
@@ -260,5 +260,5 @@ class Allocation:
 
     def close(self):
         self.holder.stdin.close()  # salloc's own program ends, and salloc gives the nodes back
-        self.holder.wait(timeout=PATIENCE_S)
+        self.holder.wait(timeout=TIMEOUT_S)
         self.holder.stdout.close()

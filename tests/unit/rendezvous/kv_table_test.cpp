@@ -15,12 +15,12 @@ TEST_CASE("a table counts the bytes of keys and values, also of those that repla
   table.store("s", "ab", "12345678");
   CHECK(table.stored_bytes() == 10);
   CHECK(table.key_count() == 1);
-  CHECK(table.room_beside(0) == 0);
+  CHECK(table.room_after(0) == 0);
   table.remove("s", "ab");
   CHECK(table.stored_bytes() == 0);
   CHECK(table.scope_count() == 0);
-  CHECK(table.room_beside(4) == 6);
-  CHECK(table.room_beside(11) == 0);
+  CHECK(table.room_after(4) == 6);
+  CHECK(table.room_after(11) == 0);
 }
 
 TEST_CASE("a full table still takes the keys that it has") {

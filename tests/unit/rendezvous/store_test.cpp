@@ -364,17 +364,17 @@ TEST_CASE("a server that comes late is waited for, one that never comes is named
     where = gone.where();
   }
   HttpStoreOptions options = client_of(where);
-  options.patience = 100ms;
+  options.timeout = 100ms;
   HttpStore store(options);
   const Status refused = store.set("k", "v", soon());
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == ErrorCode::kUnavailable);
   CHECK(refused.error().message.find(format_endpoint(where)) != std::string::npos);
 
-  options.patience = 20s;
-  HttpStore patient(options);
+  options.timeout = 20s;
+  HttpStore state(options);
   std::atomic<bool> done = false;
-  std::thread setter([&] { done = patient.set("k", "v", soon()).has_value(); });
+  std::thread setter([&] { done = state.set("k", "v", soon()).has_value(); });
   std::this_thread::sleep_for(50ms);
   KvServerOptions again;
   again.addresses = {where};

@@ -17,36 +17,36 @@ IpAddress address(std::string_view text) { return *parse_ip_address(text); }
 }  // namespace
 
 TEST_CASE("strangers: of one address the oldest goes first") {
-  UnauthenticatedPeers strangers;
-  CHECK_FALSE(strangers.first_to_go());
-  for (const UnauthenticatedPeers::Id id : {7, 5, 9}) strangers.add(id, address("10.0.0.1"));
-  CHECK(strangers.size() == 3);
-  CHECK(strangers.first_to_go() == 5);
-  strangers.remove(5, address("10.0.0.1"));
-  CHECK(strangers.first_to_go() == 7);
+  UnauthenticatedPeers pending;
+  CHECK_FALSE(pending.first_to_go());
+  for (const UnauthenticatedPeers::Id id : {7, 5, 9}) pending.add(id, address("10.0.0.1"));
+  CHECK(pending.size() == 3);
+  CHECK(pending.first_to_go() == 5);
+  pending.remove(5, address("10.0.0.1"));
+  CHECK(pending.first_to_go() == 7);
 }
 
 TEST_CASE("strangers: one of the address that most are from goes first, be others older") {
-  UnauthenticatedPeers strangers;
-  strangers.add(1, address("10.0.0.1"));
-  strangers.add(2, address("10.0.0.1"));
-  for (UnauthenticatedPeers::Id id = 3; id < 6; ++id) strangers.add(id, address("fe80::1"));
-  CHECK(strangers.first_to_go() == 3);
-  strangers.remove(3, address("fe80::1"));
-  CHECK(strangers.first_to_go() == 1);  // as many from each: the oldest
+  UnauthenticatedPeers pending;
+  pending.add(1, address("10.0.0.1"));
+  pending.add(2, address("10.0.0.1"));
+  for (UnauthenticatedPeers::Id id = 3; id < 6; ++id) pending.add(id, address("fe80::1"));
+  CHECK(pending.first_to_go() == 3);
+  pending.remove(3, address("fe80::1"));
+  CHECK(pending.first_to_go() == 1);  // as many from each: the oldest
 }
 
 TEST_CASE("strangers: each is counted once, and who is not there is not taken away") {
-  UnauthenticatedPeers strangers;
-  strangers.add(1, address("10.0.0.1"));
-  strangers.add(1, address("10.0.0.1"));
-  CHECK(strangers.size() == 1);
-  strangers.remove(1, address("10.0.0.2"));
-  strangers.remove(2, address("10.0.0.1"));
-  CHECK(strangers.size() == 1);
-  strangers.remove(1, address("10.0.0.1"));
-  CHECK(strangers.size() == 0);
-  CHECK_FALSE(strangers.first_to_go());
+  UnauthenticatedPeers pending;
+  pending.add(1, address("10.0.0.1"));
+  pending.add(1, address("10.0.0.1"));
+  CHECK(pending.size() == 1);
+  pending.remove(1, address("10.0.0.2"));
+  pending.remove(2, address("10.0.0.1"));
+  CHECK(pending.size() == 1);
+  pending.remove(1, address("10.0.0.1"));
+  CHECK(pending.size() == 0);
+  CHECK_FALSE(pending.first_to_go());
 }
 
 TEST_CASE("strangers: a host's ranks stay, however many come from elsewhere") {
@@ -55,18 +55,18 @@ TEST_CASE("strangers: a host's ranks stay, however many come from elsewhere") {
   const std::vector<IpAddress> elsewhere = {address("10.0.0.2"), address("10.0.0.3")};
   constexpr std::size_t kMost = 100;
   constexpr UnauthenticatedPeers::Id kRanks = 8;
-  UnauthenticatedPeers strangers;
-  for (UnauthenticatedPeers::Id id = 0; id < kRanks; ++id) strangers.add(id, host);
+  UnauthenticatedPeers pending;
+  for (UnauthenticatedPeers::Id id = 0; id < kRanks; ++id) pending.add(id, host);
   std::vector<IpAddress> from(kRanks, host);
   for (UnauthenticatedPeers::Id id = kRanks; id < 10'000; ++id) {
     from.push_back(elsewhere[random() % elsewhere.size()]);
-    strangers.add(id, from.back());
-    while (strangers.size() > kMost) {
-      const auto leaving = strangers.first_to_go();
+    pending.add(id, from.back());
+    while (pending.size() > kMost) {
+      const auto leaving = pending.first_to_go();
       REQUIRE(leaving);
       REQUIRE(*leaving >= kRanks);
-      strangers.remove(*leaving, from[*leaving]);
+      pending.remove(*leaving, from[*leaving]);
     }
   }
-  CHECK(strangers.size() == kMost);
+  CHECK(pending.size() == kMost);
 }

@@ -76,14 +76,14 @@ SimulatedHost::SimulatedHost(os::EventLoop& loop, os::Fd stream, std::string nam
       stream_(std::move(stream)),
       name_(std::move(name)),
       index_(index),
-      manner_([this] {
-        const std::string_view manner = std::string_view(name_).substr(0, name_.find('-'));
-        if (manner == "slow") return Manner::kSlow;
-        if (manner == "silent") return Manner::kSilent;
-        if (manner == "mute") return Manner::kMute;
-        if (manner == "gone") return Manner::kGone;
-        if (manner == "refuses") return Manner::kRefuses;
-        return Manner::kUsual;
+      behaviour_([this] {
+        const std::string_view behaviour = std::string_view(name_).substr(0, name_.find('-'));
+        if (behaviour == "slow") return Behaviour::kSlow;
+        if (behaviour == "silent") return Behaviour::kSilent;
+        if (behaviour == "mute") return Behaviour::kMute;
+        if (behaviour == "gone") return Behaviour::kGone;
+        if (behaviour == "refuses") return Behaviour::kRefuses;
+        return Behaviour::kUsual;
       }()),
       handlers_(std::move(handlers)) {}
 
@@ -94,8 +94,8 @@ Status SimulatedHost::begin() {
     return errno_error(errno, "the stream of " + name_);
   }
   HORA_TRY(loop_.watch(stream_.get(), EPOLLIN, [this](std::uint32_t events) { on_io(events); }));
-  if (manner_ == Manner::kSilent) return Ok{};
-  if (manner_ == Manner::kSlow) {
+  if (behaviour_ == Behaviour::kSilent) return Ok{};
+  if (behaviour_ == Behaviour::kSlow) {
     delay_ = loop_.call_after(kDelay, [this] {
       delay_ = 0;
       greet();
@@ -139,8 +139,8 @@ void SimulatedHost::read_some() {
 
 void SimulatedHost::take(Frame frame) {
   handlers_.counted(frame.type, kFrameHeaderSize + frame.payload.size(), false);
-  if (manner_ == Manner::kSilent || (manner_ == Manner::kMute && running_)) return;
-  if (manner_ != Manner::kSlow) return act(frame);
+  if (behaviour_ == Behaviour::kSilent || (behaviour_ == Behaviour::kMute && running_)) return;
+  if (behaviour_ != Behaviour::kSlow) return act(frame);
   late_.push_back(std::move(frame));
   if (delay_ != 0) return;
   delay_ = loop_.call_after(kDelay, [this] {
@@ -237,7 +237,7 @@ void SimulatedHost::take_order(std::string_view payload) {
   handlers_.reached(Step::kOrder);
   const auto order = decode_host_order(payload);
   if (!order) return handlers_.broken(name_ + ": " + order.error().message);
-  if (manner_ == Manner::kRefuses) {
+  if (behaviour_ == Behaviour::kRefuses) {
     send(FrameType::kFailure, encode(Failure{"E_CWD", "the directory is missing", "make it", ""}));
     return leave();
   }
@@ -258,9 +258,9 @@ void SimulatedHost::start_ranks() {
   for (const auto& [rank, state] : ranks_) started.pids.push_back({rank, 2000 + rank});
   send(FrameType::kStarted, encode(started));
   handlers_.reached(Step::kStarted);
-  if (manner_ == Manner::kGone) return close();
+  if (behaviour_ == Behaviour::kGone) return close();
   running_ = true;
-  if (manner_ == Manner::kMute) return loop_.cancel(std::exchange(heartbeat_, 0));
+  if (behaviour_ == Behaviour::kMute) return loop_.cancel(std::exchange(heartbeat_, 0));
   end_ = loop_.call_after(script_.runs_for, [this] {
     end_ = 0;
     time_is_up_ = true;

@@ -44,7 +44,7 @@ class SimulatedHost {
   Status begin();
 
  private:
-  enum class Manner : std::uint8_t { kUsual, kSlow, kSilent, kMute, kGone, kRefuses };
+  enum class Behaviour : std::uint8_t { kUsual, kSlow, kSilent, kMute, kGone, kRefuses };
   struct Rank {
     std::size_t written = 0;
     bool ended = false;
@@ -71,7 +71,7 @@ class SimulatedHost {
   os::Fd stream_;
   const std::string name_;
   const int index_;
-  const Manner manner_;
+  const Behaviour behaviour_;
   Handlers handlers_;
   launcher::FrameReader frames_;
   std::string outgoing_;

@@ -15,10 +15,10 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr seconds kPatience{60};
+constexpr seconds kTimeout{60};
 
-Answer shell(const std::string& script, milliseconds patience = kPatience) {
-  return ask({"sh", "-c", script}, patience);
+Answer shell(const std::string& script, milliseconds timeout = kTimeout) {
+  return ask({"sh", "-c", script}, timeout);
 }
 
 }  // namespace
@@ -62,14 +62,14 @@ TEST_CASE("one that closes its output and goes on is waited for") {
 }
 
 TEST_CASE("a program that does not exist is told as a shell tells it") {
-  CHECK(ask({"no-such-program-at-all"}, kPatience).exit_code == 127);
+  CHECK(ask({"no-such-program-at-all"}, kTimeout).exit_code == 127);
 }
 
 TEST_CASE("variables are added, replaced and dropped") {
   ::setenv("DOCTOR_TEST_OLD", "old", 1);
   ::setenv("DOCTOR_TEST_GONE", "gone", 1);
   const Answer answer =
-      ask({"sh", "-c", "echo $DOCTOR_TEST_OLD $DOCTOR_TEST_NEW $DOCTOR_TEST_GONE"}, kPatience,
+      ask({"sh", "-c", "echo $DOCTOR_TEST_OLD $DOCTOR_TEST_NEW $DOCTOR_TEST_GONE"}, kTimeout,
           {{"DOCTOR_TEST_OLD", "a"}, {"DOCTOR_TEST_NEW", "b"}}, {"DOCTOR_TEST_G"});
   CHECK(answer.output == "a b\n");
 }

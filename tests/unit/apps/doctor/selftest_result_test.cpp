@@ -9,7 +9,7 @@ using namespace hora::doctor;
 
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{5'000};
+constexpr std::chrono::milliseconds kTimeout{5'000};
 
 Answer answered(const std::string& output, int exit_code = 0) {
   Answer answer;
@@ -24,7 +24,7 @@ TEST_CASE("what was tried and works is told as it is") {
   const auto result = selftest_result(
       answered("{\"stage\":\"loading "
                "it\"}\n{\"result\":{\"version\":\"4.1.4\"}}\n{\"stage\":\"end\"}\n"),
-      kPatience);
+      kTimeout);
   CHECK(result.dump() == R"({"version":"4.1.4"})");
 }
 
@@ -33,7 +33,7 @@ TEST_CASE("a failure is told with the place where it was") {
       selftest_result(answered("{\"stage\":\"loading it\"}\n{\"result\":{\"error\":\"no such "
                                "file\"}}\n{\"stage\":\"end\"}\n",
                                1),
-                      kPatience);
+                      kTimeout);
   CHECK(result["error"] == "no such file");
   CHECK(result["stage"] == "loading it");
 }
@@ -41,16 +41,16 @@ TEST_CASE("a failure is told with the place where it was") {
 TEST_CASE("a crash, a hang and an early end are failures at their stage") {
   Answer crash = answered("{\"stage\":\"starting it\"}\n", -1);
   crash.signal = SIGSEGV;
-  CHECK(selftest_result(crash, kPatience)["error"] == "it was ended by SIGSEGV");
-  CHECK(selftest_result(crash, kPatience)["stage"] == "starting it");
+  CHECK(selftest_result(crash, kTimeout)["error"] == "it was ended by SIGSEGV");
+  CHECK(selftest_result(crash, kTimeout)["stage"] == "starting it");
   Answer hang = answered("noise\n{\"stage\":\"starting it\"}\n", -1);
   hang.timed_out = true;
-  CHECK(selftest_result(hang, kPatience)["error"] == "it did not end within 5 s");
+  CHECK(selftest_result(hang, kTimeout)["error"] == "it did not end within 5 s");
   Answer early = answered("", 127);
   early.errors = "first\nhora-selftest: /lib/libc.so.6: version `GLIBC_2.99' not found\n";
-  CHECK(selftest_result(early, kPatience)["error"] ==
+  CHECK(selftest_result(early, kTimeout)["error"] ==
         "it ended with code 127: hora-selftest: /lib/libc.so.6: version `GLIBC_2.99' not found");
-  CHECK(selftest_result(Answer{}, kPatience)["error"] == "it could not be started");
+  CHECK(selftest_result(Answer{}, kTimeout)["error"] == "it could not be started");
 }
 
 TEST_CASE("a library that works and then hangs at the end is a failure of its end") {
@@ -58,7 +58,7 @@ TEST_CASE("a library that works and then hangs at the end is a failure of its en
       "{\"stage\":\"adding numbers\"}\n{\"result\":{\"version\":\"1\"}}\n{\"stage\":\"end\"}\n",
       -1);
   answer.timed_out = true;
-  const auto result = selftest_result(answer, kPatience);
+  const auto result = selftest_result(answer, kTimeout);
   CHECK(result["stage"] == "end");
   CHECK(result["error"] == "it did not end within 5 s");
 }

@@ -64,10 +64,10 @@ TEST_CASE("PMI-1: keys are seen here at once, elsewhere after a barrier of all")
   CHECK(here.all_here());
   there.handle(2, "cmd=barrier_in");
   CHECK(there.all_here());
-  const std::string news = here.take_updates() + there.take_updates();
+  const std::string updates = here.take_updates() + there.take_updates();
   CHECK(here.take_updates() == "");
   for (Pmi1Protocol* protocol : {&here, &there}) {
-    CHECK(protocol->add_updates(news));
+    CHECK(protocol->add_updates(updates));
     CHECK(protocol->end_barrier() == "cmd=barrier_out\n");
     CHECK_FALSE(protocol->all_here());
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/algorithms/allreduce.h"
+
 #include "tests/support/catch.h"
 
 using namespace hora::collectives;
@@ -13,7 +14,7 @@ TEST_CASE("ranks near each other take a ring above 64 KiB, a power of two above 
   for (const int us : {0, 1, 30, 199}) {
     for (const int ranks : {3, 5, 6, 7, 9, 1000}) {
       const AllreduceBorders borders = allreduce_borders(ranks, microseconds(us));
-      CHECK(borders.ring_from == kPairwiseLent + 1);
+      CHECK(borders.ring_from == kPairwiseUneven + 1);
       CHECK(borders.halving_from == borders.ring_from);
     }
     for (const int ranks : {2, 4, 8, 1024}) {

@@ -21,7 +21,7 @@ double distance(const Point& a, const Point& b) {
 
 template <typename Function>
 Point search_with(BayesSearch& search, int samples, const Function& function) {
-  while (static_cast<int>(search.told()) < samples) search.tell(function(search.next()));
+  while (static_cast<int>(search.samples()) < samples) search.add_sample(function(search.next()));
   return search.best();
 }
 
@@ -128,8 +128,8 @@ namespace {
 
 // A program of this many tensors a step, on a machine whose speed depends on the parameters.
 struct Program {
-  Program(Freedom freedom, const AutotuneOptions& options)
-      : tuner(Parameters{}, freedom, options) {}
+  Program(Tunables tunables, const AutotuneOptions& options)
+      : tuner(Parameters{}, tunables, options) {}
 
   Autotuner tuner;
   Autotuner::TimePoint now{};

@@ -26,7 +26,7 @@ using namespace hora::collectives;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
 Deadline in(std::chrono::milliseconds time) { return Clock::now() + time; }
 
@@ -36,13 +36,13 @@ ControlIdentity identity(int rank, int size, std::string token = "the token of t
 
 // Rank 0 of `size`, waiting at its door in a thread.
 struct Coordinator {
-  explicit Coordinator(int size, std::chrono::milliseconds patience = kPatience) {
+  explicit Coordinator(int size, std::chrono::milliseconds timeout = kTimeout) {
     auto listener = open_control_listener(*parse_ip_address("127.0.0.1"));
     REQUIRE(listener);
     where = *net::local_endpoint(listener->get());
-    thread = std::thread([this, size, patience, fd = std::move(*listener)]() mutable {
+    thread = std::thread([this, size, timeout, fd = std::move(*listener)]() mutable {
       const ControlIdentity self = identity(0, size);
-      result.emplace(gather_workers(std::move(fd), self, in(patience)));
+      result.emplace(gather_workers(std::move(fd), self, in(timeout)));
     });
   }
   ~Coordinator() {
@@ -57,8 +57,8 @@ struct Coordinator {
   std::optional<Result<ControlWorld>> result;
 };
 
-os::Fd stranger(const Endpoint& where) {
-  auto socket = net::connect_tcp(where, in(kPatience));
+os::Fd pending(const Endpoint& where) {
+  auto socket = net::connect_tcp(where, in(kTimeout));
   REQUIRE(socket);
   return std::move(*socket);
 }
@@ -79,13 +79,13 @@ std::string hello(int rank, int size, std::string_view nonce) {
 }
 
 // What the far side says until it hangs up.
-std::string hear_all(int fd) {
-  std::string heard;
+std::string receive_all(int fd) {
+  std::string received;
   char chunk[4096];
   while (true) {
-    auto count = net::receive_some(fd, chunk, sizeof chunk, in(kPatience));
-    if (!count || *count == 0) return heard;
-    heard.append(chunk, *count);
+    auto count = net::receive_some(fd, chunk, sizeof chunk, in(kTimeout));
+    if (!count || *count == 0) return received;
+    received.append(chunk, *count);
   }
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("a kernel that has no room for rank 0's answer at this moment keeps no
     Coordinator zero(2);
     test::refuse_sends(3, error);
     const ControlIdentity right = identity(1, 2);
-    CHECK(join_coordinator(zero.where, right, in(kPatience)));
+    CHECK(join_coordinator(zero.where, right, in(kTimeout)));
     CHECK(zero.join());
     CHECK(test::refused_sends_left() == 0);
     test::refuse_sends(0, error);
@@ -123,18 +123,18 @@ TEST_CASE("strangers who go on talking do not keep rank 0 from seeing that a mee
   std::atomic<bool> over = false;
   bool over_meanwhile = false;
   std::thread talker([&] {
-    const os::Fd socket = stranger(where);
+    const os::Fd socket = pending(where);
     std::string frame;
     append_frame(frame, std::string(4000, 'x'));  // a greeting, a byte at a time
     for (const char byte : frame.substr(0, 1500)) {
-      (void)net::send_all(socket.get(), {&byte, 1}, in(kPatience));
+      (void)net::send_all(socket.get(), {&byte, 1}, in(kTimeout));
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       if ((over_meanwhile = over)) return;
     }
   });
   const ControlIdentity self = identity(0, 2);
   const auto world =
-      gather_workers(std::move(*listener), self, in(kPatience), {[] { return true; }, {}});
+      gather_workers(std::move(*listener), self, in(kTimeout), {[] { return true; }, {}});
   over = true;
   talker.join();
   REQUIRE(!world);
@@ -152,16 +152,16 @@ static int still_waiting_behind_a_rank() {
   std::atomic<bool> joined = false;
   std::thread rank([&] {
     const ControlIdentity right = identity(1, 2);
-    joined = join_coordinator(where, right, in(kPatience)).has_value();
+    joined = join_coordinator(where, right, in(kTimeout)).has_value();
   });
-  REQUIRE(net::wait_readable(listener->get(), in(kPatience), "the rank"));
+  REQUIRE(net::wait_readable(listener->get(), in(kTimeout), "the rank"));
   std::vector<os::Fd> crowd;
-  for (int i = 0; i < kCrowd; ++i) crowd.push_back(stranger(where));
+  for (int i = 0; i < kCrowd; ++i) crowd.push_back(pending(where));
   std::thread zero([fd = std::move(*listener)]() mutable {
     // The rank has to be quicker than this.
     (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 5);
     const ControlIdentity self = identity(0, 2);
-    (void)gather_workers(std::move(fd), self, in(kPatience));
+    (void)gather_workers(std::move(fd), self, in(kTimeout));
   });
   zero.join();
   rank.join();
@@ -170,7 +170,7 @@ static int still_waiting_behind_a_rank() {
   int reset = 0;
   for (const os::Fd& socket : crowd) {
     char byte = 0;
-    reset += !net::receive_some(socket.get(), &byte, 1, in(kPatience));
+    reset += !net::receive_some(socket.get(), &byte, 1, in(kTimeout));
   }
   return reset;
 }
@@ -188,11 +188,11 @@ TEST_CASE("a rank is let in before all of a crowd that stands behind it was") {
 TEST_CASE("a process without the token is refused, and the job goes on") {
   Coordinator zero(2);
   const ControlIdentity wrong = identity(1, 2, "another token");
-  const auto intruder = join_coordinator(zero.where, wrong, in(kPatience));
+  const auto intruder = join_coordinator(zero.where, wrong, in(kTimeout));
   REQUIRE(!intruder);
   CHECK(intruder.error().message.find("token") != std::string::npos);
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(zero.where, right, in(kPatience)));
+  CHECK(join_coordinator(zero.where, right, in(kTimeout)));
   CHECK(zero.join());
 }
 
@@ -201,15 +201,15 @@ TEST_CASE("what a rank said once opens no door a second time") {
   std::string said;
   {
     Coordinator zero(2);
-    os::Fd rank = stranger(zero.where);
+    os::Fd rank = pending(zero.where);
     const std::string nonce(16, 'n');
     const std::string first = hello(1, 2, nonce);
-    REQUIRE(net::send_all(rank.get(), first, in(kPatience)));
+    REQUIRE(net::send_all(rank.get(), first, in(kTimeout)));
     FrameBuffer buffer;
     std::optional<std::string> challenge;
     char chunk[4096];
     while (!(challenge = buffer.next())) {
-      auto count = net::receive_some(rank.get(), chunk, sizeof chunk, in(kPatience));
+      auto count = net::receive_some(rank.get(), chunk, sizeof chunk, in(kTimeout));
       REQUIRE(count);
       REQUIRE(*count > 0);
       buffer.append({chunk, *count});
@@ -223,29 +223,29 @@ TEST_CASE("what a rank said once opens no door a second time") {
     proof.text("rank_info");
     std::string second;
     append_frame(second, proof.take());
-    REQUIRE(net::send_all(rank.get(), second, in(kPatience)));
+    REQUIRE(net::send_all(rank.get(), second, in(kTimeout)));
     CHECK(zero.join());
     said = first + second;
   }
   Coordinator zero(2);
-  os::Fd replay = stranger(zero.where);
-  REQUIRE(net::send_all(replay.get(), said, in(kPatience)));
-  CHECK(hear_all(replay.get()).find("token is wrong") != std::string::npos);
+  os::Fd replay = pending(zero.where);
+  REQUIRE(net::send_all(replay.get(), said, in(kTimeout)));
+  CHECK(receive_all(replay.get()).find("token is wrong") != std::string::npos);
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(zero.where, right, in(kPatience)));
+  CHECK(join_coordinator(zero.where, right, in(kTimeout)));
   CHECK(zero.join());
 }
 
 TEST_CASE("hundreds of silent strangers do not keep a rank out") {
   Coordinator zero(2);
   std::vector<os::Fd> crowd;
-  for (int i = 0; i < 400; ++i) crowd.push_back(stranger(zero.where));
+  for (int i = 0; i < 400; ++i) crowd.push_back(pending(zero.where));
   // There is no room for that many: the first has been disconnected.
   char byte = 0;
-  const auto end = net::receive_some(crowd.front().get(), &byte, 1, in(kPatience));
+  const auto end = net::receive_some(crowd.front().get(), &byte, 1, in(kTimeout));
   CHECK((end ? *end == 0 : end.error().code != ErrorCode::kTimedOut));
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(zero.where, right, in(kPatience)));
+  CHECK(join_coordinator(zero.where, right, in(kTimeout)));
   CHECK(zero.join());
 }
 
@@ -265,13 +265,13 @@ TEST_CASE("strangers that take the last descriptor are sent away") {
     few.rlim_cur = few.rlim_max = static_cast<rlim_t>(listener->get()) + 12;
     const bool limited = ::setrlimit(RLIMIT_NOFILE, &few) == 0;
     const ControlIdentity self = identity(0, 2);
-    ::_exit(limited && gather_workers(std::move(*listener), self, in(kPatience)) ? 0 : 1);
+    ::_exit(limited && gather_workers(std::move(*listener), self, in(kTimeout)) ? 0 : 1);
   }
   listener->reset();
   std::vector<os::Fd> crowd;
-  for (int i = 0; i < 60; ++i) crowd.push_back(stranger(where));
+  for (int i = 0; i < 60; ++i) crowd.push_back(pending(where));
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(where, right, in(kPatience)));
+  CHECK(join_coordinator(where, right, in(kTimeout)));
   int status = -1;
   REQUIRE(::waitpid(zero, &status, 0) == zero);
   CHECK(status == 0);
@@ -302,12 +302,12 @@ TEST_CASE("rank 0 takes the descriptors that it needs for its ranks, or says tha
   const auto few = static_cast<rlim_t>(listener->get()) + 12;
   const ControlIdentity zero = identity(0, kRanks);
   const pid_t refused = limited(few, few, [&] {
-    const auto world = gather_workers(std::move(*listener), zero, in(kPatience));
+    const auto world = gather_workers(std::move(*listener), zero, in(kTimeout));
     return !world && world.error().message.find("for each of 40 ranks") != std::string::npos;
   });
   CHECK(succeeded(refused));
   const pid_t waits = limited(few, now.rlim_max, [&] {
-    return gather_workers(std::move(*listener), zero, in(kPatience)).has_value();
+    return gather_workers(std::move(*listener), zero, in(kTimeout)).has_value();
   });
   listener->reset();
   std::atomic<int> joined = 0;
@@ -315,7 +315,7 @@ TEST_CASE("rank 0 takes the descriptors that it needs for its ranks, or says tha
   for (int rank = 1; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
       const ControlIdentity self = identity(rank, kRanks);
-      joined += join_coordinator(where, self, in(kPatience)).has_value();
+      joined += join_coordinator(where, self, in(kTimeout)).has_value();
     });
   }
   for (std::thread& each : ranks) each.join();
@@ -329,13 +329,13 @@ TEST_CASE("rank 0 hangs up on what is no rank, and on more than a greeting") {
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(64, '\0'),
         std::string("\xff\xff\xff\x7f"), hello(7, 2, std::string(16, 'n')), hello(1, 2, "short"),
         std::string("\x01\x20\x00\x00", 4) + std::string(1 << 20, 'x')}) {
-    os::Fd socket = stranger(zero.where);
-    (void)net::send_all(socket.get(), words, in(kPatience));  // it may hang up before all is sent
+    os::Fd socket = pending(zero.where);
+    (void)net::send_all(socket.get(), words, in(kTimeout));  // it may hang up before all is sent
     ::shutdown(socket.get(), SHUT_WR);
-    CHECK(hear_all(socket.get()).find("proof") == std::string::npos);
+    CHECK(receive_all(socket.get()).find("proof") == std::string::npos);
   }
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(zero.where, right, in(kPatience)));
+  CHECK(join_coordinator(zero.where, right, in(kTimeout)));
   CHECK(zero.join());
 }
 
@@ -343,8 +343,8 @@ TEST_CASE("a rank does not talk to a coordinator that cannot prove the token") {
   auto listener = net::listen_tcp({*parse_ip_address("127.0.0.1"), 0});
   REQUIRE(listener);
   const Endpoint where = *net::local_endpoint(listener->get());
-  std::string heard;
-  std::thread impostor([fd = listener->get(), &heard] {
+  std::string received;
+  std::thread impostor([fd = listener->get(), &received] {
     std::optional<net::Accepted> accepted;
     while (!accepted) {
       auto got = net::accept_tcp(fd);
@@ -358,14 +358,14 @@ TEST_CASE("a rank does not talk to a coordinator that cannot prove the token") {
     out.integer(0);
     std::string frame;
     append_frame(frame, out.take());
-    (void)net::send_all(accepted->fd.get(), frame, in(kPatience));
-    heard = hear_all(accepted->fd.get());
+    (void)net::send_all(accepted->fd.get(), frame, in(kTimeout));
+    received = receive_all(accepted->fd.get());
   });
   const ControlIdentity self = identity(1, 2);
-  const auto joined = join_coordinator(where, self, in(kPatience));
+  const auto joined = join_coordinator(where, self, in(kTimeout));
   impostor.join();
   REQUIRE(!joined);
   CHECK(joined.error().message.find("does not know the job token") != std::string::npos);
-  CHECK(heard.find("hora control") != std::string::npos);
-  CHECK(heard.find("rank_info of") == std::string::npos);  // it got the hello alone
+  CHECK(received.find("hora control") != std::string::npos);
+  CHECK(received.find("rank_info of") == std::string::npos);  // it got the hello alone
 }

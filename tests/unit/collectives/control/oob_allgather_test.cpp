@@ -15,9 +15,9 @@ using namespace hora::collectives;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
-Deadline soon() { return Clock::now() + kPatience; }
+Deadline soon() { return Clock::now() + kTimeout; }
 
 // Every rank in a thread; returns what `work` returned, by rank.
 std::vector<std::vector<std::string>> in_a_world(

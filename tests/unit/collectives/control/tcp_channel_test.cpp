@@ -16,9 +16,9 @@ using namespace hora::collectives;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
-Deadline soon() { return Clock::now() + kPatience; }
+Deadline soon() { return Clock::now() + kTimeout; }
 
 // Two ends of a TCP connection.
 std::pair<os::Fd, os::Fd> connection() {
@@ -42,14 +42,14 @@ struct Star {
       REQUIRE((here && there));
     }
   }
-  std::vector<std::string> heard_by(int rank, std::size_t count) {
-    std::vector<std::string> heard;
-    while (heard.size() < count) {
+  std::vector<std::string> received_by(int rank, std::size_t count) {
+    std::vector<std::string> received;
+    while (received.size() < count) {
       const auto messages = peers[rank].poll(soon());
       REQUIRE(!messages.empty());
-      for (const Incoming& each : messages) heard.push_back(each.bytes);
+      for (const Incoming& each : messages) received.push_back(each.bytes);
     }
-    return heard;
+    return received;
   }
   TcpChannel centre;
   std::map<int, TcpChannel> peers;
@@ -68,18 +68,18 @@ TEST_CASE("a message to all arrives between those before and behind it, also whe
   CHECK_FALSE(star.centre.flush(-1, Clock::now()));  // it has to wait
   // Rank 0 writes on whenever it polls. Both read: a connection whose far end does not take what
   // waits for it ends after a while.
-  std::map<int, std::vector<std::string>> heard;
-  while (heard[1].size() < 4 || heard[2].size() < 3) {
+  std::map<int, std::vector<std::string>> received;
+  while (received[1].size() < 4 || received[2].size() < 3) {
     (void)star.centre.poll(kNoWait);
     for (auto& [rank, peer] : star.peers) {
       for (Incoming& each : peer.poll(Clock::now() + std::chrono::milliseconds(1))) {
         REQUIRE_FALSE(each.gone);
-        heard[rank].push_back(std::move(each.bytes));
+        received[rank].push_back(std::move(each.bytes));
       }
     }
   }
-  CHECK(heard[1] == std::vector<std::string>{"first", large, "second", "last"});
-  CHECK(heard[2] == std::vector<std::string>{large, "behind", "second"});
+  CHECK(received[1] == std::vector<std::string>{"first", large, "second", "last"});
+  CHECK(received[2] == std::vector<std::string>{large, "behind", "second"});
   CHECK(star.centre.flush(-1, soon()));
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("a message to all reaches the others when one of them is gone") {
   CHECK((end[0].gone && end[0].rank == 1));
   star.centre.send_to_all({1, 2, 7}, "to all");  // there is no rank 7
   star.centre.send_to_all({1, 2}, "again");
-  CHECK(star.heard_by(2, 2) == std::vector<std::string>{"to all", "again"});
+  CHECK(star.received_by(2, 2) == std::vector<std::string>{"to all", "again"});
   CHECK(star.centre.flush(-1, soon()));
 }
 
@@ -154,8 +154,8 @@ TEST_CASE("a connection that has lost packets and goes on has more time") {
   }
   const int usual = option_of(near, TCP_USER_TIMEOUT);
   CHECK(option_of(lossy, TCP_USER_TIMEOUT) == usual);
-  bear_losses(lossy.get());
-  bear_losses(near.get());
+  tolerate_losses(lossy.get());
+  tolerate_losses(near.get());
   CHECK(option_of(near, TCP_USER_TIMEOUT) == usual);
   CHECK(option_of(lossy, TCP_USER_TIMEOUT) > usual);
 }

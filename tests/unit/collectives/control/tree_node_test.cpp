@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kSize = 7;
 constexpr std::array<int, kSize> kAbove{-1, 0, 0, 2, 2, 2, 5};
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
 Deadline in(std::chrono::milliseconds time) { return Clock::now() + time; }
 
@@ -38,8 +38,8 @@ ControlIdentity identity(int rank) {
 
 bool leads(int rank) { return rank == 0 || rank == 2 || rank == 5; }
 
-struct Doors {
-  Doors() {
+struct ListeningPoints {
+  ListeningPoints() {
     for (int rank = 0; rank < kSize; ++rank) {
       if (!leads(rank)) continue;
       auto listener = open_control_listener(*parse_ip_address("127.0.0.1"));
@@ -52,22 +52,23 @@ struct Doors {
   std::array<os::Fd, kSize> listeners;
 };
 
-Result<ControlWorld> join(Doors& doors, int rank, std::chrono::milliseconds patience = kPatience) {
+Result<ControlWorld> join(ListeningPoints& points, int rank,
+                          std::chrono::milliseconds timeout = kTimeout) {
   const auto at = static_cast<std::size_t>(rank);
-  if (rank == 0) return gather_tree(std::move(doors.listeners[0]), identity(0), in(patience));
-  return join_tree({doors.where[static_cast<std::size_t>(kAbove[at])], "the rank above",
-                    std::move(doors.listeners[at])},
-                   identity(rank), in(kPatience));
+  if (rank == 0) return gather_tree(std::move(points.listeners[0]), identity(0), in(timeout));
+  return join_tree({points.where[static_cast<std::size_t>(kAbove[at])], "the rank above",
+                    std::move(points.listeners[at])},
+                   identity(rank), in(kTimeout));
 }
 
 class Tree {
  public:
   Tree() {
-    Doors doors;
+    ListeningPoints points;
     std::array<std::optional<Result<ControlWorld>>, kSize> met;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kSize; ++rank) {
-      threads.emplace_back([&, rank] { met[static_cast<std::size_t>(rank)] = join(doors, rank); });
+      threads.emplace_back([&, rank] { met[static_cast<std::size_t>(rank)] = join(points, rank); });
     }
     for (std::thread& each : threads) each.join();
     for (int rank = 0; rank < kSize; ++rank) {
@@ -96,14 +97,14 @@ class Tree {
   void lose(int rank) { channels_[static_cast<std::size_t>(rank)].reset(); }
 
   // The messages that a rank receives, at least that many.
-  std::vector<Incoming> hear(int rank, std::size_t count) {
-    std::vector<Incoming> heard;
-    const Deadline deadline = in(kPatience);
-    while (heard.size() < count && Clock::now() < deadline) {
-      for (Incoming& each : (*this)[rank].poll(deadline)) heard.push_back(std::move(each));
+  std::vector<Incoming> receive(int rank, std::size_t count) {
+    std::vector<Incoming> received;
+    const Deadline deadline = in(kTimeout);
+    while (received.size() < count && Clock::now() < deadline) {
+      for (Incoming& each : (*this)[rank].poll(deadline)) received.push_back(std::move(each));
     }
-    REQUIRE(heard.size() >= count);
-    return heard;
+    REQUIRE(received.size() >= count);
+    return received;
   }
 
  private:
@@ -147,7 +148,7 @@ TEST_CASE("messages of all ranks reach rank 0 in their order, and its own reach 
     }
   }
   std::array<std::vector<std::string>, kSize> said;
-  for (const Incoming& each : tree.hear(0, 100 * (kSize - 1))) {
+  for (const Incoming& each : tree.receive(0, 100 * (kSize - 1))) {
     REQUIRE(!each.gone);
     said[static_cast<std::size_t>(each.rank)].push_back(each.bytes);
   }
@@ -165,11 +166,11 @@ TEST_CASE("messages of all ranks reach rank 0 in their order, and its own reach 
   for (int rank = 1; rank < kSize; ++rank) {
     tree[0].send(rank, "to " + std::to_string(rank));
     const bool some = rank == 1 || rank == 3 || rank >= 5;
-    const auto heard = tree.hear(rank, some ? 3 : 2);
-    CHECK(heard.front().bytes == "to all");
-    CHECK(heard[1].bytes == (some ? "to some" : "to " + std::to_string(rank)));
-    CHECK(heard.back().bytes == "to " + std::to_string(rank));
-    CHECK(heard.back().rank == 0);
+    const auto received = tree.receive(rank, some ? 3 : 2);
+    CHECK(received.front().bytes == "to all");
+    CHECK(received[1].bytes == (some ? "to some" : "to " + std::to_string(rank)));
+    CHECK(received.back().bytes == "to " + std::to_string(rank));
+    CHECK(received.back().rank == 0);
   }
 }
 
@@ -178,13 +179,13 @@ TEST_CASE("a large message goes through all nodes, both ways") {
   const std::string large(5'000'000, 'x');
   tree[6].send(0, large);
   bool all_sent = false;
-  std::thread sender([&] { all_sent = static_cast<bool>(tree[6].flush(0, in(kPatience))); });
-  CHECK(tree.hear(0, 1).front().bytes == large);
+  std::thread sender([&] { all_sent = static_cast<bool>(tree[6].flush(0, in(kTimeout))); });
+  CHECK(tree.receive(0, 1).front().bytes == large);
   sender.join();
   CHECK(all_sent);
   tree[0].send_to_all(others(), large);
-  std::thread zero([&] { all_sent = static_cast<bool>(tree[0].flush(-1, in(kPatience))); });
-  for (int rank = 1; rank < kSize; ++rank) CHECK(tree.hear(rank, 1).front().bytes == large);
+  std::thread zero([&] { all_sent = static_cast<bool>(tree[0].flush(-1, in(kTimeout))); });
+  for (int rank = 1; rank < kSize; ++rank) CHECK(tree.receive(rank, 1).front().bytes == large);
   zero.join();
   CHECK(all_sent);
 }
@@ -193,19 +194,19 @@ TEST_CASE("rank 0 learns who is gone, and its blocked thread is interrupted") {
   Tree tree;
   tree.lose(6);
   CHECK(shows_an_end(tree[0]));
-  const auto heard = tree.hear(0, 1);
-  CHECK(heard.front().rank == 6);
-  CHECK(heard.front().gone);
-  CHECK(!heard.front().cut_off);
+  const auto received = tree.receive(0, 1);
+  CHECK(received.front().rank == 6);
+  CHECK(received.front().gone);
+  CHECK(!received.front().cut_off);
   tree[4].send(0, "still here");
-  CHECK(tree.hear(0, 1).front().bytes == "still here");
+  CHECK(tree.receive(0, 1).front().bytes == "still here");
 }
 
 TEST_CASE("a lost leader is named by rank 0 and by those who are behind it") {
   Tree tree;
   tree.lose(2);
   std::set<int> cut_off;
-  for (const Incoming& each : tree.hear(0, 5)) {
+  for (const Incoming& each : tree.receive(0, 5)) {
     CHECK(each.gone);
     CHECK(each.cut_off == (each.rank != 2));
     if (each.cut_off) cut_off.insert(each.rank);
@@ -214,12 +215,12 @@ TEST_CASE("a lost leader is named by rank 0 and by those who are behind it") {
   for (const int rank : {3, 4}) {
     CHECK(shows_an_end(tree[rank]));
     // As the other end of the own connection, or by word of a node that ends in order.
-    const Incoming first = tree.hear(rank, 1).front();
+    const Incoming first = tree.receive(rank, 1).front();
     CHECK((first.gone && first.rank == 2));
   }
   for (const int rank : {5, 6}) {
     CHECK(shows_an_end(tree[rank]));
-    const Incoming first = tree.hear(rank, 2).front();
+    const Incoming first = tree.receive(rank, 2).front();
     CHECK(kind_of(first.bytes) == ControlMessage::kLost);
     WireReader lost(std::string_view(first.bytes).substr(1));
     CHECK(lost.integer() == 2);
@@ -232,17 +233,17 @@ TEST_CASE("the end of rank 0 reaches all") {
   tree.lose(0);
   for (int rank = 1; rank < kSize; ++rank) {
     CHECK(shows_an_end(tree[rank]));
-    CHECK(tree.hear(rank, 2).front().bytes == control_message(ControlMessage::kAbort, "over"));
+    CHECK(tree.receive(rank, 2).front().bytes == control_message(ControlMessage::kAbort, "over"));
   }
 }
 
 TEST_CASE("ranks that do not come are named, wherever they belong, and the others learn it") {
-  Doors doors;
+  ListeningPoints points;
   std::array<std::string, kSize> errors;
   std::vector<std::thread> threads;
   for (const int rank : {0, 2, 3, 5}) {
     threads.emplace_back([&, rank] {
-      const auto world = join(doors, rank, std::chrono::seconds(1));
+      const auto world = join(points, rank, std::chrono::seconds(1));
       if (!world) errors[static_cast<std::size_t>(rank)] = world.error().message;
     });
   }
@@ -253,12 +254,12 @@ TEST_CASE("ranks that do not come are named, wherever they belong, and the other
 }
 
 TEST_CASE("the second process of a rank is refused, wherever it comes") {
-  Doors doors;
+  ListeningPoints points;
   std::vector<std::thread> threads;
   std::array<bool, kSize> met{};
   const auto come = [&](int rank) {
     threads.emplace_back(
-        [&, rank] { met[static_cast<std::size_t>(rank)] = join(doors, rank).has_value(); });
+        [&, rank] { met[static_cast<std::size_t>(rank)] = join(points, rank).has_value(); });
   };
   for (const int rank : {0, 2, 3, 4, 5}) come(rank);
   // One of the two comes first. Once all ranks have met, no other is admitted and refused: the last
@@ -266,14 +267,14 @@ TEST_CASE("the second process of a rank is refused, wherever it comes") {
   std::counting_semaphore<2> one_answered(0);
   const auto come_as_1 = [&](int above) {
     auto world = join_tree(
-        {doors.where[static_cast<std::size_t>(above)], "rank " + std::to_string(above), {}},
-        identity(1), in(kPatience));
+        {points.where[static_cast<std::size_t>(above)], "rank " + std::to_string(above), {}},
+        identity(1), in(kTimeout));
     one_answered.release();
     return world;
   };
   auto other = std::async(std::launch::async, come_as_1, 0);
   auto twice = std::async(std::launch::async, come_as_1, 2);
-  CHECK(one_answered.try_acquire_for(kPatience));
+  CHECK(one_answered.try_acquire_for(kTimeout));
   come(6);
   const auto at_0 = other.get();
   const auto at_2 = twice.get();

@@ -142,7 +142,7 @@ TEST_CASE(
       Wish wish;
       Request meant;
     };
-    struct Told {
+    struct Recorded {
       CacheId id;
       Response response;  // in full, as rank 0 means it
       std::optional<std::uint64_t> again;
@@ -152,7 +152,7 @@ TEST_CASE(
       std::map<std::string, Request> pending;
       std::map<std::string, CacheId> asked_as;
       std::deque<Asked> to_coordinator;
-      std::deque<Told> from_coordinator;
+      std::deque<Recorded> from_coordinator;
       std::map<std::string, int> rounds;  // of each name
     };
     std::vector<Rank> ranks(kRanks);
@@ -227,26 +227,26 @@ TEST_CASE(
           break;
         default: {  // a rank gets one answer
           if (rank.from_coordinator.empty()) break;
-          const Told told = std::move(rank.from_coordinator.front());
+          const Recorded recorded = std::move(rank.from_coordinator.front());
           rank.from_coordinator.pop_front();
-          if (told.again) {
+          if (recorded.again) {
             for (auto& [name, id] : rank.asked_as) {
-              if (id != *told.again || rank.pending.count(name) == 0) continue;
+              if (id != *recorded.again || rank.pending.count(name) == 0) continue;
               id = 0;
               rank.to_coordinator.push_back({rank.pending[name], rank.pending[name]});
               break;
             }
             break;
           }
-          const auto mine = rank.pending.extract(told.response.agreed.name);
+          const auto mine = rank.pending.extract(recorded.response.agreed.name);
           REQUIRE_FALSE(mine.empty());
-          REQUIRE(mine.mapped() == told.response.agreed);
-          if (told.id == 0) {
-            rank.cache.learn(told.response, &mine.mapped());
+          REQUIRE(mine.mapped() == recorded.response.agreed);
+          if (recorded.id == 0) {
+            rank.cache.learn(recorded.response, &mine.mapped());
           } else {
-            REQUIRE(rank.cache.response_of(told.id) != nullptr);
-            REQUIRE(*rank.cache.response_of(told.id) == told.response);
-            rank.cache.learn_again(told.id, &mine.mapped());
+            REQUIRE(rank.cache.response_of(recorded.id) != nullptr);
+            REQUIRE(*rank.cache.response_of(recorded.id) == recorded.response);
+            rank.cache.learn_again(recorded.id, &mine.mapped());
           }
           REQUIRE(rank.cache.size() <= capacity);
         }

@@ -51,12 +51,12 @@ std::map<int, std::string> meet_without(const std::set<int>& missing, const Host
                                         const std::shared_ptr<rendezvous::MemoryStore>& store =
                                             std::make_shared<rendezvous::MemoryStore>()) {
   (void)store->set("hora_control/hosts", "a 0-1\nb 2-3\nc 4-5\n", Deadline::max());
-  std::map<int, std::string> told;
+  std::map<int, std::string> reported;
   std::map<int, std::unique_ptr<ControlChannel>> channels;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kSize; ++rank) {
     if (missing.count(rank) > 0) continue;
-    threads.emplace_back([&, rank, &text = told[rank], &channel = channels[rank]] {
+    threads.emplace_back([&, rank, &text = reported[rank], &channel = channels[rank]] {
       auto world = meet(start_of(rank, store, hosts, star_ranks), std::to_string(rank));
       text = world ? "met" : world.error().message;
       if (world) channel = std::move(world->channel);
@@ -72,7 +72,7 @@ std::map<int, std::string> meet_without(const std::set<int>& missing, const Host
     threads.emplace_back([&channel = channel] { channel.reset(); });
   }
   for (std::thread& thread : threads) thread.join();
-  return told;
+  return reported;
 }
 
 const Hosts kOneHost(kSize, "a");
@@ -98,11 +98,12 @@ void expect_all(const std::vector<Case>& cases) {
     const Case& each = cases[i / layouts.size()];
     const auto& [hosts, star_ranks] = layouts[i % layouts.size()];
     INFO("without " << each.ranks << ", on " << hosts.back() << ", HORA_STAR_RANKS=" << star_ranks);
-    for (const auto& [rank, told] : results[i].get()) {
+    for (const auto& [rank, reported] : results[i].get()) {
       INFO("rank " << rank);
-      CHECK(told == "timed out waiting for rank" +
-                        std::string(each.missing.size() == 1 ? " " : "s ") + each.ranks +
-                        " to start (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit): " + each.where);
+      CHECK(reported ==
+            "timed out waiting for rank" + std::string(each.missing.size() == 1 ? " " : "s ") +
+                each.ranks +
+                " to start (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit): " + each.where);
     }
   }
 }
@@ -111,9 +112,9 @@ void expect_all(const std::vector<Case>& cases) {
 
 TEST_CASE("meeting: all ranks meet, in a star and in a tree") {
   for (const int star_ranks : {256, 0}) {
-    for (const auto& [rank, told] : meet_without({}, kThreeHosts, star_ranks)) {
+    for (const auto& [rank, reported] : meet_without({}, kThreeHosts, star_ranks)) {
       INFO("rank " << rank << ", HORA_STAR_RANKS=" << star_ranks);
-      CHECK(told == "met");
+      CHECK(reported == "met");
     }
   }
 }
@@ -122,9 +123,9 @@ TEST_CASE("meeting: whoever meets under the same key later finds nobody of befor
   for (const int star_ranks : {256, 0}) {
     const auto store = std::make_shared<rendezvous::MemoryStore>();
     for (int world = 0; world < 3; ++world) {
-      for (const auto& [rank, told] : meet_without({}, kThreeHosts, star_ranks, store)) {
+      for (const auto& [rank, reported] : meet_without({}, kThreeHosts, star_ranks, store)) {
         INFO("rank " << rank << " of world " << world << ", HORA_STAR_RANKS=" << star_ranks);
-        CHECK(told == "met");
+        CHECK(reported == "met");
       }
     }
   }

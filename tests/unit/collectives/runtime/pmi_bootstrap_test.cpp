@@ -28,7 +28,7 @@ class Launcher {
     for (int end : ends_) close(end);
   }
   int fd() const { return ends_[0]; }
-  const std::vector<std::string>& told() const { return told_; }
+  const std::vector<std::string>& reported() const { return reported_; }
 
  private:
   void serve(const std::vector<std::string>& answers) {
@@ -36,7 +36,7 @@ class Launcher {
       std::string line;
       char c = 0;
       while (read(ends_[1], &c, 1) == 1 && c != '\n') line += c;
-      told_.push_back(line);
+      reported_.push_back(line);
       // In two writes: a line may come in pieces.
       const std::size_t half = answer.size() / 2;
       if (write(ends_[1], answer.data(), half) < 0) return;
@@ -46,7 +46,7 @@ class Launcher {
   }
 
   std::array<int, 2> ends_{};
-  std::vector<std::string> told_;
+  std::vector<std::string> reported_;
   std::thread thread_;
 };
 
@@ -74,7 +74,7 @@ TEST_CASE("PMI-1: what a process says, and what it reads") {
   REQUIRE(client.barrier(soon()));
   CHECK(*client.get("a-1", soon()) == ".ff");
   client.finish();
-  CHECK(launcher.told() ==
+  CHECK(launcher.reported() ==
         std::vector<std::string>{"cmd=init pmi_version=1 pmi_subversion=1", "cmd=get_my_kvsname",
                                  "cmd=put kvsname=kvs_7 key=a-0 value=.00", "cmd=barrier_in",
                                  "cmd=get kvsname=kvs_7 key=a-1", "cmd=finalize"});

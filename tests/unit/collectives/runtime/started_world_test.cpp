@@ -54,7 +54,7 @@ TEST_CASE("srun: the step's numbers, and its first node") {
   CHECK(world->rank == 5);
   CHECK(world->size == 8);
   CHECK(world->first_host == "sn1");
-  CHECK(world->told() ==
+  CHECK(world->described() ==
         "SLURM_STEP_NUM_TASKS=8 says that srun started this process as rank 5 of 8");
   CHECK(world_of(with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}}))->first_host == "127.0.0.1");
   CHECK(world_of(with(kStep, {{"MASTER_ADDR", "10.0.0.1"}}))->first_host == "10.0.0.1");

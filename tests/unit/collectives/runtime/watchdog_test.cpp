@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 namespace {
 
 // What a watchdog has called, to be waited for.
-class News {
+class Notifications {
  public:
   Watchdog::OnBreak listener() {
     return [this](const std::vector<int>& silent) {
@@ -88,7 +88,7 @@ class Watched {
       : limit_(limit),
         warning_(warning),
         signs_(meet(4, askers)),
-        news_(signs_.size()),
+        updates_(signs_.size()),
         guards_(signs_.size()) {
     sets_.add(0, {0, 1, 2, 3, 4});
     sets_.add(1, {2, 3});
@@ -103,21 +103,21 @@ class Watched {
   }
   void goes_on(int rank) { guards_[static_cast<std::size_t>(rank)]->goes_on(); }
   std::vector<Watchdog::Silence> warning_of(int rank, milliseconds time) {
-    return news_[static_cast<std::size_t>(rank)].warning_within(time);
+    return updates_[static_cast<std::size_t>(rank)].warning_within(time);
   }
   std::vector<int> silent(int rank) const {
     return guards_[static_cast<std::size_t>(rank)]->silent();
   }
   std::optional<std::vector<int>> updates_of(int rank, milliseconds time) {
-    return news_[static_cast<std::size_t>(rank)].within(time);
+    return updates_[static_cast<std::size_t>(rank)].within(time);
   }
 
  private:
   void start(int rank) {
     const auto at = static_cast<std::size_t>(rank);
-    auto watchdog = Watchdog::post({}, news_[at].listener(),
+    auto watchdog = Watchdog::post({}, updates_[at].listener(),
                                    Watchdog::Watch{std::move(*signs_[at]), limit_, rank, &sets_,
-                                                   warning_, news_[at].warned()});
+                                                   warning_, updates_[at].warned()});
     REQUIRE(watchdog);
     guards_[at] = std::move(*watchdog);
   }
@@ -127,7 +127,7 @@ class Watched {
   std::uint64_t steps_ = 0;
   std::vector<std::optional<Heartbeat>> signs_;
   SetTable sets_;
-  std::vector<News> news_;
+  std::vector<Notifications> updates_;
   std::vector<std::unique_ptr<Watchdog>> guards_;
 };
 
@@ -139,16 +139,16 @@ TEST_CASE("watchdog: the end of a connection, with signs of life and without") {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     const os::Fd own(ends[0]);
     os::Fd other(ends[1]);
-    News news;
+    Notifications updates;
     SetTable sets;
     std::optional<Watchdog::Watch> watch;
     if (with_signs) watch = {std::move(*meet(2)[0]), kLimit, 0, &sets, {}, {}};
-    const auto watchdog = Watchdog::post({own.get()}, news.listener(), std::move(watch));
+    const auto watchdog = Watchdog::post({own.get()}, updates.listener(), std::move(watch));
     REQUIRE(watchdog);
     other.reset();
-    const auto heard = news.within(kLong);
-    REQUIRE(heard);
-    CHECK(heard->empty());
+    const auto received = updates.within(kLong);
+    REQUIRE(received);
+    CHECK(received->empty());
   }
 }
 
@@ -161,9 +161,9 @@ TEST_CASE(
   CHECK_FALSE(ranks.updates_of(1, milliseconds(0)));
   CHECK_FALSE(ranks.updates_of(2, milliseconds(0)));
   ranks.stop(2);
-  const auto heard = ranks.updates_of(0, kLong);
-  REQUIRE(heard);
-  CHECK(*heard == std::vector<int>{2});
+  const auto received = ranks.updates_of(0, kLong);
+  REQUIRE(received);
+  CHECK(*received == std::vector<int>{2});
   // Rank 0's has gone, too: it ends when it has called.
   const auto missed = ranks.updates_of(1, kLong);
   REQUIRE(missed);
@@ -176,9 +176,9 @@ TEST_CASE("watchdog: silence does not matter while nobody waits for the silent")
   ranks.waits_in(3, 1);  // for rank 2, in a set that has not the silent one
   CHECK_FALSE(ranks.updates_of(0, kPastAll));
   ranks.waits_in(2, 0);
-  const auto heard = ranks.updates_of(0, kLong);
-  REQUIRE(heard);
-  CHECK(*heard == std::vector<int>{1});
+  const auto received = ranks.updates_of(0, kLong);
+  REQUIRE(received);
+  CHECK(*received == std::vector<int>{1});
 }
 
 TEST_CASE("watchdog: in a set without rank 0 the one is named that is silent") {
@@ -186,9 +186,9 @@ TEST_CASE("watchdog: in a set without rank 0 the one is named that is silent") {
   ranks.waits_in(2, 1);
   ranks.waits_in(3, 1);
   ranks.stop(3);
-  const auto heard = ranks.updates_of(0, kLong);
-  REQUIRE(heard);
-  CHECK(*heard == std::vector<int>{3});
+  const auto received = ranks.updates_of(0, kLong);
+  REQUIRE(received);
+  CHECK(*received == std::vector<int>{3});
   CHECK(ranks.silent(0) == std::vector<int>{3});
 }
 
@@ -273,7 +273,7 @@ TEST_CASE("signs of life: in a large job the leader of a host asks its ranks") {
     now += std::chrono::seconds(1);
     for (const std::size_t rank : alive) all[rank]->ask(now);
     for (int hop = 0; hop < 3; ++hop) {
-      for (const std::size_t rank : alive) all[rank]->hear(now, wait);
+      for (const std::size_t rank : alive) all[rank]->receive(now, wait);
     }
   };
   // Of those whose last sign rank 0 knows, those from whom it is that old.
@@ -317,10 +317,11 @@ TEST_CASE("signs of life: a leader that was stopped itself has not heard of its 
   const auto begun = now;
   for (int turn = 0; turn < 6; ++turn) {
     now += std::chrono::seconds(1);
-    if (turn >= 2) all[2]->begin_anew(now);
+    if (turn >= 2) all[2]->restart(now);
     for (const std::size_t rank : {0, 2}) all[rank]->ask(now);
     for (const std::size_t rank : {3, 2, 1, 0, 2, 0}) {
-      if (rank < 3 || turn < 2) all[rank]->hear(now, {});  // rank 3 is stopped, too, and stays so
+      if (rank < 3 || turn < 2)
+        all[rank]->receive(now, {});  // rank 3 is stopped, too, and stays so
     }
   }
   CHECK(all[0]->silent_since(begun + std::chrono::seconds(3)) == std::vector<int>{3});
@@ -336,9 +337,9 @@ TEST_CASE("signs of life: a host of more ranks than a datagram has room for") {
   for (int turn = 0; turn < 2; ++turn) {
     for (auto& each : all) each->ask(Clock::now());
     for (int rank = kRanks - 1; rank >= 0; --rank) {
-      all[static_cast<std::size_t>(rank)]->hear(Clock::now(), {3, false, {}, {}});
+      all[static_cast<std::size_t>(rank)]->receive(Clock::now(), {3, false, {}, {}});
     }
-    all[1]->hear(Clock::now(), {});
+    all[1]->receive(Clock::now(), {});
   }
   CHECK(all[0]->silent_since(begun).empty());
   CHECK(all[0]->silent_since(Clock::now() + kLong).size() == kRanks - 1);
@@ -355,9 +356,9 @@ TEST_CASE("watchdog: by the leaders of the hosts, who is silent is named, be it 
   ranks.stop(victim);
   for (const int rank : {0, 1, 2, 3}) {
     if (rank == victim || (victim > 0 && rank > 0)) continue;
-    const auto heard = ranks.updates_of(rank, kLong);
-    REQUIRE(heard);
-    CHECK(*heard == std::vector<int>{victim});
+    const auto received = ranks.updates_of(rank, kLong);
+    REQUIRE(received);
+    CHECK(*received == std::vector<int>{victim});
   }
 }
 
@@ -369,9 +370,9 @@ TEST_CASE("watchdog: a host whose ranks are all stopped is named as a whole") {
   // Rank 0 gets signs of the leader for longer than of the other one.
   CHECK_FALSE(ranks.updates_of(0, milliseconds(400)));
   ranks.stop(2);
-  const auto heard = ranks.updates_of(0, kLong);
-  REQUIRE(heard);
-  CHECK(*heard == std::vector<int>{2, 3});
+  const auto received = ranks.updates_of(0, kLong);
+  REQUIRE(received);
+  CHECK(*received == std::vector<int>{2, 3});
 }
 
 TEST_CASE("signs of life: a stranger's datagrams are no signs") {
@@ -390,11 +391,11 @@ TEST_CASE("signs of life: a stranger's datagrams are no signs") {
   REQUIRE(ours[0].bootstrap({ours[0].card(), ours[1].card(), ""}, true));
   REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the stranger's datagram"));
   const auto now = Clock::now();
-  ours[0].hear(now, {});
+  ours[0].receive(now, {});
   CHECK(ours[0].silent_since(now + kLong).empty());  // none ever answered
   REQUIRE(ours[1].bootstrap({ours[0].card(), ours[1].card(), ""}, true));
   REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the answer"));
-  ours[0].hear(now, {});
+  ours[0].receive(now, {});
   CHECK(ours[0].silent_since(now + kLong) == std::vector<int>{1});
   CHECK(ours[0].silent_since(now).empty());
 }
@@ -409,10 +410,10 @@ TEST_CASE("signs of life: where rank 0 has no socket, and so no secret, nobody i
   question[12] = 1;
   sockaddr_storage where{};
   const unsigned length = net::to_sockaddr(*parse_endpoint(card.substr(8)), where);
-  const os::Fd stranger(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  REQUIRE(::sendto(stranger.get(), question.data(), question.size(), 0,
+  const os::Fd pending(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::sendto(pending.get(), question.data(), question.size(), 0,
                    reinterpret_cast<const sockaddr*>(&where), length) > 0);
   // Over the loopback it has arrived.
-  signs->hear(Clock::now(), {});
+  signs->receive(Clock::now(), {});
   CHECK(signs->silent_since(Clock::now() + kLong).empty());
 }

@@ -66,32 +66,32 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
   CHECK(rendezvous::describe_flight(pages.read(1), now_ns()).empty());
   FlightRecorder recorder;
   recorder.open(pages.path(), 1, 7);
-  const auto told = [&](std::int64_t later_ns = 0) {
+  const auto reported = [&](std::int64_t later_ns = 0) {
     return rendezvous::describe_flight(pages.read(1), now_ns() + later_ns);
   };
   CHECK(rendezvous::flight_rank(pages.read(1)) == 7);
   CHECK_FALSE(rendezvous::flight_rank(pages.read(0)));
-  CHECK(contains(told(3'000'000'000), "was connecting to the other ranks for 3.0 s"));
+  CHECK(contains(reported(3'000'000'000), "was connecting to the other ranks for 3.0 s"));
   recorder.joined(0b101);
-  CHECK(told() == "had joined the job and run no collective yet");
+  CHECK(reported() == "had joined the job and run no collective yet");
 
   const Response first = response_for("grad/7");
   recorder.taken(first.agreed, Clock::now());
-  CHECK(
-      contains(told(2'100'000'000), "had waited for other ranks in allreduce 'grad/7' for 2.1 s"));
+  CHECK(contains(reported(2'100'000'000),
+                 "had waited for other ranks in allreduce 'grad/7' for 2.1 s"));
   for (int i = 0; i < 3; ++i) {  // others come and go meanwhile
     const Response other = response_for("other");
     recorder.taken(other.agreed, Clock::now());
-    const Response* const news = &other;
-    recorder.agreed({&news, 1}, Clock::now());
+    const Response* const response = &other;
+    recorder.agreed({&response, 1}, Clock::now());
   }
-  CHECK(contains(told(), "had waited for other ranks in allreduce 'grad/7' for 0.0"));
-  const Response* const news = &first;
-  recorder.agreed({&news, 1}, Clock::now());
+  CHECK(contains(reported(), "had waited for other ranks in allreduce 'grad/7' for 0.0"));
+  const Response* const response = &first;
+  recorder.agreed({&response, 1}, Clock::now());
   const Response second = response_for("grad/8");
   const Response* const step[] = {&first, &second};
   recorder.step_begins(0, step, Clock::now());
-  CHECK(contains(told(5'000'000'000), "was in allreduce 'grad/7' and 1 more for 5.0 s"));
+  CHECK(contains(reported(5'000'000'000), "was in allreduce 'grad/7' and 1 more for 5.0 s"));
   {
     const auto standing = rendezvous::read_flight(pages.read(1), now_ns() + 5'000'000'000);
     REQUIRE(standing);
@@ -104,10 +104,10 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
   }
   recorder.step_ends(0, Clock::now());
   CHECK(rendezvous::read_flight(pages.read(1), now_ns())->last == "allreduce 'grad/7' and 1 more");
-  CHECK(contains(told(1'000'000'000),
+  CHECK(contains(reported(1'000'000'000),
                  "was in no collective; its last, allreduce 'grad/7' and 1 more, had ended 1.0 s"));
   recorder.world_ended();
-  CHECK(told().empty());
+  CHECK(reported().empty());
 }
 
 TEST_CASE("flight recorder: many steps, and names of any length and content") {
@@ -133,7 +133,7 @@ TEST_CASE("flight recorder: of several steps under way, the one that has lasted 
   FlightRecorder recorder;
   recorder.open(pages.path(), 0, 0);
   recorder.joined(1);
-  const auto told = [&] { return rendezvous::describe_flight(pages.read(0), now_ns()); };
+  const auto reported = [&] { return rendezvous::describe_flight(pages.read(0), now_ns()); };
   const auto begin = [&](int place, const std::string& name) {
     const Response response = response_for(name);
     const Response* const step[] = {&response};
@@ -142,13 +142,13 @@ TEST_CASE("flight recorder: of several steps under way, the one that has lasted 
   begin(0, "first");
   begin(1, "second");
   recorder.step_ends(1, Clock::now());
-  CHECK(contains(told(), "was in allreduce 'first'"));
+  CHECK(contains(reported(), "was in allreduce 'first'"));
   begin(1, "third");
   recorder.step_ends(0, Clock::now());
-  CHECK(contains(told(), "was in allreduce 'third'"));
+  CHECK(contains(reported(), "was in allreduce 'third'"));
   CHECK(rendezvous::read_flight(pages.read(0), now_ns())->operations.size() == 1);
   recorder.step_ends(1, Clock::now());
-  CHECK(contains(told(), "was in no collective; its last, allreduce 'third'"));
+  CHECK(contains(reported(), "was in no collective; its last, allreduce 'third'"));
   // Steps that have ended since take the note of one that lasts: its end touches none of theirs.
   begin(0, "long");
   for (std::size_t i = 0; i < rendezvous::kFlightSteps; ++i) {
@@ -156,7 +156,7 @@ TEST_CASE("flight recorder: of several steps under way, the one that has lasted 
     if (i + 1 < rendezvous::kFlightSteps) recorder.step_ends(1, Clock::now());
   }
   recorder.step_ends(0, Clock::now());
-  CHECK(contains(told(), "was in allreduce 'short'"));
+  CHECK(contains(reported(), "was in allreduce 'short'"));
 }
 
 TEST_CASE("flight recorder: a note that was being written is passed over") {
@@ -205,7 +205,7 @@ TEST_CASE("flight recorder: survives the SIGKILL of its writer") {
     const Response response = response_for("last words");
     const Response* const step[] = {&response};
     recorder.step_begins(0, step, Clock::now());
-    [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
+    [[maybe_unused]] const ssize_t reported = ::write(ready[1], "x", 1);
     while (true) ::pause();
   }
   char byte = 0;

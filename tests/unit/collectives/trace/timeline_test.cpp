@@ -409,12 +409,12 @@ TEST_CASE("clock offset: messages both ways bound it") {
   CHECK_FALSE(clock.known());
   CHECK(clock.offset_ns() == 0);
   // Ours is 1000 ahead; messages take 10 one way, 30 the other.
-  clock.heard(500, 1510);
+  clock.received(500, 1510);
   clock.answered(2000, 1030);
   CHECK(clock.known());
   CHECK(clock.offset_ns() == 990);
   CHECK(clock.error_ns() == 20);
-  clock.heard(600, 1700);  // a slow one adds nothing
+  clock.received(600, 1700);  // a slow one adds nothing
   CHECK(clock.offset_ns() == 990);
   clock.answered(3000, 2002);
   CHECK(clock.offset_ns() == 1004);

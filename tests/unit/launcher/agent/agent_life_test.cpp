@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kPatience{20'000};
+constexpr milliseconds kTimeout{20'000};
 
 struct Scene {
   std::string word = unique_word("wicked");
@@ -48,7 +48,7 @@ struct Scene {
     if (order.argv.back() == "leave") return;  // the agent may be done with them already
     REQUIRE(!processes_with_argument(word).empty());
   }
-  bool clean() { return all_gone(order.job_id, word, kPatience); }
+  bool clean() { return all_gone(order.job_id, word, kTimeout); }
   bool clean_now() { return all_gone(order.job_id, word, milliseconds(0)); }
 };
 
@@ -218,7 +218,7 @@ TEST_CASE("the launcher falls silent") {
   order.lease_ms = 600;
   agent.start(order);
   agent.wait_for_output(0, "hidden");
-  CHECK(all_gone(order.job_id, word, kPatience));
+  CHECK(all_gone(order.job_id, word, kTimeout));
   CHECK(agent.wait_for_end());
 }
 
@@ -250,7 +250,7 @@ TEST_CASE("a launcher on this machine that is stopped, or gone, may not be silen
     order.grace_ms = 200;
     order.lease_ms = 600;
     agent.start(order);
-    CHECK(all_gone(order.job_id, word, kPatience));
+    CHECK(all_gone(order.job_id, word, kTimeout));
     CHECK(agent.wait_for_end());
   }
   ::kill(launcher, SIGKILL);
@@ -511,7 +511,7 @@ TEST_CASE("an agent that is stopped while its launcher dies") {
   agent.wait_for_output(0, "hidden");
   ::kill(agent.agent(), SIGSTOP);
   agent.close();
-  CHECK(all_gone(order.job_id, word, kPatience));
+  CHECK(all_gone(order.job_id, word, kTimeout));
   CHECK(agent.reap_shim());
 }
 
@@ -532,7 +532,7 @@ TEST_CASE("an agent that is stuck while its launcher dies") {
     if (::waitpid(stuck, &status, __WALL | WNOHANG) == 0) ::usleep(1'000);
   }
   CHECK(WIFSIGNALED(status));
-  CHECK(all_gone(order.job_id, word, kPatience));
+  CHECK(all_gone(order.job_id, word, kTimeout));
   CHECK(agent.reap_shim());
 }
 

@@ -77,12 +77,12 @@ class Family {
     ::execve(argv[0], const_cast<char**>(argv), const_cast<char**>(environment.data()));
     ::_exit(9);
   }
-  pid_t hear() {
+  pid_t receive() {
     pid_t said = -1;
     REQUIRE(::read(said_.get(), &said, sizeof said) == sizeof said);
     return said;
   }
-  void hear_a_word() {
+  void read_a_word() {
     char word = 0;
     REQUIRE(::read(said_.get(), &word, 1) == 1);
   }
@@ -136,7 +136,7 @@ TEST_CASE("a process belongs to the rank that it descends from") {
     };
   }
   const pid_t rank = family.start_rank(task);
-  const pid_t who = family.hear();
+  const pid_t who = family.receive();
   CHECK(rank_of_process(who, {{3, other}, {5, rank}}, kMark) == 5);
   CHECK(rank_of_process(who, {{3, other}}, kMark) == -1);
 }
@@ -158,8 +158,8 @@ TEST_CASE("the environment says whose an orphan is that has left its rank's grou
     lose_the_parent();
     family.say_with(environment);
   });
-  const pid_t who = family.hear();
-  family.hear_a_word();
+  const pid_t who = family.receive();
+  family.read_a_word();
   CHECK(rank_of_process(who, {{3, -1}, {5, rank}}, kMark) == wanted);
 }
 

@@ -162,7 +162,7 @@ TEST_CASE("step words: a host that would be an option, or several") {
 TEST_CASE("step words: the guard of the command") {
   StepRequest made = request();
   made.grace = std::chrono::seconds(60);
-  CHECK(guard_patience(made) == std::chrono::seconds(65));
+  CHECK(guard_timeout(made) == std::chrono::seconds(65));
 }
 
 TEST_CASE("step words: a copy") {

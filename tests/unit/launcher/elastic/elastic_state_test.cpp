@@ -23,7 +23,7 @@ struct Job {
     now += later;
     last = state.step(event, now);
     for (const auto& action : last) {
-      if (const auto* told = std::get_if<Tell>(&action)) texts.push_back(told->text);
+      if (const auto* message = std::get_if<Message>(&action)) texts.push_back(message->text);
       if (const auto* connect = std::get_if<Connect>(&action))
         connecting.push_back(connect->incarnation);
       if (std::holds_alternative<BeginEpoch>(action)) ++epochs;
@@ -160,9 +160,10 @@ TEST_CASE("too few left of hosts that are discovered: others are waited for, and
   job.ask(0);
   job.ask(1);
   CHECK(!job.state.over());
-  const auto& told = job.texts.back();
-  CHECK(told.find("the job needs 3 ranks to go on (--min-np), and the hosts that can be used have "
-                  "room for 2 ranks: a:2; it waits for more, 10m at the most") == 0);
+  const auto& message = job.texts.back();
+  CHECK(
+      message.find("the job needs 3 ranks to go on (--min-np), and the hosts that can be used have "
+                   "room for 2 ranks: a:2; it waits for more, 10m at the most") == 0);
   SECTION("another comes") {
     job.list("a:2,b:2,c:1");
     job.agents_answer();

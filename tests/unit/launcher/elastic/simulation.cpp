@@ -113,7 +113,7 @@ class Simulation {
     calls_[next_call_++] = std::move(call);
   }
 
-  void tell(const std::string& text) {
+  void log(const std::string& text) {
     if (keep_story_) result_.story += std::to_string(now_.count()) + " " + text + "\n";
   }
   void violate(const std::string& what) {
@@ -164,15 +164,15 @@ class Simulation {
     switch (between(0, 5)) {
       case 0:
         host.listed = !host.listed;
-        tell(name + (host.listed ? " listed" : " no longer listed"));
+        log(name + (host.listed ? " listed" : " no longer listed"));
         break;
       case 1:
         host.slots = between(1, 3);
-        tell(name + " has " + std::to_string(host.slots) + " slots");
+        log(name + " has " + std::to_string(host.slots) + " slots");
         break;
       case 2:
         host.up = !host.up;
-        tell(name + (host.up ? " up" : " down"));
+        log(name + (host.up ? " up" : " down"));
         if (!host.up) crash(name);
         break;
       case 3:
@@ -183,7 +183,7 @@ class Simulation {
         break;
       default:
         kill_some([this](WorkerId id) {
-          tell("worker " + std::to_string(id) + " hangs");
+          log("worker " + std::to_string(id) + " hangs");
           processes_[id].doing = Doing::kHanging;
         });
         break;
@@ -212,7 +212,7 @@ class Simulation {
   }
 
   void lose(IncarnationId id, const std::string& code) {
-    tell("agent " + std::to_string(id) + " lost: " + code);
+    log("agent " + std::to_string(id) + " lost: " + code);
     feed(AgentGone{id, Failure{code, "gone", ""}, std::chrono::nanoseconds(now_)});
   }
 
@@ -274,7 +274,7 @@ class Simulation {
       if (asking.doing != Doing::kBroken || asking.epoch != epoch) return;
       asking.doing = Doing::kAsking;
       asking.asked_after = epoch;
-      tell("worker " + std::to_string(id) + " asks");
+      log("worker " + std::to_string(id) + " asks");
       feed(WorkerAsked{id, asking.has_state});
     });
     peers_notice();
@@ -295,7 +295,7 @@ class Simulation {
     Process& process = processes_[id];
     if (process.doing == Doing::kEnded) return;
     process.doing = Doing::kEnded;
-    tell("worker " + std::to_string(id) + " ends with " + std::to_string(code));
+    log("worker " + std::to_string(id) + " ends with " + std::to_string(code));
     if (code == 0) succeeded_.insert(id);
     if (code != 0) peers_notice();
     if (agents_.count(process.incarnation) == 0) return;  // there is no one to report to
@@ -320,19 +320,19 @@ class Simulation {
     const std::vector<WorkerId> before = members_[state_.epoch()];
     for (const ElasticAction& action : state_.step(event, at(now_))) {
       require(!ended_, "an action behind the end");
-      std::visit([&](const auto& wanted) { obey(wanted, before); }, action);
+      std::visit([&](const auto& wanted) { apply(wanted, before); }, action);
     }
   }
 
   using Members = std::vector<WorkerId>;
 
-  void obey(const Connect& wanted, const Members&) {
+  void apply(const Connect& wanted, const Members&) {
     const IncarnationId id = wanted.incarnation;
     for (const auto& [incarnation, host] : connecting_) {
       require(host != wanted.host.name, "two connections at a time to " + host);
     }
     connecting_[id] = wanted.host.name;
-    tell("connect " + wanted.host.name + " as " + std::to_string(id));
+    log("connect " + wanted.host.name + " as " + std::to_string(id));
     const bool answers = !(faulty() && chance(5));  // else the start timeout decides
     if (!answers) return;
     later(20, 3'000, [this, id, name = wanted.host.name] {
@@ -343,7 +343,7 @@ class Simulation {
     });
   }
 
-  void obey(const PrepareEpoch&, const Members&) {
+  void apply(const PrepareEpoch&, const Members&) {
     check_plan();
     for (const IncarnationId id : state_.new_incarnations()) {
       require(orders_.emplace(id, state_.seats()).second, "a second order for one agent");
@@ -359,10 +359,10 @@ class Simulation {
     }
   }
 
-  void obey(const BeginEpoch&, const Members& before) {
+  void apply(const BeginEpoch&, const Members& before) {
     ++result_.epochs;
     check_plan();
-    tell("epoch " + std::to_string(state_.epoch()) + ": " + describe_plan(state_.plan()));
+    log("epoch " + std::to_string(state_.epoch()) + ": " + describe_plan(state_.plan()));
     for (const WorkerId id : before) {
       const Process& process = processes_.at(id);
       const bool fenced = process.doing == Doing::kEnded ||
@@ -438,11 +438,11 @@ class Simulation {
     }
   }
 
-  void obey(const EndWorker& wanted, const Members&) {
+  void apply(const EndWorker& wanted, const Members&) {
     later(1, 500, [this, id = wanted.worker] { end(id, 143); });
   }
 
-  void obey(const EndIncarnation& wanted, const Members&) {
+  void apply(const EndIncarnation& wanted, const Members&) {
     connecting_.erase(wanted.incarnation);
     ending_.insert(wanted.incarnation);
     later(1, 6'000, [this, id = wanted.incarnation] {
@@ -455,9 +455,9 @@ class Simulation {
     });
   }
 
-  void obey(const NotifyWorkers& wanted, const Members&) {
+  void apply(const NotifyWorkers& wanted, const Members&) {
     require(wanted.change != PlanChange{}, "news of no change");
-    tell("notify");
+    log("notify");
     const int epoch = state_.epoch();
     later(10, 1'000, [this, epoch] {
       if (epoch != state_.epoch() || members_[epoch].empty()) return;
@@ -466,9 +466,9 @@ class Simulation {
     });
   }
 
-  void obey(const BreakEpoch&, const Members&) {}
-  void obey(const Tell& told, const Members&) { tell("# " + told.text); }
-  void obey(const EndJob&, const Members&) {
+  void apply(const BreakEpoch&, const Members&) {}
+  void apply(const Message& message, const Members&) { log("# " + message.text); }
+  void apply(const EndJob&, const Members&) {
     require(!ended_, "ended twice");
     ended_ = true;
   }

@@ -53,7 +53,7 @@ void SimulatedJob::feed(const Event& event) {
   const bool was_done = state_.done();
   const auto actions = state_.step(event, now_);
   if (was_done && !actions.empty()) broke("an action after the end");
-  for (const Action& action : actions) obey(action);
+  for (const Action& action : actions) apply(action);
   if (!ended_ && (state_.ending() || state_.done())) {
     ended_ = true;
     // A rank that is interrupted has as long before it is terminated as after that.
@@ -73,7 +73,7 @@ void SimulatedJob::feed(const Event& event) {
   }
 }
 
-void SimulatedJob::obey(const Action& action) {
+void SimulatedJob::apply(const Action& action) {
   note("  action " + std::to_string(action.index()));
   if (finished_) broke("an action behind Finish");
   const bool ending = state_.ending() || state_.done();
@@ -92,7 +92,7 @@ void SimulatedJob::obey(const Action& action) {
     Host& host = hosts_[terminate->host];
     if (host.let_go) broke("an order to a host that was let go");
     if (!ending) broke("TerminateHost while the job goes on");
-    host.told = true;
+    host.reported = true;
     const int stages = terminate->signal == SIGTERM ? 1 : 2;
     send_down(terminate->host, Kind::kTerminateArrives,
               stages * static_cast<int>(terminate->grace.count()));

@@ -555,7 +555,7 @@ TEST_CASE(
   CHECK_FALSE(ended_by(OutputClosed{}).may_be_ended_from_outside());
 
   JobState state = ended_by(RankEnded{0, killed});
-  state.blame({std::string(failure::kEngine), "cancelled", ""});
+  state.set_cause({std::string(failure::kEngine), "cancelled", ""});
   CHECK(state.outcome().cause->failure.message == "cancelled");
   CHECK(state.outcome().exit_code() == 125);
 }

@@ -67,7 +67,7 @@ struct Rank {
 struct Host {
   // The launcher's side.
   bool let_go = false;
-  bool told = false;
+  bool reported = false;
   // The network.
   bool cut = false;
   TimePoint last_up{};  // of what was sent, so that order is kept
@@ -131,7 +131,7 @@ class SimulatedJob {
   void happen_at_host(const Item& item);
   void strike();
   void feed(const Event& event);
-  void obey(const Action& action);
+  void apply(const Action& action);
   void end_ranks(int host, Milliseconds grace);
   void rank_ended(int host, int index, int signal);
   void goodbye_if_over(int host);

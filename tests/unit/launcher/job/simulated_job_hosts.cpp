@@ -211,10 +211,10 @@ void SimulatedJob::strike() {
         put(now_ + kLease, Kind::kLeaseOver, victim_);
       }
       if (host.greeted) {
-        const TimePoint heard = std::max(TimePoint{}, now_ - ms(0, 2'500));
+        const TimePoint received = std::max(TimePoint{}, now_ - ms(0, 2'500));
         put(now_ + kLease, Kind::kHeartbeatMissed, victim_,
             static_cast<int>(
-                std::chrono::duration_cast<Milliseconds>(heard.time_since_epoch()).count()));
+                std::chrono::duration_cast<Milliseconds>(received.time_since_epoch()).count()));
       } else {
         put(now_ + ms(500, 10'000), Kind::kReport, victim_, 0,
             HostFailed{victim_, {std::string(failure::kConnectTimeout), "no answer", ""}});

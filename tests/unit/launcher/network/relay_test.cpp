@@ -15,9 +15,9 @@
 namespace hora::launcher {
 namespace {
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kTimeout{20};
 
-Deadline deadline() { return Clock::now() + kPatience; }
+Deadline deadline() { return Clock::now() + kTimeout; }
 
 std::string read_all(int fd) {
   std::string text;

@@ -200,7 +200,7 @@ TEST_CASE("Jobs in pods of their own") {
   CHECK(job.pods->name_space == "team");
   CHECK(job.pods->shm == "2Gi");
   CHECK(job.pods->kubectl == Words{"k3s", "kubectl"});
-  CHECK(job.pods->patience == std::chrono::minutes(30));
+  CHECK(job.pods->timeout == std::chrono::minutes(30));
   CHECK(job.command == Words{"python", "train.py"});
   CHECK_FALSE(job.local_directly);
   CHECK_FALSE(job_of({"-np", "1", "x"}).pods);

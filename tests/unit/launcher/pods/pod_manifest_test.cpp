@@ -24,7 +24,7 @@ TEST_CASE("A manifest has what was asked for, and an end of its own") {
   pods.cpus = "500m";
   pods.memory = "16Gi";
   pods.shm = "2Gi";
-  pods.patience = std::chrono::seconds(600);
+  pods.timeout = std::chrono::seconds(600);
   const std::string text = pod_manifest(job(pods));
   for (const char* part :
        {"apiVersion: batch/v1\nkind: Job\nmetadata:\n  generateName: hora-\n", "  completions: 4\n",
@@ -38,7 +38,7 @@ TEST_CASE("A manifest has what was asked for, and an end of its own") {
   }
   INFO(text);
   CHECK(contains(text, "- |\n              # horarun reaches this pod"));
-  CHECK(contains(text, "echo '" + std::string(kNobodyWorks) + "' >/dev/termination-log"));
+  CHECK(contains(text, "echo '" + std::string(kNoLauncher) + "' >/dev/termination-log"));
 }
 
 TEST_CASE("A manifest says nothing of what was not asked for") {

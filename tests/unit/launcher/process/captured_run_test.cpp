@@ -28,8 +28,8 @@ namespace {
 constexpr Milliseconds kEnough{600'000};  // longer than a test may take
 constexpr Milliseconds kTooShort{300};
 
-Result<CapturedRun> run_line(const std::string& line, Milliseconds patience = kEnough) {
-  return run_captured({"/bin/sh", "-c", line}, patience);
+Result<CapturedRun> run_line(const std::string& line, Milliseconds timeout = kEnough) {
+  return run_captured({"/bin/sh", "-c", line}, timeout);
 }
 
 // For this thread and its children the kernel is one without pidfds (Linux < 5.3).

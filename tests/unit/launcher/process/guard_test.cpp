@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLong{600'000};
 
-PipedChild start(const std::string& line, std::chrono::milliseconds patience = kLong) {
-  auto child = PipedChild::start_guarded({"/bin/sh", "-c", line}, patience);
+PipedChild start(const std::string& line, std::chrono::milliseconds timeout = kLong) {
+  auto child = PipedChild::start_guarded({"/bin/sh", "-c", line}, timeout);
   REQUIRE(child);
   return *std::move(child);
 }

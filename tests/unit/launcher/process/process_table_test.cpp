@@ -367,14 +367,14 @@ TEST_CASE("children, as the kernel lists them") {
 
 TEST_CASE("processes that fork and end without a pause are caught, or told of") {
   ChildrenBlocked blocked;
-  const auto patience = std::chrono::milliseconds(GENERATE(0, 20'000));
+  const auto timeout = std::chrono::milliseconds(GENERATE(0, 20'000));
   for (int round = 0; round < 5; ++round) {
     for (int i = 0; i < 3; ++i) begin_chain();
     StrayScope scope;
     scope.root = *read_process(::getpid());
-    const StraysLeft left = kill_strays(scope, "", patience);
+    const StraysLeft left = kill_strays(scope, "", timeout);
     CHECK(left.none == (::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD));
-    if (patience.count() > 0) CHECK(left.none);
+    if (timeout.count() > 0) CHECK(left.none);
     CHECK(kill_strays(scope, "", std::chrono::seconds(20)).none);
   }
 }

@@ -34,19 +34,19 @@ std::string output_of(std::uint32_t rank, int stream, const std::string& bytes) 
 // A conversation with the agent of a host that has ranks 2 and 3.
 struct Talk {
   AgentConversation with;
-  std::vector<AgentMessage> heard;
+  std::vector<AgentMessage> received;
   std::string wrong;  // with the first violation
 
-  void say(FrameType type, std::string_view payload = {}) { hear(encode_frame(type, payload)); }
+  void say(FrameType type, std::string_view payload = {}) { receive(encode_frame(type, payload)); }
 
-  void hear(const std::string& bytes) {
+  void receive(const std::string& bytes) {
     with.feed(bytes);
     while (wrong.empty()) {
       auto message = with.next();
       if (!message) {
         wrong = message.error().message;
       } else if (message->has_value()) {
-        heard.push_back(std::move(**message));
+        received.push_back(std::move(**message));
       } else {
         return;
       }
@@ -126,9 +126,9 @@ TEST_CASE("a relay speaks when it was asked for, and within its limits") {
   const Frame data{FrameType::kRelayData, numbers({1}) + "GET"};
   const Talk good = talk({port, {FrameType::kRelayOpen, numbers({1})}, data});
   CHECK(good.wrong.empty());
-  REQUIRE(good.heard.size() == 4);
-  CHECK(std::get<RelayFrame>(good.heard[1]).number == 4711);
-  CHECK(std::get<RelayFrame>(good.heard[3]).bytes() == "GET");
+  REQUIRE(good.received.size() == 4);
+  CHECK(std::get<RelayFrame>(good.received[1]).number == 4711);
+  CHECK(std::get<RelayFrame>(good.received[3]).bytes() == "GET");
   CHECK(talk({data}).wrong == "relayed bytes: out of turn");
   CHECK(talk({port, port}).wrong == "port of the relay: out of turn");
   CHECK(talk({{FrameType::kRelayPort, numbers({65'536})}}).wrong == "port of the relay: 65536");
@@ -173,12 +173,12 @@ TEST_CASE("a job from the hello to the goodbye") {
   talk.say(FrameType::kExit, encode(exit_of(2)));
   talk.say(FrameType::kLog, encode(LogLine{3, "a word"}));
   talk.say(FrameType::kGoodbye, encode(Goodbye{}));
-  talk.hear("whatever comes behind it");
+  talk.receive("whatever comes behind it");
   REQUIRE(talk.wrong.empty());
-  REQUIRE(talk.heard.size() == 17);
-  CHECK(std::get<RankOutput>(talk.heard[6]).bytes() == "abcd");
-  CHECK(std::get<InputTaken>(talk.heard[8]).bytes == 3);
-  CHECK(std::holds_alternative<Goodbye>(talk.heard.back()));
+  REQUIRE(talk.received.size() == 17);
+  CHECK(std::get<RankOutput>(talk.received[6]).bytes() == "abcd");
+  CHECK(std::get<InputTaken>(talk.received[8]).bytes == 3);
+  CHECK(std::holds_alternative<Goodbye>(talk.received.back()));
   CHECK(talk.with.buffered() == 0);
 }
 
@@ -275,10 +275,10 @@ TEST_CASE("frames out of turn, of nobody's, too long") {
     INFO(lie.what);
     Talk talk;
     if (lie.stage != nullptr) (talk.*lie.stage)();
-    const std::size_t before = talk.heard.size();
+    const std::size_t before = talk.received.size();
     talk.say(lie.type, lie.payload);
     CHECK(talk.wrong.substr(0, std::string(lie.answer).size()) == lie.answer);
-    CHECK(talk.heard.size() == before);
+    CHECK(talk.received.size() == before);
   }
 }
 
@@ -287,7 +287,7 @@ TEST_CASE("a frame that is too long is refused by its header") {
   talk.greeted();
   for (const auto type : {FrameType::kLog, FrameType::kFailure, FrameType::kGoodbye}) {
     Talk other = talk;
-    other.hear(encode_frame(type, std::string(1u << 20, 'x')).substr(0, 5));
+    other.receive(encode_frame(type, std::string(1u << 20, 'x')).substr(0, 5));
     CHECK(other.wrong.find("1048576 bytes, where") != std::string::npos);
   }
 }
@@ -480,9 +480,9 @@ TEST_CASE("texts of a host are cut and steer no terminal") {
   talk.greeted();
   talk.say(FrameType::kLog, encode(LogLine{4, evil}));
   talk.say(FrameType::kLog, encode(LogLine{4, std::string(10'000, 'x')}));
-  REQUIRE(talk.heard.size() == 3);
-  CHECK(std::get<LogLine>(talk.heard[1]).message == "?]0;x? ?2J ? ok horarun: all is well");
-  const std::string cut = std::get<LogLine>(talk.heard[2]).message;
+  REQUIRE(talk.received.size() == 3);
+  CHECK(std::get<LogLine>(talk.received[1]).message == "?]0;x? ?2J ? ok horarun: all is well");
+  const std::string cut = std::get<LogLine>(talk.received[2]).message;
   CHECK(cut.size() <= kMostText);
   CHECK(cut.find("bytes are left out)") != std::string::npos);
 
@@ -531,8 +531,8 @@ TEST_CASE("what an agent cuts to fit, the launcher takes") {
   goodbye.survivor_pids.resize(1'000, 4'000'000);
   talk.say(FrameType::kGoodbye, encode(fit(goodbye)));
   REQUIRE(talk.wrong.empty());
-  REQUIRE(talk.heard.size() == 8);
-  CHECK(std::get<StackReport>(talk.heard[6]).processes[39].stacks.find("left out") !=
+  REQUIRE(talk.received.size() == 8);
+  CHECK(std::get<StackReport>(talk.received[6]).processes[39].stacks.find("left out") !=
         std::string::npos);
 
   Talk failing;

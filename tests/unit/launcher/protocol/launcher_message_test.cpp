@@ -43,7 +43,7 @@ TEST_CASE("launcher message: numbers in the order of the payload") {
   CHECK(interrupt.grace == Milliseconds(100));
   CHECK(interrupt.signal == 2);
   CHECK(read<SignalRanks>(FrameType::kSignal, numbers({64})).signal == 64);
-  CHECK(read<DumpStacks>(FrameType::kDump, numbers({100})).patience == Milliseconds(100));
+  CHECK(read<DumpStacks>(FrameType::kDump, numbers({100})).timeout == Milliseconds(100));
   CHECK(read<OutputTaken>(FrameType::kOutputAck, numbers({4'000'000'000u})).bytes ==
         4'000'000'000u);
   CHECK(read<RankInputEnd>(FrameType::kInputEnd, numbers({2})).rank == 2);

@@ -28,21 +28,21 @@ TEST_CASE("silence lasts since the other was heard") {
   silence.look(kStart + 2s, kStart + 2s, 2s);
   silence.look(kStart + 4s, kStart + 5s, 2s);  // a little late
   CHECK(silence.length(kStart + 5s) == 5s);
-  silence.heard(kStart + 6s);
+  silence.received(kStart + 6s);
   CHECK(silence.length(kStart + 7s) == 1s);
-  CHECK(silence.last_heard() == kStart + 6s);
+  CHECK(silence.last_received() == kStart + 6s);
 }
 
 TEST_CASE("what one has slept through is no silence of the other") {
   Silence silence(kStart);
   silence.look(kStart + 2s, kStart + 62s, 2s);
   CHECK(silence.length(kStart + 62s) == 2s);
-  CHECK(silence.last_heard() == kStart);
+  CHECK(silence.last_received() == kStart);
   silence.look(kStart + 64s, kStart + 64s, 2s);
   CHECK(silence.length(kStart + 64s) == 4s);
   silence.look(kStart + 66s, kStart + 96s, 2s);
   CHECK(silence.length(kStart + 96s) == 6s);
-  silence.heard(kStart + 97s);
+  silence.received(kStart + 97s);
   CHECK(silence.length(kStart + 100s) == 3s);
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("who is always late finds out in the end") {
 
 TEST_CASE("no time is excused twice") {
   Silence silence(kStart);
-  silence.heard(kStart + 60s);  // when it went on, before it looked
+  silence.received(kStart + 60s);  // when it went on, before it looked
   silence.look(kStart + 2s, kStart + 61s, 2s);
   CHECK(silence.length(kStart + 61s) == 0s);
   CHECK(silence.length(kStart + 71s) == 10s);
@@ -125,7 +125,7 @@ TEST_CASE("the time of a pause of both counts for neither") {
 TEST_CASE("a process that says something has not been stopped all the time") {
   Silence silence(kStart);
   silence.look(kStart + 2s, kStart + 2s, 2s, Pulse{Standing::kStopped, {}});
-  silence.heard(kStart + 3s);
+  silence.received(kStart + 3s);
   silence.look(kStart + 4s, kStart + 4s, 2s, Pulse{Standing::kStopped, {}});
   CHECK(silence.evidence(kStart + 4s).standing_for == 0s);
 }
@@ -140,7 +140,7 @@ TEST_CASE("the evidence is told") {
       describe(silence.evidence(kStart + 6s), "its agent (process 7)") ==
       "no sign of life for 6 s: its agent (process 7) exists, and waited for a processor for 3 s; "
       "the process that reports this did not run for 2 s");
-  silence.heard(kStart + 7s);
+  silence.received(kStart + 7s);
   silence.look(kStart + 8s, kStart + 8s, 2s, Pulse{Standing::kStopped, 33s});
   silence.look(kStart + 10s, kStart + 10s, 2s, Pulse{Standing::kStopped, 33s});
   CHECK(describe(silence.evidence(kStart + 10s), "its agent (process 7)") ==

@@ -10,7 +10,7 @@ using namespace hora::launcher;
 
 namespace {
 
-struct Desk {
+struct Fixture {
   std::unique_ptr<os::EventLoop> loop = std::move(*os::EventLoop::create());
   std::vector<std::string> log;
   std::map<int, Supply> complete;
@@ -22,7 +22,7 @@ struct Desk {
   std::unique_ptr<PartDelivery> delivery;
   PartDelivery::Frames parts{{"part", std::make_shared<const std::string>("frames")}};
 
-  explicit Desk(Sharing sharing) {
+  explicit Fixture(Sharing sharing) {
     PartDelivery::Handlers handlers;
     handlers.send = [this](int host, const auto&) { log.push_back("send " + names[host]); };
     handlers.keep = [this](int host, const KeepDelivery& keep) {
@@ -56,116 +56,116 @@ using Lines = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("a host fetches from the one that the launcher has sent to, and all forget at the end") {
-  Desk desk(Sharing::kAlways);
-  desk.delivery->want(0, desk.parts, 2);
-  CHECK(desk.said() == Lines{"keep n0", "send n0"});
-  CHECK(desk.delivery->is_complete(0));  // its order follows what was sent
-  desk.delivery->want(1, desk.parts, 2);
-  CHECK(desk.said().empty());
-  CHECK_FALSE(desk.delivery->is_complete(1));
-  desk.report(0, true);
-  CHECK(desk.said() == Lines{"fetch n1"});
-  const FetchDelivery& fetch = desk.fetches[1];
-  CHECK(fetch.id == desk.id);
+  Fixture fixture(Sharing::kAlways);
+  fixture.delivery->want(0, fixture.parts, 2);
+  CHECK(fixture.said() == Lines{"keep n0", "send n0"});
+  CHECK(fixture.delivery->is_complete(0));  // its order follows what was sent
+  fixture.delivery->want(1, fixture.parts, 2);
+  CHECK(fixture.said().empty());
+  CHECK_FALSE(fixture.delivery->is_complete(1));
+  fixture.report(0, true);
+  CHECK(fixture.said() == Lines{"fetch n1"});
+  const FetchDelivery& fetch = fixture.fetches[1];
+  CHECK(fetch.id == fixture.id);
   CHECK(fetch.size_bytes == 6);
   CHECK(fetch.sources == std::vector<DeliverySource>{{"n0", {"10.0.0.1"}, 1000}});
-  CHECK_FALSE(desk.delivery->is_complete(1));
-  desk.report(1, true);
-  CHECK(desk.said() == Lines{"forget n0", "forget n1"});
-  CHECK(desk.complete[0].sent_bytes == 6);
-  CHECK(desk.complete[0].fetched_bytes == 0);
-  CHECK(desk.complete[1].sent_bytes == 0);
-  CHECK(desk.complete[1].fetched_bytes == 6);
-  CHECK(desk.complete[1].sources == Lines{"n0"});
+  CHECK_FALSE(fixture.delivery->is_complete(1));
+  fixture.report(1, true);
+  CHECK(fixture.said() == Lines{"forget n0", "forget n1"});
+  CHECK(fixture.complete[0].sent_bytes == 6);
+  CHECK(fixture.complete[0].fetched_bytes == 0);
+  CHECK(fixture.complete[1].sent_bytes == 0);
+  CHECK(fixture.complete[1].fetched_bytes == 6);
+  CHECK(fixture.complete[1].sources == Lines{"n0"});
 }
 
 TEST_CASE("what a host cannot fetch, the launcher sends") {
-  Desk desk(Sharing::kAlways);
-  desk.delivery->want(0, desk.parts, 2);
-  desk.delivery->want(1, desk.parts, 2);
-  desk.report(0, true);
-  desk.said();
-  desk.report(1, false, {"Connection refused"});
-  CHECK(desk.said() == Lines{"keep n1", "send n1"});
-  CHECK(desk.complete[1].sent_bytes == 6);
-  CHECK(desk.complete[1].fetched_bytes == 0);
-  desk.report(1, true);
-  CHECK(desk.said() == Lines{"forget n0", "forget n1"});
+  Fixture fixture(Sharing::kAlways);
+  fixture.delivery->want(0, fixture.parts, 2);
+  fixture.delivery->want(1, fixture.parts, 2);
+  fixture.report(0, true);
+  fixture.said();
+  fixture.report(1, false, {"Connection refused"});
+  CHECK(fixture.said() == Lines{"keep n1", "send n1"});
+  CHECK(fixture.complete[1].sent_bytes == 6);
+  CHECK(fixture.complete[1].fetched_bytes == 0);
+  fixture.report(1, true);
+  CHECK(fixture.said() == Lines{"forget n0", "forget n1"});
 }
 
 TEST_CASE("a host that is lost is waited for by nobody") {
-  Desk desk(Sharing::kAlways);
-  desk.delivery->want(0, desk.parts, 2);
-  desk.delivery->want(1, desk.parts, 2);
-  desk.said();
+  Fixture fixture(Sharing::kAlways);
+  fixture.delivery->want(0, fixture.parts, 2);
+  fixture.delivery->want(1, fixture.parts, 2);
+  fixture.said();
   SECTION("while it is sent the part") {
-    desk.delivery->lost(0);
-    CHECK(desk.said() == Lines{"keep n1", "send n1"});
-    desk.report(0, true);  // what it said before
-    CHECK(desk.said().empty());
+    fixture.delivery->lost(0);
+    CHECK(fixture.said() == Lines{"keep n1", "send n1"});
+    fixture.report(0, true);  // what it said before
+    CHECK(fixture.said().empty());
   }
   SECTION("while it waits") {
-    desk.delivery->lost(1);
-    desk.report(0, true);
-    CHECK(desk.said() == Lines{"forget n0"});
-    CHECK(desk.complete.count(1) == 0);
+    fixture.delivery->lost(1);
+    fixture.report(0, true);
+    CHECK(fixture.said() == Lines{"forget n0"});
+    CHECK(fixture.complete.count(1) == 0);
   }
   SECTION("while it fetches") {
-    desk.report(0, true);
-    CHECK(desk.said() == Lines{"fetch n1"});
-    desk.delivery->lost(1);
-    CHECK(desk.said() == Lines{"forget n0"});
+    fixture.report(0, true);
+    CHECK(fixture.said() == Lines{"fetch n1"});
+    fixture.delivery->lost(1);
+    CHECK(fixture.said() == Lines{"forget n0"});
   }
 }
 
 TEST_CASE("hosts keep what they have while others may come that lack it") {
-  Desk desk(Sharing::kAlways);
-  desk.more_may_come = true;
-  desk.delivery->want(0, desk.parts, 3);
-  desk.report(0, true);
-  CHECK(desk.said() == Lines{"keep n0", "send n0"});
-  desk.delivery->want(1, desk.parts, 3);
-  desk.report(1, true);
-  CHECK(desk.said() == Lines{"fetch n1"});
-  desk.more_may_come = false;
-  desk.delivery->greeted();
-  CHECK(desk.said() == Lines{"forget n0", "forget n1"});
+  Fixture fixture(Sharing::kAlways);
+  fixture.more_may_come = true;
+  fixture.delivery->want(0, fixture.parts, 3);
+  fixture.report(0, true);
+  CHECK(fixture.said() == Lines{"keep n0", "send n0"});
+  fixture.delivery->want(1, fixture.parts, 3);
+  fixture.report(1, true);
+  CHECK(fixture.said() == Lines{"fetch n1"});
+  fixture.more_may_come = false;
+  fixture.delivery->greeted();
+  CHECK(fixture.said() == Lines{"forget n0", "forget n1"});
   // A host that joins the job later.
-  desk.delivery->want(2, desk.parts, 3);
-  CHECK(desk.said() == Lines{"keep n2", "send n2"});
+  fixture.delivery->want(2, fixture.parts, 3);
+  CHECK(fixture.said() == Lines{"keep n2", "send n2"});
 }
 
 TEST_CASE("few hosts are told nothing of sharing") {
-  Desk desk(Sharing::kAuto);
+  Fixture fixture(Sharing::kAuto);
   for (int host = 0; host < 8; ++host) {
-    desk.delivery->want(host, desk.parts, 8);
-    CHECK(desk.said() == Lines{"send " + desk.names[host]});
-    CHECK(desk.delivery->is_complete(host));
+    fixture.delivery->want(host, fixture.parts, 8);
+    CHECK(fixture.said() == Lines{"send " + fixture.names[host]});
+    CHECK(fixture.delivery->is_complete(host));
   }
 }
 
 TEST_CASE("a host is complete when the last of its parts is there") {
-  Desk desk(Sharing::kAlways);
-  desk.delivery->want(0, desk.parts, 2);
-  desk.report(0, true);
-  desk.more_may_come = true;
-  desk.delivery->want(1, desk.parts, 2);
-  const std::string first = desk.id;
-  desk.report(1, true);
-  CHECK(desk.complete.count(1) == 1);
+  Fixture fixture(Sharing::kAlways);
+  fixture.delivery->want(0, fixture.parts, 2);
+  fixture.report(0, true);
+  fixture.more_may_come = true;
+  fixture.delivery->want(1, fixture.parts, 2);
+  const std::string first = fixture.id;
+  fixture.report(1, true);
+  CHECK(fixture.complete.count(1) == 1);
   // Two parts: one that n0 and n1 serve, and a new one, which the launcher sends.
-  desk.parts["other"] = std::make_shared<const std::string>("more frames");
-  desk.delivery->want(2, desk.parts, 3);
-  CHECK_FALSE(desk.delivery->is_complete(2));
-  desk.delivery->on_report(2, {first, true, 1002, {}});
-  CHECK(desk.delivery->is_complete(2));
-  CHECK(desk.complete[2].sent_bytes == 11);
-  CHECK(desk.complete[2].fetched_bytes == 6);
+  fixture.parts["other"] = std::make_shared<const std::string>("more frames");
+  fixture.delivery->want(2, fixture.parts, 3);
+  CHECK_FALSE(fixture.delivery->is_complete(2));
+  fixture.delivery->on_report(2, {first, true, 1002, {}});
+  CHECK(fixture.delivery->is_complete(2));
+  CHECK(fixture.complete[2].sent_bytes == 11);
+  CHECK(fixture.complete[2].fetched_bytes == 6);
 }
 
 TEST_CASE("what is too large for agents to keep comes from the launcher") {
-  Desk desk(Sharing::kAlways);
-  desk.parts["part"] = std::make_shared<const std::string>(kMostKeptBytes + 1, 'x');
-  for (int host = 0; host < 3; ++host) desk.delivery->want(host, desk.parts, 3);
-  CHECK(desk.said() == Lines{"send n0", "send n1", "send n2"});
+  Fixture fixture(Sharing::kAlways);
+  fixture.parts["part"] = std::make_shared<const std::string>(kMostKeptBytes + 1, 'x');
+  for (int host = 0; host < 3; ++host) fixture.delivery->want(host, fixture.parts, 3);
+  CHECK(fixture.said() == Lines{"send n0", "send n1", "send n2"});
 }

@@ -210,7 +210,7 @@ TEST_CASE("who has waited for too long is served by the launcher") {
   CHECK(plan.want(0, 16).size() == 1);
   for (int host = 1; host < 4; ++host) CHECK(plan.want(host, 16).size() == 1);
   CHECK(plan.want(4, 16).empty());
-  CHECK(plan.anybody_waits());
+  CHECK(plan.any_waits());
   const auto steps = plan.give_up();
   REQUIRE(steps.size() == 1);
   CHECK(steps[0] == SharePlan::Step{4, {}});

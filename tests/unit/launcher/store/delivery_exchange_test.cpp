@@ -78,11 +78,11 @@ struct TestHost {
     return said.port;
   }
   void send_part() { send_bundle(agent, Delivery::get().bundle, 100'000); }
-  DeliveryReport fetch(std::vector<DeliverySource> sources, int patience_ms = 20'000,
+  DeliveryReport fetch(std::vector<DeliverySource> sources, int timeout_ms = 20'000,
                        const std::string& key = kKey) {
     const Delivery& wanted = Delivery::get();
     agent.send(FrameType::kFetch, encode(FetchDelivery{wanted.id, wanted.frames.size(), key,
-                                                       std::move(sources), patience_ms}));
+                                                       std::move(sources), timeout_ms}));
     return report();
   }
   void run_tool() {
@@ -176,12 +176,12 @@ std::string answer_to(int port, const std::string& said) {
   const Deadline deadline = Clock::now() + 20s;
   const auto fd = net::connect_tcp(here(port), deadline).value();
   REQUIRE(net::send_all(fd.get(), said, deadline));
-  std::string heard;
+  std::string received;
   char chunk[4096];
   while (true) {
     const auto got = net::receive_some(fd.get(), chunk, sizeof chunk, deadline);
-    if (!got || *got == 0) return heard;
-    heard.append(chunk, *got);
+    if (!got || *got == 0) return received;
+    received.append(chunk, *got);
   }
 }
 
@@ -335,15 +335,15 @@ TEST_CASE("without the key there is nothing to be had, and nobody to be believed
   const Deadline deadline = Clock::now() + 20s;
   const auto fd = net::connect_tcp(here(port), deadline).value();
   REQUIRE(net::send_all(fd.get(), hello, deadline));
-  std::string heard(kDeliveryNonce + kDeliveryProof, '\0');
-  for (std::size_t have = 0; have < heard.size();) {
+  std::string received(kDeliveryNonce + kDeliveryProof, '\0');
+  for (std::size_t have = 0; have < received.size();) {
     const auto got =
-        net::receive_some(fd.get(), heard.data() + have, heard.size() - have, deadline);
+        net::receive_some(fd.get(), received.data() + have, received.size() - have, deadline);
     REQUIRE(got);
     REQUIRE(*got > 0);
     have += *got;
   }
-  REQUIRE(net::send_all(fd.get(), heard.substr(kDeliveryNonce), deadline));
+  REQUIRE(net::send_all(fd.get(), received.substr(kDeliveryNonce), deadline));
   char byte = 0;
   const auto more = net::receive_some(fd.get(), &byte, 1, deadline);
   CHECK((!more || *more == 0));
@@ -369,9 +369,9 @@ TEST_CASE("what travels between hosts cannot be read on the way") {
 TEST_CASE("silent strangers do not keep a host of the job out") {
   TestHost first;
   const int port = first.keep();
-  std::vector<os::Fd> strangers;
+  std::vector<os::Fd> pending;
   for (int i = 0; i < 200; ++i) {
-    strangers.push_back(net::connect_tcp(here(port), Clock::now() + 20s).value());
+    pending.push_back(net::connect_tcp(here(port), Clock::now() + 20s).value());
   }
   TestHost second;
   CHECK(second.fetch({at(port)}).here);
@@ -410,8 +410,8 @@ TEST_CASE("a host fetches a few deliveries at a time, however many it is told of
     host.agent.send(FrameType::kFetch, encode(FetchDelivery{id, 9, kKey, {at(port)}, 20'000}));
   }
   std::vector<os::Fd> asked;
-  const auto accept = [&](std::chrono::milliseconds patience) {
-    if (!net::wait_readable(listener.get(), Clock::now() + patience, "a fetch")) return false;
+  const auto accept = [&](std::chrono::milliseconds timeout) {
+    if (!net::wait_readable(listener.get(), Clock::now() + timeout, "a fetch")) return false;
     asked.push_back(std::move((*net::accept_tcp(listener.get()).value()).fd));
     return true;
   };

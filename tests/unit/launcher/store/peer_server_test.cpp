@@ -120,7 +120,7 @@ class Talk : public PeerTalk {
  public:
   explicit Talk(const PeerServer& server) : server_(server) {}
   std::size_t awaited() const override { return greeted_ ? 2 : 4; }
-  Verdict hear(int fd, std::string_view message) override {
+  Verdict receive(int fd, std::string_view message) override {
     if (message != (greeted_ ? "BB" : "AAAA")) return Verdict::kGoes;
     if (greeted_) return server_.has_room() ? Verdict::kIsServed : Verdict::kGoes;
     greeted_ = true;
@@ -171,96 +171,96 @@ void say(const os::Fd& fd, std::string_view words) {
 }
 
 // As many bytes, or fewer where the connection ends. None comes in 20 s: the test fails.
-std::string hear(const os::Fd& fd, std::size_t size = 1 << 30) {
-  std::string heard;
+std::string receive(const os::Fd& fd, std::size_t size = 1 << 30) {
+  std::string received;
   std::string chunk(65536, '\0');
-  while (heard.size() < size) {
+  while (received.size() < size) {
     const auto got = net::receive_some(
-        fd.get(), chunk.data(), std::min(chunk.size(), size - heard.size()), Clock::now() + 20s);
+        fd.get(), chunk.data(), std::min(chunk.size(), size - received.size()), Clock::now() + 20s);
     if (!got) REQUIRE(got.error().code != ErrorCode::kTimedOut);
-    if (!got || *got == 0) return heard;
-    heard.append(chunk, 0, *got);
+    if (!got || *got == 0) return received;
+    received.append(chunk, 0, *got);
   }
-  return heard;
+  return received;
 }
 
 // A peer of the job that is being served, and reads nothing yet.
 os::Fd served_peer(const Serving& serving) {
   os::Fd peer = serving.connect();
   say(peer, "AAAABB");
-  CHECK(hear(peer, 2) == "?s");
+  CHECK(receive(peer, 2) == "?s");
   return peer;
 }
 
 }  // namespace
 
 TEST_CASE("a peer says its messages in any pieces, and gets everything") {
-  const Serving serving({.strangers = 8, .served = 8, .talk_patience = 20s, .serve_patience = 20s});
+  const Serving serving({.pending = 8, .served = 8, .talk_timeout = 20s, .serve_timeout = 20s});
   const os::Fd at_once = serving.connect();
   say(at_once, "AAAABB");
   const os::Fd in_pieces = serving.connect();
   say(in_pieces, "AAA");
   say(in_pieces, "A");
-  CHECK(hear(in_pieces, 1) == "?");
+  CHECK(receive(in_pieces, 1) == "?");
   say(in_pieces, "B");
   say(in_pieces, "B");
   ::shutdown(in_pieces.get(), SHUT_WR);
-  CHECK(hear(in_pieces) == kServed);
-  CHECK(hear(at_once) == "?" + kServed);
+  CHECK(receive(in_pieces) == kServed);
+  CHECK(receive(at_once) == "?" + kServed);
 }
 
 TEST_CASE("who says something else goes, at whatever message") {
-  const Serving serving({.strangers = 8, .served = 8, .talk_patience = 20s, .serve_patience = 20s});
+  const Serving serving({.pending = 8, .served = 8, .talk_timeout = 20s, .serve_timeout = 20s});
   for (const std::string words : {"AAAB", "GET / HTTP/1.1"}) {
-    const os::Fd stranger = serving.connect();
-    say(stranger, words);
-    CHECK(hear(stranger).empty());
+    const os::Fd pending = serving.connect();
+    say(pending, words);
+    CHECK(receive(pending).empty());
   }
-  const os::Fd stranger = serving.connect();
-  say(stranger, "AAAABA");
-  CHECK(hear(stranger, 1) == "?");
-  CHECK(hear(stranger).empty());
+  const os::Fd pending = serving.connect();
+  say(pending, "AAAABA");
+  CHECK(receive(pending, 1) == "?");
+  CHECK(receive(pending).empty());
 }
 
 TEST_CASE("the oldest stranger gives way to a newcomer, and no peer does") {
-  const Serving serving({.strangers = 2, .served = 8, .talk_patience = 60s, .serve_patience = 60s});
+  const Serving serving({.pending = 2, .served = 8, .talk_timeout = 60s, .serve_timeout = 60s});
   const os::Fd peer = served_peer(serving);
-  std::vector<os::Fd> strangers;
+  std::vector<os::Fd> pending;
   for (int i = 0; i < 3; ++i) {
-    strangers.push_back(serving.connect());
-    say(strangers.back(), "AAAA");
-    CHECK(hear(strangers.back(), 1) == "?");
+    pending.push_back(serving.connect());
+    say(pending.back(), "AAAA");
+    CHECK(receive(pending.back(), 1) == "?");
   }
-  CHECK(hear(strangers.front()).empty());
-  say(strangers[1], "BB");
-  CHECK(hear(strangers[1]) == kServed);
-  CHECK(hear(peer).size() == kServed.size() - 1);
+  CHECK(receive(pending.front()).empty());
+  say(pending[1], "BB");
+  CHECK(receive(pending[1]) == kServed);
+  CHECK(receive(peer).size() == kServed.size() - 1);
 }
 
 TEST_CASE("there is room for as many as the limit says, and again when one goes") {
-  const Serving serving({.strangers = 8, .served = 1, .talk_patience = 60s, .serve_patience = 60s});
+  const Serving serving({.pending = 8, .served = 1, .talk_timeout = 60s, .serve_timeout = 60s});
   os::Fd peer = served_peer(serving);
   const os::Fd too_many = serving.connect();
   say(too_many, "AAAABB");
-  CHECK(hear(too_many) == "?");
-  CHECK(hear(peer).size() == kServed.size() - 1);
-  CHECK(hear(served_peer(serving)).size() == kServed.size() - 1);
+  CHECK(receive(too_many) == "?");
+  CHECK(receive(peer).size() == kServed.size() - 1);
+  CHECK(receive(served_peer(serving)).size() == kServed.size() - 1);
 }
 
 TEST_CASE("silence ends a stranger, and a peer that reads nothing") {
-  const Serving serving({.strangers = 8, .served = 1, .talk_patience = 1s, .serve_patience = 1s});
-  const os::Fd stranger = serving.connect();
-  say(stranger, "AAAA");
-  CHECK(hear(stranger) == "?");
+  const Serving serving({.pending = 8, .served = 1, .talk_timeout = 1s, .serve_timeout = 1s});
+  const os::Fd pending = serving.connect();
+  say(pending, "AAAA");
+  CHECK(receive(pending) == "?");
   const os::Fd idle = served_peer(serving);
   // Its place is free once it has been sent away.
   const Deadline deadline = Clock::now() + 20s;
-  std::string heard;
-  while (heard.size() <= 1 && Clock::now() < deadline) {
+  std::string received;
+  while (received.size() <= 1 && Clock::now() < deadline) {
     const os::Fd next = serving.connect();
     say(next, "AAAABB");
-    heard = hear(next);
+    received = receive(next);
   }
-  CHECK(heard == "?" + kServed);
-  CHECK(hear(idle).size() < kServed.size() - 1);
+  CHECK(received == "?" + kServed);
+  CHECK(receive(idle).size() < kServed.size() - 1);
 }

@@ -130,14 +130,14 @@ std::vector<std::string> refusing_shell(const std::string& home, int refusals) {
 
 TEST_CASE("a host that refuses for now is tried again, and the reason is said") {
   const test::TemporaryDirectory home;
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   std::mutex mutex;
   auto transport = make_command_transport(
       refusing_shell(home.path(), 2),
       [&](int, Stage stage, std::string_view detail) {
         std::lock_guard lock(mutex);
         if (stage == Stage::kConnect && detail.find("trying again") != detail.npos) {
-          told.emplace_back(detail);
+          reported.emplace_back(detail);
         }
       },
       "didn't accept task");
@@ -148,8 +148,8 @@ TEST_CASE("a host that refuses for now is tried again, and the reason is said") 
   REQUIRE(hello);
   CHECK(hello->type == FrameType::kHello);
   transport.reset();
-  REQUIRE(told.size() == 2);
-  CHECK(told[0].find("ms: error: daemon didn't accept task") != std::string::npos);
+  REQUIRE(reported.size() == 2);
+  CHECK(reported[0].find("ms: error: daemon didn't accept task") != std::string::npos);
 }
 
 TEST_CASE("a host that goes on refusing has failed") {

@@ -213,10 +213,10 @@ struct SshStart {
   }
 };
 
-int port_that_nobody_has() { return Listener().port; }
+int unused_port() { return Listener().port; }
 
 TEST_CASE("ssh: a host that comes late is tried again until it is there") {
-  const int port = port_that_nobody_has();
+  const int port = unused_port();
   SshStart start(port, true, Clock::now() + seconds(60));
   const auto limit = Clock::now() + seconds(30);
   while (start.times_absent() < 3 && Clock::now() < limit) std::this_thread::yield();
@@ -230,7 +230,7 @@ TEST_CASE("ssh: a host that comes late is tried again until it is there") {
 }
 
 TEST_CASE("ssh: without time left, and where hosts are there from the start, none is waited for") {
-  const int port = port_that_nobody_has();
+  const int port = unused_port();
   SshStart late(port, true, Clock::now());
   CHECK(late.failure().find(failure::kRefused) != std::string::npos);
   CHECK(late.times_absent() >= 1);

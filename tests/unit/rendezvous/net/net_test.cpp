@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "rendezvous/net/addresses.h"
-#include "rendezvous/net/tcp_state.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/net/tcp_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/descriptor_limit.h"
 
@@ -70,20 +70,20 @@ TEST_CASE("without a descriptor to spare, accepting fails only while somebody wa
   none.reset();
   REQUIRE(accept_tcp(listener.fd.get()).value());
   none.emplace(test::next_descriptor());
-  const auto nobody = accept_tcp(listener.fd.get());
+  const auto unused = accept_tcp(listener.fd.get());
   none.reset();
   REQUIRE_FALSE(waiting);
   CHECK(waiting.error().code == ErrorCode::kUnavailable);
-  REQUIRE(nobody);
-  CHECK_FALSE(*nobody);
+  REQUIRE(unused);
+  CHECK_FALSE(*unused);
 }
 
 TEST_CASE("bytes travel over a connection") {
   const Listener listener = listen_on(loopback());
   CHECK(listener.where.port != 0);
-  auto nobody = accept_tcp(listener.fd.get());
-  REQUIRE(nobody);
-  CHECK_FALSE(nobody->has_value());
+  auto unused = accept_tcp(listener.fd.get());
+  REQUIRE(unused);
+  CHECK_FALSE(unused->has_value());
 
   auto client = connect_tcp(listener.where, soon());
   REQUIRE(client);

@@ -23,9 +23,9 @@ Deadline soon() { return Clock::now() + 10s; }
 class Server {
  public:
   struct Connection {
-    bool has_spoken() const { return !heard.empty(); }
+    bool has_spoken() const { return !received.empty(); }
     os::Fd socket;
-    std::string heard;
+    std::string received;
   };
 
   Server()
@@ -66,11 +66,11 @@ class Server {
   void read(Connection& each) {
     char words[2];
     const ssize_t count =
-        ::recv(each.socket.get(), words, sizeof words - each.heard.size(), MSG_DONTWAIT);
+        ::recv(each.socket.get(), words, sizeof words - each.received.size(), MSG_DONTWAIT);
     if (count < 0) return;
-    each.heard.append(words, static_cast<std::size_t>(count));
-    if (count != 0 && each.heard.size() < sizeof words) return;
-    if (each.heard == "ok") let_in.push_back(std::move(each.socket));
+    each.received.append(words, static_cast<std::size_t>(count));
+    if (count != 0 && each.received.size() < sizeof words) return;
+    if (each.received == "ok") let_in.push_back(std::move(each.socket));
     each.socket.reset();
   }
 };
@@ -154,11 +154,11 @@ TEST_CASE("unauthenticated: the oldest makes room when no descriptor is left") {
   const Status none = server.accept(1, 4);
   limit.emplace(next + 1);
   const Status one = server.accept(1, 4);
-  const Status nobody_waits = server.accept(1, 4);
+  const Status none_waits = server.accept(1, 4);
   limit.reset();
   CHECK_FALSE(none);
   CHECK(one);
-  CHECK(nobody_waits);
+  CHECK(none_waits);
   CHECK(Server::is_closed(first));
   CHECK(server.waiting.size() == 1);
 }

@@ -39,7 +39,7 @@ class Child {
 
 struct Scene {
   std::unique_ptr<EventLoop> loop;
-  int told = 0;
+  int reported = 0;
   std::unique_ptr<ProcessEnd> end;
 
   explicit Scene(pid_t pid) {
@@ -47,7 +47,7 @@ struct Scene {
     REQUIRE(made);
     loop = std::move(*made);
     auto watched = ProcessEnd::watch(*loop, pid, [this] {
-      ++told;
+      ++reported;
       loop->stop();
     });
     REQUIRE(watched);
@@ -65,13 +65,13 @@ TEST_CASE("the end of a process is told once, also when nobody has waited for it
   const Child child;
   Scene scene(child.pid());
   scene.run_for(20ms);
-  CHECK(scene.told == 0);
+  CHECK(scene.reported == 0);
   child.kill();
   scene.run_for(20s);
-  CHECK(scene.told == 1);
+  CHECK(scene.reported == 1);
   child.reap();
   scene.run_for(20ms);
-  CHECK(scene.told == 1);
+  CHECK(scene.reported == 1);
 }
 
 TEST_CASE("a process that has ended before is told as well") {
@@ -79,9 +79,9 @@ TEST_CASE("a process that has ended before is told as well") {
   child.kill();
   child.reap();
   Scene scene(child.pid());
-  CHECK(scene.told == 0);  // from the loop only
+  CHECK(scene.reported == 0);  // from the loop only
   scene.run_for(20s);
-  CHECK(scene.told == 1);
+  CHECK(scene.reported == 1);
 }
 
 TEST_CASE("who has gone is not told") {
@@ -90,5 +90,5 @@ TEST_CASE("who has gone is not told") {
   child.kill();
   scene.end.reset();
   scene.run_for(20ms);
-  CHECK(scene.told == 0);
+  CHECK(scene.reported == 0);
 }

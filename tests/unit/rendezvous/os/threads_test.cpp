@@ -93,9 +93,9 @@ TEST_CASE("no address space for a stack is an error at once: waiting would not h
     if (::setrlimit(RLIMIT_AS, &limit) != 0 || os::has_room_for_stack()) ::_exit(1);
     const auto thread = os::start_service_thread(
         "hora-test", [] {}, std::chrono::hours(1));
-    const bool told = !thread && thread.error().errnum == ENOMEM &&
-                      thread.error().message.find(os::kNoRoomForStack) != std::string::npos;
-    ::_exit(told ? 0 : 2);
+    const bool reported = !thread && thread.error().errnum == ENOMEM &&
+                          thread.error().message.find(os::kNoRoomForStack) != std::string::npos;
+    ::_exit(reported ? 0 : 2);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);

@@ -39,7 +39,7 @@ HttpStore store_of(const Endpoint& where, const std::string& fingerprint) {
                     .make_stream = tls::pinned(fingerprint),
                     .root = "root",
                     // Where a handshake has little time it may need several.
-                    .patience = 15s});
+                    .timeout = 15s});
 }
 
 // What a client says first, taken from a client.
@@ -232,10 +232,10 @@ TEST_CASE("strangers who begin handshakes make room for ranks") {
   options.request_timeout = 60s;
   RunningServer server(with(side.accept, options));
   const std::string hello = client_hello();
-  std::vector<std::unique_ptr<RawClient>> strangers;
+  std::vector<std::unique_ptr<RawClient>> pending;
   for (int i = 0; i < 16; ++i) {
-    strangers.push_back(std::make_unique<RawClient>(server.where()));
-    strangers.back()->try_send(i % 2 == 0 ? hello : hello.substr(0, 40));
+    pending.push_back(std::make_unique<RawClient>(server.where()));
+    pending.back()->try_send(i % 2 == 0 ? hello : hello.substr(0, 40));
   }
   CHECK(works(server, side.fingerprint));
 }
@@ -287,23 +287,23 @@ TEST_CASE("sessions of strangers are limited, and those of others are not") {
                       .token = "token",
                       .make_stream = tls::pinned(side.fingerprint),
                       .root = "root",
-                      .patience = 20s});
+                      .timeout = 20s});
   };
 
   SECTION("half a handshake: the oldest go") {
     const std::string hello = client_hello();
-    std::vector<std::unique_ptr<RawClient>> strangers;
+    std::vector<std::unique_ptr<RawClient>> pending;
     for (int i = 0; i < 20; ++i) {
-      strangers.push_back(std::make_unique<RawClient>(server.where()));
-      strangers.back()->send(hello);
-      CHECK(strangers.back()->read(1) == "\x16");
+      pending.push_back(std::make_unique<RawClient>(server.where()));
+      pending.back()->send(hello);
+      CHECK(pending.back()->read(1) == "\x16");
     }
     await_evicted(server, 12);
-    for (int i = 0; i < 12; ++i) CHECK(closed(*strangers[i]));
+    for (int i = 0; i < 12; ++i) CHECK(closed(*pending[i]));
     CHECK(rank().set("a", "value", soon()));
   }
   SECTION("a whole one, and no token shown") {
-    std::vector<std::unique_ptr<net::Stream>> strangers;
+    std::vector<std::unique_ptr<net::Stream>> pending;
     for (int i = 0; i < 20; ++i) {
       auto fd = net::connect_tcp(server.where(), soon());
       REQUIRE(fd);
@@ -314,7 +314,7 @@ TEST_CASE("sessions of strangers are limited, and those of others are not") {
         std::array<char, net::Stream::kLeastRoom> buffer;
         REQUIRE(net::receive_some(**stream, buffer.data(), buffer.size(), soon()));
       }
-      strangers.push_back(std::move(*stream));
+      pending.push_back(std::move(*stream));
     }
     await_evicted(server, 12);
     CHECK(rank().set("a", "value", soon()));
@@ -390,8 +390,8 @@ TEST_CASE("malformed first messages end their connection, and nothing else") {
   SECTION("one that says it will be, which is not waited for") {
     auto options = with(side.accept);
     options.request_timeout = std::chrono::minutes(10);
-    RunningServer patient(std::move(options));
-    RawClient client(patient.where());
+    RunningServer state(std::move(options));
+    RawClient client(state.where());
     client.send(std::string("\x16\x03\x01\x10\x00", 5));
     CHECK(closed(client));
   }

@@ -110,9 +110,10 @@ std::vector<int> nodes_of_pages(char* memory, std::size_t bytes) {
 
 TEST_CASE("memory nodes: shared memory that is placed on a node is there and keeps its bytes") {
   // In a machine that is made for it (tests/numa/run) all nodes are tried.
-  const char* const told = std::getenv("HORA_TEST_NODES");
+  const char* const reported = std::getenv("HORA_TEST_NODES");
   std::vector<int> nodes{own_node()};
-  for (int node = 0; told != nullptr && node < std::atoi(told); ++node) nodes.push_back(node);
+  for (int node = 0; reported != nullptr && node < std::atoi(reported); ++node)
+    nodes.push_back(node);
   for (std::size_t i = 0; i < 2 * nodes.size(); ++i) {
     const int node = nodes[i / 2];
     const bool filled = i % 2 == 1;
@@ -129,7 +130,7 @@ TEST_CASE("memory nodes: shared memory that is placed on a node is there and kee
     INFO("node " << node << (filled ? ", filled, " : ", ") << std::strerror(why_not));
     const std::vector<int> before = nodes_of_pages(memory, kBytes);
     // A machine may have no nodes, a container may forbid the calls; else it works.
-    if (told != nullptr || (node != kAnyNode && why_not != EPERM && why_not != ENOSYS)) {
+    if (reported != nullptr || (node != kAnyNode && why_not != EPERM && why_not != ENOSYS)) {
       CHECK(placed);
       // Memory that was never made or touched costs nothing.
       if (!before.empty()) CHECK((before[before.size() / 2] >= 0) == filled);
@@ -137,7 +138,7 @@ TEST_CASE("memory nodes: shared memory that is placed on a node is there and kee
     CHECK(std::all_of(memory, memory + kBytes / 4, [](char c) { return c == 'x'; }));
     std::fill(memory, memory + kBytes, 'y');
     const std::vector<int> after = nodes_of_pages(memory, kBytes);
-    if (told != nullptr) CHECK_FALSE(after.empty());
+    if (reported != nullptr) CHECK_FALSE(after.empty());
     for (std::size_t at = 1; placed && at + 1 < after.size(); ++at) CHECK(after[at] == node);
     munmap(mapped, kBytes);
   }

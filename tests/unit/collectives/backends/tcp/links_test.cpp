@@ -32,7 +32,7 @@ namespace {
 
 std::atomic<int> refused_connects{0};  // this many from now on
 
-constexpr milliseconds kPatience{30'000};
+constexpr milliseconds kTimeout{30'000};
 
 struct Destroyer {
   void operator()(Links* links) const { links->destroy(); }
@@ -46,9 +46,9 @@ const IpAddress& loopback() {
 
 // Ranks that know each other's contacts, and have not met.
 struct World {
-  explicit World(int size, milliseconds patience = kPatience) {
+  explicit World(int size, milliseconds timeout = kTimeout) {
     for (int rank = 0; rank < size; ++rank) {
-      ranks.emplace_back(new Links(rank, patience, false));
+      ranks.emplace_back(new Links(rank, timeout, false));
       auto contact = ranks.back()->listen(loopback());
       REQUIRE(contact);
       contacts.push_back(*contact);
@@ -171,8 +171,8 @@ TEST_CASE("tcp links: all ranks meet, and neighbours alone") {
       }
       const Status neighbours = links.meet({(rank + 1) % size, (rank + size - 1) % size});
       if (!neighbours) return neighbours.error().message;
-      const Status everybody = links.meet(all);
-      return everybody ? "" : everybody.error().message;
+      const Status met = links.meet(all);
+      return met ? "" : met.error().message;
     });
     for (const std::string& text : texts) CHECK(text == "");
   }
@@ -181,17 +181,17 @@ TEST_CASE("tcp links: all ranks meet, and neighbours alone") {
 TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody") {
   World world(3);
   world.learn();
-  std::vector<os::Fd> strangers;
+  std::vector<os::Fd> pending;
   const auto say = [&](std::string_view bytes) {
-    strangers.push_back(connect_to(world.contacts[0]));
-    REQUIRE(net::send_all(strangers.back().get(), bytes, Clock::now() + std::chrono::seconds(5)));
+    pending.push_back(connect_to(world.contacts[0]));
+    REQUIRE(net::send_all(pending.back().get(), bytes, Clock::now() + std::chrono::seconds(5)));
   };
   const tcp::Key& key = world.contacts[0].key;
   say(greeting(1, tcp::Key{}));  // another key
   for (const std::int64_t rank : {-1, 0, 3, 1 << 30}) say(greeting(rank, key));
   say(greeting(2, key, tcp::Greeting::kMagic + 1));
   say("GET / HTTP/1.1\r\nHost: rank-0\r\nAccept: */*\r\n\r\n");
-  for (int i = 0; i < 200; ++i) strangers.push_back(connect_to(world.contacts[0]));
+  for (int i = 0; i < 200; ++i) pending.push_back(connect_to(world.contacts[0]));
   const auto texts = world.run([](int rank, Links& links) -> std::string {
     const Status met = links.meet({(rank + 1) % 3, (rank + 2) % 3});
     if (!met) return met.error().message;
@@ -206,7 +206,7 @@ TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody")
   for (std::size_t i = 0; i < 7; ++i) {
     char nothing = 0;
     const auto got =
-        net::receive_some(strangers[i].get(), &nothing, 1, Clock::now() + std::chrono::seconds(5));
+        net::receive_some(pending[i].get(), &nothing, 1, Clock::now() + std::chrono::seconds(5));
     CHECK((!got || *got == 0));
   }
 }
@@ -262,8 +262,8 @@ TEST_CASE("tcp links: more ranks may connect to one at a time than strangers are
 TEST_CASE("tcp links: strangers make room when the descriptors run out") {
   World world(2);
   world.learn();
-  std::vector<os::Fd> strangers;
-  for (int i = 0; i < 20; ++i) strangers.push_back(connect_to(world.contacts[0]));
+  std::vector<os::Fd> pending;
+  for (int i = 0; i < 20; ++i) pending.push_back(connect_to(world.contacts[0]));
   // Begins to connect, which takes a descriptor.
   const std::string text = "hello";
   const PeerLinks::Ticket sent = world.ranks[1]->post_send(0, 7, text.data(), text.size());
@@ -442,7 +442,7 @@ TEST_CASE("tcp links: a kernel without a route to spare is asked again, and not 
     const auto begun = Clock::now();
     CHECK_THAT(send(*world.ranks[1], 0, "hello"), Contains("Resource temporarily unavailable"));
     refused_connects = 0;
-    CHECK(Clock::now() - begun < kPatience / 2);
+    CHECK(Clock::now() - begun < kTimeout / 2);
   }
 }
 
