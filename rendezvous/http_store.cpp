@@ -110,7 +110,7 @@ bool HttpStore::pause(int round, Deadline deadline) {
 // One request, repeated while the server does not answer at all.
 Result<http::Response> HttpStore::send(Method method, const std::string& target,
                                        std::string_view body, Deadline deadline) {
-  // Two limits: the caller's deadline, and `patience` for a server that is not there at all.
+  // Two limits: the caller's deadline, and `timeout` for a server that is not there at all.
   const Deadline last_try = std::min(deadline, Clock::now() + options_.timeout);
   for (int round = 0;; ++round) {
     ++requests_sent_;

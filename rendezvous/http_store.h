@@ -4,7 +4,7 @@
 // is one request for all keys. A plain server with Horovod's protocol has neither: there a wait
 // polls, and a gather of n waits for the names "0" to "n-1" (it cannot list unknown names). The
 // server's first answer shows which kind it is. Requests without an answer are repeated until the
-// deadline, or until `patience` has passed.
+// deadline, or until `timeout` has passed.
 #pragma once
 
 #include <chrono>

@@ -67,7 +67,7 @@ std::string parse_csv(const std::string& text, std::vector<Figure>& figures) {
 std::string parse_json(const std::string& text, std::vector<Figure>& figures) {
   const json report = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!report.is_object() || !report.contains("rows") || !report["rows"].is_array()) {
-    return "it is no report of hora-perf --json";
+    return "it is not a report of hora-perf --json";
   }
   for (const json& row : report["rows"]) {
     // -1 marks a missing number.

@@ -2,14 +2,15 @@
 // The measured rows, and the table that shows them.  [pure]
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
-#include <cstdint>
+
 #include "apps/perf/options.h"
 
 namespace hora::perf {
 
-// Figures that were measured and kept: hora-perf's own CSV or JSON, or CSV of anybody with the same
+// Figures that were measured and kept: hora-perf's own CSV or JSON, or any CSV with the same
 // names over its columns.
 
 struct Figure {

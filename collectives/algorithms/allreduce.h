@@ -101,7 +101,7 @@ bool ring_reduce_scatter(Messages& messages, char* data, const Offsets& offsets,
 bool ring_allgather(Messages& messages, char* data, const Offsets& offsets,
                     std::int64_t segment_bytes, ErrorText& error);
 
-// From which sizes on an allreduce takes another algorithm.
+// The sizes from which on an allreduce takes another algorithm.
 // Doubling waits log2(n) times for the link and moves each byte log2(n) times; halving, among a
 // power of two of ranks, waits twice as often and moves it 2 (n - 1) / n times; a ring moves it as
 // often and waits 2 (n - 1) times, but moves one segment while it reduces another. So the farther

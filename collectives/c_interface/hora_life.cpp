@@ -71,7 +71,7 @@ std::optional<std::vector<std::vector<std::int32_t>>> static_sets(const hora_opt
 // is the only one about what the ranks have waited for. They all know the same.
 void report_missed_epoch(const hora::Error& error, int rank) {
   if (rank != 0 || error.code != hora::ErrorCode::kTimedOut || !in_elastic_job()) return;
-  hora::os::log_warn("elastic", error.message + "; the ranks meet anew");
+  hora::os::log_warn("elastic", error.message + "; the ranks meet again");
 }
 
 hora_status start(const hora_options* options) {

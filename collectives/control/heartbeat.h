@@ -53,7 +53,7 @@ class Heartbeat {
   // How many questions may follow a sign until the next one is known to rank 0.
   int delay() const { return delay_; }
 
-  // Readable when hear() has something to do.
+  // Readable when receive() has something to do.
   int fd() const { return socket_.get(); }
   void receive(Clock::time_point now, const Wait& own);
   // The ranks that this one asks, if any.

@@ -125,7 +125,7 @@ LeaderExchange::LeaderExchange(std::vector<LeaderStep> steps,
 }
 
 void LeaderExchange::arrived(int host, std::string message) {
-  // A message of a later turn shows this host that others wait for it (heard()).
+  // A message of a later turn shows this host that others wait for it (received()).
   if (const std::uint64_t turn = word(message, 0); turn > turn_) received_ = turn;
   inbox_[host].push_back(std::move(message));
 }

@@ -15,7 +15,7 @@ namespace hora::collectives {
 // Which rank leads each host, and what the leaders exchange so that all know what each of them
 // brought.
 // Recursive doubling: with every step a leader covers twice as many hosts. The hosts beyond the
-// largest power of two lend their share to a partner and get the result back. The lower host's
+// largest power of two give their share to a partner and get the result back. The lower host's
 // operand is always on the left, as in PointToPoint, so the resulting bits are the same.
 
 // A large operand is halved instead if the number of hosts is a power of two: with every step, a

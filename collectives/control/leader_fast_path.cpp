@@ -112,8 +112,8 @@ bool LeaderFastPath::has_work() {
 
 void LeaderFastPath::arrived(int host, std::string message) {
   exchange_.arrived(host, std::move(message));
-  // Only the leader writes `heard`, so its own load needs no order. The store is a release as those
-  // for the readers in called_upon(); the bells ring after it.
+  // Only the leader writes `received`, so its own load needs no order. The store is a release as
+  // those for the readers in called_upon(); the bells ring after it.
   if (exchange_.received() <= release().received.load(std::memory_order_relaxed)) return;
   release().received.store(exchange_.received(), std::memory_order_release);
   board_.ring_listeners();

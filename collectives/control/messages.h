@@ -2,10 +2,11 @@
 // The messages of the control connections.  [pure]
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <cstddef>
+
 #include "collectives/negotiation/wire.h"
 
 namespace hora::collectives {
@@ -51,8 +52,8 @@ inline ControlMessage kind_of(std::string_view bytes) {
 namespace hora::collectives::meeting {
 
 // What is said on a control connection before it carries control messages.
-// whoever comes: HELLO version job rank size nonce carries     who opens: CHALLENGE nonce proof
-// rank whoever comes: PROOF proof rank_info                         who opens: WELCOME all
+// who connects: HELLO version job rank size nonce carries     who opens: CHALLENGE nonce proof
+// rank who connects: PROOF proof rank_info                          who opens: WELCOME all
 // rank_infos Who opens may answer REFUSED text instead and hang up. `carries`: the connection is
 // that of a tree node (tree_node.h) and carries the messages of other ranks, too.
 

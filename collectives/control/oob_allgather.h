@@ -30,7 +30,7 @@ constexpr bool is_of_world(std::int32_t scope) { return scope <= 0 && scope >= -
 class OobAllgather {
  public:
   OobAllgather(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}
-  // On rank 0: calls `tell` once per exchange with the missing ranks after waiting for `after`.
+  // On rank 0: calls `report` once per exchange with the missing ranks after waiting for `after`.
   void report_late(Clock::duration after, std::function<void(const std::vector<int>&)> report) {
     late_after_ = after;
     report_late_ = std::move(report);

@@ -30,9 +30,9 @@ constexpr bool has_hosts_below(int host, int hosts) {
   return host % kTreeFan == 0 && host + 1 < hosts;
 }
 
-// What tree nodes tell each other: the messages of many ranks on one connection.
+// What tree nodes send each other: the messages of many ranks on one connection.
 // Towards rank 0 a message is a list of words: of which ranks, what happened, which bytes. Ranks
-// that say the same share one word. From rank 0 it is one text and whom it is for.
+// that say the same share one word. From rank 0 it is one text and its receivers.
 
 using Ranks = std::vector<std::int32_t>;  // ascending
 

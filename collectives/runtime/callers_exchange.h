@@ -45,7 +45,7 @@ struct CallersWorld {
   void* context = nullptr;
 };
 
-// One at a time: valid until the next call. `patience`: for the first exchange.
+// One at a time: valid until the next call. `timeout`: for the first exchange.
 const LauncherBootstrap& callers_exchange(const CallersWorld& world,
                                           std::chrono::milliseconds timeout);
 

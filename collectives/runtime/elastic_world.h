@@ -27,7 +27,7 @@ void note_unreached(const rendezvous::PeerOfEpoch& peer);
 // is a place in the next one. False: this process is no longer needed.
 Result<bool> take_next_place();
 
-// Blocks until the launcher reports a change of hosts in this epoch, at most `patience`. 0: none;
+// Blocks until the launcher reports a change of hosts in this epoch, at most `timeout`. 0: none;
 // else bits: 1 some have gone, 2 some have come.
 Result<int> wait_host_update(std::chrono::milliseconds timeout);
 

@@ -189,7 +189,7 @@ class MeetingPoint final : public TextAllgather {
   }
 
   Status reach(Deadline deadline) {
-    Error last = make_error(ErrorCode::kTimedOut, "nobody answers");
+    Error last = make_error(ErrorCode::kTimedOut, "no answer");
     do {
       for (const std::uint16_t port : meeting_ports(world_)) {
         auto candidate = store(world_.first_host, port);
@@ -240,7 +240,7 @@ class MeetingPoint final : public TextAllgather {
 
   // Rank 0's process may end with this error, and the server with it.
   Error give_up(const std::string& place, std::vector<std::string> missing) {
-    const std::string received = place + "_heard";
+    const std::string received = place + "_received";
     if (world_.rank > 0) {
       static_cast<void>(store_->set(received + "/" + std::to_string(world_.rank), "",
                                     Clock::now() + kOneAttempt));

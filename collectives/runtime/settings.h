@@ -84,7 +84,7 @@ using Variables = std::function<std::optional<std::string>(std::string_view)>;
 Result<Settings> parse_settings(const Variables& variables);
 
 // Variables of Horovod's runtime, and values of our own, that have no effect here.
-// A user who has set one wants something, so it is told once, with the reason.
+// A user who has set one wants something, so it is reported once, with the reason.
 
 // One line for all that ask for something; empty: none does. HORA_SIMD is one of them where it
 // names anything but `instruction_set`, which the kernels use.

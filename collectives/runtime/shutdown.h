@@ -18,7 +18,8 @@
 
 namespace hora::collectives {
 
-// Who keeps back what others say in a large job, where it goes by the leaders of the hosts.
+// Who keeps back what others say in a large job, where messages go through the leaders of the
+// hosts.
 
 // The leaders among `stopped` that relay messages of a rank of `missing` to rank 0: the leader of
 // its host, and the leaders above that (tree_plan.h). `hosts`: host numbers by rank.

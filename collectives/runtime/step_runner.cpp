@@ -23,7 +23,7 @@ void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) 
     const bool joined = std::count(response.joined.begin(), response.joined.end(), set.index) > 0;
     if (owned.back() == nullptr && !joined) {
       give_back(set, owned);
-      return links_.shutdown.give_up("it was told to run '" + response.agreed.name +
+      return links_.shutdown.give_up("it was asked to run '" + response.agreed.name +
                                      "' but never requested it");
     }
   }

@@ -69,7 +69,7 @@ Result<std::unique_ptr<net::Stream>> dial(const JoinOptions& options, std::strin
     return make_error(ErrorCode::kDenied,
                       impostor +
                           " is not the launcher that printed this line: its certificate is "
-                          "another one (the line is of an earlier job, or somebody else "
+                          "another one (the line is of an earlier job, or another process "
                           "answers there)");
   }
   return make_error(ErrorCode::kUnavailable,

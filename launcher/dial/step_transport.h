@@ -37,9 +37,9 @@ class EngineWords {
   void command_ended(const std::string& how);  // the one with the agents, which was not asked to
   std::vector<FailedHost> failed_hosts();      // so far, by what was said
 
-  // E_ENGINE, with the messages. Waits for them, `patience` at the most, and asks the engine then:
-  // for when a job has ended in a way that this could explain. Without patience, only messages that
-  // have arrived count.
+  // E_ENGINE, with the messages. Waits for them, `timeout` at the most, and asks the engine then:
+  // for when a job has ended in a way that this could explain. With a timeout of 0, only messages
+  // that have arrived count.
   std::optional<Failure> why_ended(std::chrono::milliseconds timeout);
 
  private:

@@ -80,7 +80,7 @@ class CommonWorld {
   CommonWorld(os::EventLoop& loop, std::vector<Member> members, std::vector<std::string> wanted,
               Actions actions);
 
-  // Every member must answer within `patience`.
+  // Every member must answer within `timeout`.
   void begin(std::chrono::milliseconds timeout);
   void on_probe_result(int host, ProbeResult result);
   void on_answer(int host, Json answer);

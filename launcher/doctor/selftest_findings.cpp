@@ -70,7 +70,7 @@ void of_nccl(const HostExamination& host, std::vector<Finding>& out) {
     if (!note.is_string()) continue;
     warn("NCCL works, but " + note.get<std::string>(),
          "steps with many small tensors take longer, and so do averages over a number of ranks "
-         "that is no power of two",
+         "not a power of two",
          "a driver for CUDA 11 or newer with its PTX compiler, libnvidia-ptxjitcompiler.so.1");
   }
   for (const Json& copy : copies.is_array() ? copies : Json::array()) {
@@ -135,7 +135,7 @@ void of_all_hosts(const Json& world, std::vector<Finding>& out) {
           std::find(hosts.begin(), hosts.end(), host.get<std::string>()) != hosts.end();
       if (!known) hosts.push_back(host.get<std::string>());
     }
-    return add(hosts, "the other hosts waited for it in vain in a job of all hosts");
+    return add(hosts, "it did not join the other hosts in a job of all hosts");
   }
   std::vector<std::string> hosts;
   for (const auto& item : failed.items()) hosts.push_back(item.key());

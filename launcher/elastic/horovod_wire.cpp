@@ -235,7 +235,7 @@ class PickleReader {
 };
 
 Error malformed() {
-  return make_error(ErrorCode::kFailed, "a worker told an address that is none of Horovod's");
+  return make_error(ErrorCode::kFailed, "a worker sent an address that is not of Horovod's form");
 }
 
 // The frame is an HMAC-SHA256 of the body, the body's length in four little-endian bytes, and the

@@ -121,7 +121,7 @@ void HostDiscovery::conclude(std::string problem) {
     if (hosts) {
       handlers_.on_hosts(std::move(*hosts));
     } else {
-      problem = "it printed what is no host: " + hosts.error().message;
+      problem = "invalid host in its output: " + hosts.error().message;
     }
   }
   // The script's stderr usually explains the failure.

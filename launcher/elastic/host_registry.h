@@ -23,7 +23,7 @@ namespace hora::launcher::elastic {
 
 // What a discovery script printed, as hosts.
 // Lines as of a hostfile ("name slots=4", "name:4", "name"), or lists as -H takes them; blank lines
-// and # comments are left out. No lines: no hosts at the moment, which is no error.
+// and # comments are left out. No lines: no hosts at the moment, which is not an error.
 
 // Each second all of them are compared with those that are known, while heartbeats wait.
 inline constexpr std::size_t kMostDiscovered = 4'096;
@@ -85,7 +85,8 @@ class HostRegistry {
 };
 
 // Which host is to be left out when ranks of an elastic job cannot connect to each other, epoch
-// after epoch: whoever is cut off for good would otherwise keep the others from meeting for ever.
+// after epoch: a host that is cut off for good would otherwise keep the others from meeting for
+// ever.
 
 class UnreachedHosts {
  public:

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+
 #include "launcher/engines/engine.h"
 
 namespace hora::launcher {
@@ -26,7 +27,7 @@ bool is_here(const EngineDescriptor& engine, const EngineInputs& inputs);
 // The table of docs/reference/engines.md.
 std::string engine_reference();
 
-// What a person is told of an allocation.
+// How an allocation is described to users.
 
 // "Slurm job 4711: 8 slots on 4 hosts (n1:4,n2:2,n3,n4); agents start by srun". Only the first of
 // many hosts are named. No `how`: the only host is this machine, and nothing has to reach it.

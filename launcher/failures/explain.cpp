@@ -56,7 +56,7 @@ constexpr FindingClass kClasses[] = {
     {"D_STACK", "Threads get a small stack, which libraries overflow: SIGSEGV.", "Raise stack in /etc/security/limits.conf; 8192 KiB are usual."},
     {"D_TMP_SPACE", "Little is free in /tmp, where Python, compilers and frameworks write.", "Free some space: du -xh /tmp | sort -h."},
     {"D_WORLD", "A job of all hosts does not start: a host cannot reach the launcher, or did not join.", "Open TCP between the hosts and this machine, or name a network by --network-interfaces."},
-    {"D_ZOMBIES", "Many processes have ended and nobody has waited for them; they keep their PIDs, perhaps GPU memory.", "Restart their parent; a container needs a first process that reaps (docker run --init)."},
+    {"D_ZOMBIES", "Many processes have ended and their parent has not waited for them; they keep their PIDs, perhaps GPU memory.", "Restart their parent; a container needs a first process that reaps (docker run --init)."},
 };
 // clang-format on
 

@@ -93,7 +93,7 @@ constexpr FailureClass kFailureClasses[] = {
      "{ssh} {host} true"},
     {failure::kHostKeyChanged, kExitLauncher, "the SSH key of a host has changed",
      "The key differs from the one in known_hosts. The host was reinstalled, its address now "
-     "belongs to another machine, or somebody intercepts the connection.",
+     "belongs to another machine, or an attacker intercepts the connection.",
      "If you know why, remove the old key with 'ssh-keygen -R NAME' and connect once with ssh.",
      "{ssh} -v {host} true"},
     {failure::kSshAuth, kExitLauncher, "a host refused the login",
@@ -191,7 +191,7 @@ constexpr FailureClass kFailureClasses[] = {
      "No rank wrote anything for --stall-after, and --on-stall kill was given.",
      "Read the stacks above the message: most ranks wait for the one that stands elsewhere."},
     {failure::kReport, kExitLauncher, "the report could not be written",
-     "The file of --report cannot be made, its disk is full, or nobody reads from the pipe that it "
+     "The file of --report cannot be made, its disk is full, or no process reads from the pipe that it "
      "is.",
      "Name another file."},
     {failure::kHostLost, kExitLauncher, "a host was lost while its ranks ran",
@@ -226,7 +226,7 @@ constexpr FailureClass kFailureClasses[] = {
     {failure::kPmi, kExitLauncher, "a host cannot serve PMI to its ranks",
      "With --pmi, a process on each host serves PMI to the ranks there. It did not start, or it "
      "exited before them. PMIx needs libpmix.so.2, the host's own or one that was sent (HORA_MPI).",
-     "The message tells why. For --pmi pmix, install that library on the host (Debian, Ubuntu: "
+     "The message says why. For --pmi pmix, install that library on the host (Debian, Ubuntu: "
      "libpmix2), or add its directory to LD_LIBRARY_PATH.",
      "{ssh} {host} 'ldconfig -p | grep libpmix'"},
     {failure::kKubernetes, kExitLauncher, "Kubernetes does not run the job's pods",

@@ -69,7 +69,7 @@ bool are_offered(std::vector<std::string> missing, const std::vector<NeededPart>
 }
 
 // For the message that it is on its way: unlike the runtime, it may be large enough for a user to
-// wonder what takes so long.
+// wonder why it takes time.
 void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes,
                        std::vector<Fleet::SentVendorPart>& all) {
   for (const VendorNeed& need : build.vendor_needs) {

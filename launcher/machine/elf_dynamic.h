@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells the dynamic loader which libraries to load: ELF files, the loader that an executable
+// What decides which libraries the dynamic loader loads: ELF files, the loader that an executable
 // names, and /etc/ld.so.cache.  [pure]
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace hora::launcher {
 
-// What an ELF file tells the dynamic loader, and which loader an executable names.
+// What an ELF file asks of the dynamic loader, and which loader an executable names.
 
-// What an ELF file tells the dynamic loader. Reads only what it needs, in pieces, since a library
+// What an ELF file asks of the dynamic loader. Reads only what it needs, in pieces, since a library
 // may have hundreds of megabytes; any bytes are safe to give.
 
 struct ElfDynamic {
@@ -37,7 +37,7 @@ std::optional<ElfDynamic> parse_elf_dynamic(const ReadAt& read_at);
 // The e_machine of files that this program's own machine can load.
 int own_elf_machine();
 
-// The dynamic loader that an executable names, which the kernel starts in its place. Files of 32
+// The dynamic loader that an executable names, which the kernel starts first. Files of 32
 // bits count, too: a host that runs them may lack their loader.
 
 // "/lib64/ld-linux-x86-64.so.2". Nothing: the file is not a little-endian ELF file, is linked

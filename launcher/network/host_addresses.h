@@ -23,7 +23,7 @@ bool are_one_machine(const Hello& a, const Hello& b);
 
 namespace hora::launcher::doctor {
 
-// By which addresses one host should try another.
+// The addresses by which one host should try another.
 
 // The addresses of a host, those first that are in a network of `from`; three at most.
 std::vector<std::string> addresses_towards(const Hello& from, const Hello& to);

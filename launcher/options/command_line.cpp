@@ -212,7 +212,7 @@ Result<Command> parse_timeline(const Arguments& arguments) {
     return Command(ShowText{
         "usage: horarun timeline merge FILE... -o OUT\nPuts the timelines of several ranks "
         "(--timeline-filename 'trace.{rank}.json') into one, on one clock.\n-o -: standard output; "
-        "what was merged is told on standard error then.\n"});
+        "the summary goes to standard error then.\n"});
   }
   if (arguments.empty() || arguments[0] != "merge") return usage(std::string(kExpected));
   MergeTimelines merge;

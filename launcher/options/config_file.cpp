@@ -344,7 +344,7 @@ Result<std::vector<Setting>> read_config_file(std::string_view text, const std::
                                               std::vector<std::string>& warnings) {
   // A limit against a wrong path; real configurations have a few lines.
   if (text.size() > kLargest) {
-    return make_error(ErrorCode::kUsage, path + ": larger than 1 MiB; this is no configuration");
+    return make_error(ErrorCode::kUsage, path + ": larger than 1 MiB; not a configuration file");
   }
   try {
     const int documents = count_documents(std::string(text));

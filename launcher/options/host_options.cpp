@@ -300,7 +300,7 @@ Status read_listen_options(const OptionValues& values, JobSpec& job) {
                                       [](const Host& host) { return !host.user.empty(); });
   if (with_user != job.hosts.end()) {
     return usage("--listen: " + format_host(*with_user) +
-                 " names a user; a machine runs the ranks as whoever types --join there");
+                 " names a user; a machine runs the ranks as the user who types --join there");
   }
   job.listen = std::move(*listen);
   // No transport of the registry: main() brings it, with the machines that have dialled. A host

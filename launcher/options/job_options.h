@@ -26,7 +26,7 @@ Status read_environment_options(const OptionValues& values, const ProcessInputs&
 // Hosts and how to reach them: what the launch and the cache verb have in common.
 Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
-// The values of the two options, else `otherwise`; 0 is no limit.
+// The values of the two options, else `otherwise`; 0: without a limit.
 CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_age,
                               std::string_view max_size, CacheLimits otherwise);
 

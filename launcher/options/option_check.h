@@ -15,7 +15,7 @@
 namespace hora::launcher {
 
 // The options that a user typed: names, aliases, abbreviations, where the program begins.
-// Beside "--name value" and "--name=value" this reads what horovodrun takes and usual parsers do
+// Besides "--name value" and "--name=value" this reads what horovodrun takes and usual parsers do
 // not: long names with one dash (-np, -hostfile), unambiguous abbreviations (--disable), and a
 // program that begins with the first word that is not an option.
 

@@ -47,7 +47,7 @@ std::string peer_value_answer(std::string_view option, std::string_view value);
 // The table of docs/reference/peer-options.md.
 std::string peer_option_reference();
 
-// Programs that start ranks elsewhere, where somebody gives them to horarun.
+// Programs that start ranks elsewhere, when they are given to horarun.
 
 // Whether it is the name of one.
 bool is_launcher_name(std::string_view word);
@@ -65,7 +65,8 @@ std::optional<std::string> launcher_warning(const JobSpec& job);
 // whole job.
 Status check_started_once(const ProcessInputs& inputs, const JobSpec& job);
 
-// What somebody may have meant whose program is none: a mistyped verb, another launcher's habit.
+// What a user may have meant by a program that does not exist: a mistyped verb, another launcher's
+// habit.
 
 // Whether `word` is a file here, or a program in PATH.
 bool is_program_here(const std::string& word, const ProcessInputs& inputs);

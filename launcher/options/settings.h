@@ -54,7 +54,7 @@ struct Layer {
 };
 
 // The variables by which users set Hora's runtime. Nothing reads a misspelt one, and the runtime
-// cannot tell it from a variable of the user's own.
+// cannot distinguish it from a variable of the user's own.
 
 // docs/reference/runtime.md and environment.md say what they mean.
 std::span<const std::string_view> runtime_variables();

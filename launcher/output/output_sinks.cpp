@@ -73,7 +73,7 @@ Result<os::Fd> open_below(int folder, const std::string& folder_path, const std:
   }
   if (problem == ENXIO) {
     return make_error(ErrorCode::kUsage,
-                      "--output-filename: " + path + " is a pipe that nobody reads, or no file");
+                      "--output-filename: " + path + " is a pipe without a reader, or not a file");
   }
   return errno_error(problem, "--output-filename: opening " + path);
 }

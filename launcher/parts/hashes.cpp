@@ -192,7 +192,7 @@ Result<FileHash> KnownHashes::of(const std::string& path) {
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) return errno_error(errno, "opening " + path);
   const auto before = stamp_of_open(file.get());
-  if (!before) return make_error(ErrorCode::kFailed, path + " is no file");
+  if (!before) return make_error(ErrorCode::kFailed, path + " is not a file");
   for (const StampedHashes* known : {&learnt_, &entries_}) {
     const auto found = known->find(path);
     if (found == known->end() || found->second.stamp != *before) continue;

@@ -122,7 +122,7 @@ class Lister {
     if (inside.find('\n') != std::string::npos) {
       return make_error(ErrorCode::kUsage, quote(path) +
                                                " has a line break in its name, which hosts cannot "
-                                               "be told; rename it");
+                                               "be reported; rename it");
     }
     HORA_TRY(check_interrupted());
     struct stat info {};
@@ -364,7 +364,7 @@ Result<std::shared_ptr<const std::string>> tree_part_frames(const TreePart& part
     if (!has_contents(listed)) continue;
     Sha256 hash;
     const Status read = read_in_pieces(listed, chunk, [&](std::string_view piece) -> Status {
-      if (state.over) return make_error(ErrorCode::kFailed, "nobody needs it any more");
+      if (state.over) return make_error(ErrorCode::kFailed, "it is no longer needed");
       state.read_bytes += piece.size();
       hash.add(piece);
       return packer.add(piece);

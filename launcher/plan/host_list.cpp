@@ -391,7 +391,7 @@ class LineParser {
   bool parse_grid_engine_fields() {
     const std::size_t start = at_;
     const std::string_view count = next_word();
-    // Its numbers are no counts.
+    // Its numbers are not counts.
     if (!at_end() && peek() == ',') {
       return fail(start,
                   "expected the number of slots, found a list of processors, as in "

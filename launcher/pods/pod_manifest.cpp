@@ -99,7 +99,7 @@ namespace {
 // messages, and no program but sleep. SIGTERM (the pod is evicted or deleted) goes on to all of
 // them.
 constexpr std::string_view kKeeper =
-    R"(# horarun reaches this pod by kubectl exec. The pod ends when nothing runs beside this script: never
+    R"(# horarun reaches this pod by kubectl exec. The pod ends when nothing else than this script runs: never
 # for $1 seconds after the start, or no longer for $2.
 trap 'kill -s TERM -- -1 2>/dev/null; ending=1' TERM
 idle=0 limit=$1 ending=0

@@ -19,7 +19,7 @@ struct CapturedRun {
 
 // Runs argv[0], which is searched in $PATH, with an empty standard input and this environment. The
 // program's own end counts: remaining processes of its process group are killed, and so is all of
-// it after `patience`. Blocks the calling thread, with which the program dies. Errors: kTimedOut
+// it after `timeout`. Blocks the calling thread, with which the program dies. Errors: kTimedOut
 // when the program did not end, with or without its output open; else as PipedChild::start().
 Result<CapturedRun> run_captured(const std::vector<std::string>& argv, Milliseconds timeout);
 

@@ -97,7 +97,7 @@ SpawnOutcome start_program(GuardTask& task) {
   return program;
 }
 
-// The lifeline's end is the launcher's end, for any reason. Then the program has `patience` to end
+// The lifeline's end is the launcher's end, for any reason. Then the program has `timeout` to end
 // by itself, since it may have noticed as well.
 [[noreturn]] void guard(GuardTask task, std::chrono::milliseconds timeout) {
   task.request.die_with_parent = false;

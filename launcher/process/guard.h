@@ -24,7 +24,7 @@ struct Guarded {
   int errnum = 0;
 };
 
-// All of the program is gone `patience` after the lifeline's end, and some seconds in which it is
+// All of the program is gone `timeout` after the lifeline's end, and some seconds in which it is
 // asked to end. There is always a guard: this one starts it. Blocks until it has. `kept` are our
 // ends of the program's output: while the guard has them, too, a last write does not kill it.
 Guarded guard_program(const SpawnRequest& request, std::array<int, 2> kept,

@@ -24,7 +24,7 @@ class PipedChild {
  public:
   // One socket for both stdin and stdout, when `one_socket` (a proxy); pipes otherwise.
   static Result<PipedChild> start(const std::vector<std::string>& argv, bool one_socket = false);
-  // One that outlives a launcher that is killed by force: it has `patience` to end by itself, and
+  // One that outlives a launcher that is killed by force: it has `timeout` to end by itself, and
   // then a guard ends it (launcher/process/guard.h).
   static Result<PipedChild> start_guarded(const std::vector<std::string>& argv,
                                           std::chrono::milliseconds timeout);

@@ -467,9 +467,10 @@ Result<AgentMessage> AgentConversation::read_delivery_report(std::string_view pa
   auto report = sound(decode_delivery_report(payload), FrameType::kDelivered);
   if (!report) return std::move(report).error();
   const auto asked = deliveries_.find(report->id);
-  if (asked == deliveries_.end()) return violation("delivery report: of what it was not told of");
+  if (asked == deliveries_.end())
+    return violation("delivery report: of parts that were not announced");
   if (report->refusals.size() > asked->second) {
-    return violation("delivery report: of more sources than it was told of");
+    return violation("delivery report: of more sources than were announced");
   }
   deliveries_.erase(asked);
   return AgentMessage(std::move(*report));

@@ -253,7 +253,7 @@ Status check(const RankExit& m) {
   seen.number("exit_code", m.exit_code, 0, 255)
       .number("signal", m.signal, 0, 64)
       .that(m.signal == 0 || m.exit_code == 0, "signal", "comes with an exit code")
-      .that(m.code.empty() || is_class(m.code), "code", "is no class of failures")
+      .that(m.code.empty() || is_class(m.code), "code", "is not a class of failures")
       .that(m.stage == SpawnStage::kNone || (m.signal == 0 && (m.exit_code == kExitCannotExecute ||
                                                                m.exit_code == kExitNotFound)),
             "stage", "comes with another exit code than 126 and 127")
@@ -315,7 +315,7 @@ Status check(const DeliveryReport& m) {
 }
 
 Status check(const Failure& m) {
-  return Examination().that(is_class(m.code), "code", "is no class of failures").status();
+  return Examination().that(is_class(m.code), "code", "is not a class of failures").status();
 }
 
 Status check(const LogLine& m) { return Examination().number("level", m.level, 0, 4).status(); }

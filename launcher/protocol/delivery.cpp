@@ -70,12 +70,13 @@ Result<NeededPart> parse_part(std::string_view text) {
   const std::vector<std::string_view> words = split(text, ':');
   part.hash = words.empty() ? std::string() : std::string(words.front());
   if (!is_hash(part.hash)) {
-    return make_error(ErrorCode::kUsage, "'" + part.hash.substr(0, 80) + "' is no hash of a part");
+    return make_error(ErrorCode::kUsage,
+                      "'" + part.hash.substr(0, 80) + "' is not a hash of a part");
   }
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (parse_condition(words[i], part)) continue;
     return make_error(ErrorCode::kUsage,
-                      "'" + std::string(words[i].substr(0, 80)) + "' is no condition of a part");
+                      "'" + std::string(words[i].substr(0, 80)) + "' is not a condition of a part");
   }
   return part;
 }

@@ -12,7 +12,8 @@
 
 namespace hora::launcher {
 
-// Which parts of the runtime a job needs, as the launcher tells every agent on its command line.
+// Which parts of the runtime a job needs, as the launcher passes to every agent on its command
+// line.
 
 struct Hello;
 

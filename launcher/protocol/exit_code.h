@@ -30,7 +30,7 @@ enum ExitCode : int {
 constexpr int exit_code_of_signal(int signal) { return kExitSignalBase + signal; }
 
 // The steps by which a rank comes into being. A failure to start one names its step and an errno,
-// so that whoever reports it has facts and not a sentence.
+// so that the report has facts and not a sentence.
 
 // The numbers travel in RankExit.
 enum class SpawnStage : std::uint8_t {

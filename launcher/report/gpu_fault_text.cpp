@@ -38,7 +38,7 @@ std::string gpu_fault_report(const std::vector<HostGpuFault>& faults) {
     const XidClass* known = find_xid(faults[i].fault.xid);
     text += "  " + gpu_fault_text(faults[i]) + "\n    what to do: " +
             (known != nullptr ? std::string(known->fix)
-                              : "NVIDIA's catalogue tells of it: " + std::string(kXidCatalogue)) +
+                              : "see NVIDIA's catalogue: " + std::string(kXidCatalogue)) +
             "\n";
   }
   if (faults.size() > kShown) {

@@ -67,7 +67,8 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// A page of 80,000 rows opens slowly and shows nothing: of that many, a table has the most telling.
+// A page of 80,000 rows opens slowly and shows nothing: of that many, a table has the most
+// important.
 constexpr std::size_t kMostHtmlRows = 256;
 
 // Numbers below `count`, ascending: those with the smallest keys.

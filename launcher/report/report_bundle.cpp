@@ -27,7 +27,7 @@ Result<Json> read_record(const std::string& text) {
   if (!record.is_object() || !record.contains("schema") || !record.contains("hosts") ||
       !record["hosts"].is_array() || !record.contains("ranks")) {
     return make_error(ErrorCode::kUsage,
-                      "it is no record that horarun --report FILE.json has written");
+                      "it is not a record that horarun --report FILE.json has written");
   }
   return record;
 }

@@ -184,7 +184,7 @@ std::string StartBoard::table(TimePoint now) const {
   const std::string all_more = std::to_string(names_.size()) + " more";
   const std::size_t width = longest(names_, names_.size() > 16 ? all_more.size() : 4) + 2;
   std::string text =
-      "  " + padded("host", width) + padded("stage", 14) + padded("for", 10) + "last heard\n";
+      "  " + padded("host", width) + padded("stage", 14) + padded("for", 10) + "last sign\n";
   std::map<std::optional<Stage>, int> folded;
   std::size_t rows = 0;
   for (std::size_t host = 0; host < names_.size(); ++host) {

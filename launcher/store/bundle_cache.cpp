@@ -206,7 +206,7 @@ Status BundleCache::Arrival::adopt(const Arrival& other, const BundlePart& part)
 
 Status BundleCache::Arrival::begin_part(BundlePart part) {
   if (!is_hash(part.hash)) {
-    return make_error(ErrorCode::kUsage, "'" + part.hash + "' is no hash of a part");
+    return make_error(ErrorCode::kUsage, "'" + part.hash + "' is not a hash of a part");
   }
   // The unpacker needs a descriptor of its own: it closes its one, while the lock must stay.
   os::Fd unpacked(::fcntl(lock_.get(), F_DUPFD_CLOEXEC, 3));

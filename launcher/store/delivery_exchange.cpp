@@ -147,7 +147,7 @@ bool DeliveryFetch::receive_challenge(Attempt& attempt) {
   const DeliveryTalk talk{order_.id, attempt.nonce, attempt.received.substr(0, kDeliveryNonce)};
   if (!equals_in_constant_time(attempt.received.substr(kDeliveryNonce),
                                delivery_proof(order_.key, DeliveryRole::kServing, talk))) {
-    last_refusal_ = "somebody else answers there";
+    last_refusal_ = "another process answers there";
     return false;
   }
   const std::string proof = delivery_proof(order_.key, DeliveryRole::kFetching, talk);

@@ -289,7 +289,7 @@ Result<CacheDirectory::LockedDirectory> CacheDirectory::make_held(
     }
     if (errno != ENOENT) return errno_error(errno, "reading " + entry_path(name));
   }
-  return make_error(ErrorCode::kUnavailable, "somebody removes what is made in " + path_);
+  return make_error(ErrorCode::kUnavailable, "another process removes what is made in " + path_);
 }
 
 // Taking the lock proves that the owner is gone; failing with EWOULDBLOCK proves that it lives. Any

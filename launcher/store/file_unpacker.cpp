@@ -309,7 +309,7 @@ Status FileUnpacker::write(std::string_view packed) {
     const std::size_t left = ::ZSTD_decompressStream(decoder_->context, &out, &in);
     if (::ZSTD_isError(left) != 0) {
       return make_error(ErrorCode::kUsage, shown_path_ +
-                                               ": what arrived is no zstd frame, or is "
+                                               ": not a valid zstd frame, or one that is "
                                                "damaged (" +
                                                ::ZSTD_getErrorName(left) + ")");
     }

@@ -151,7 +151,7 @@ void leave_held_signals() {
 // an end, and only of its parent's.
 Status end_with_parent(int pid) {
   if (::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) != 0) {
-    return errno_error(errno, "--end-with: asking the kernel to tell of the parent's end");
+    return errno_error(errno, "--end-with: asking the kernel to report the parent's end");
   }
   if (::getppid() == pid) return Ok{};  // after the call: it does not report an earlier end
   if (::kill(pid, 0) != 0 && errno == ESRCH) {

@@ -434,7 +434,7 @@ void Supervisor::watch_reader(std::size_t written_before, Milliseconds idle) {
     if (idle < kReaderTimeout || !state_->ranks_gone()) return watch_reader(written, idle);
     feed(OutputAbandoned{});
     narrator_.lose({"the last output of the ranks",
-                    "nobody has read any for " + format_duration(kReaderTimeout),
+                    "it was not read for " + format_duration(kReaderTimeout),
                     std::string(failure::kOutput)});
     stop_waiting_for_readers(interrupted_by_);
   });

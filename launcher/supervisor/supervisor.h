@@ -46,7 +46,7 @@ class Supervisor {
   // Before run(): what reaches the hosts, in place of `spec.transport`.
   void reach_hosts_by(MakeTransport make_remote) { owner_.make_remote = std::move(make_remote); }
   // Before run(): a source that knows whether the owner of the hosts has ended a job, and may wait
-  // a moment for the answer. Without patience, nothing suggests that.
+  // a moment for the answer. With a timeout of 0, nothing suggests that.
   using Explain = std::function<std::optional<Failure>(const Cause& cause, Milliseconds timeout)>;
   void explain_ends_by(Explain explain) { owner_.explain = std::move(explain); }
 

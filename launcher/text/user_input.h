@@ -12,7 +12,7 @@
 
 namespace hora::launcher {
 
-// The error of whoever typed it.
+// The user's error.
 
 // For what is wrong with the command line, or with a file that it names: exit code 2.
 inline Error usage(std::string message) {

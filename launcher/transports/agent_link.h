@@ -4,7 +4,7 @@
 //
 // It leads the bootstrap conversation (sends the agent on request), filters out what the remote
 // shell printed, has a broken cached agent replaced once, and from then on moves bytes both ways
-// through bounded queues. If no agent can be started, it writes the failure in its place.
+// through bounded queues. If no agent can be started, it writes the failure instead.
 // Lives on one event loop's thread, as its carrier does.
 #pragma once
 

@@ -435,7 +435,7 @@ CommandTransport::~CommandTransport() {
   if (!threads_) return;
   threads_->stop();
   for (auto& [key, host] : hosts_) host->hurry();
-  // One deadline for all children: a thousand of them must not take a thousand times the patience.
+  // One deadline for all children: a thousand of them must not take a thousand times as long.
   const auto deadline = Clock::now() + kLastTimeout;
   for (auto& [key, host] : hosts_) {
     while (!host->child_has_ended() && Clock::now() < deadline) ::poll(nullptr, 0, 2);

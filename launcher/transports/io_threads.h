@@ -29,7 +29,7 @@ class IoThreads {
   os::EventLoop& loop(int index) { return *threads_[static_cast<std::size_t>(index)].loop; }
 
   // Ends the loops after what was posted before, and waits for the threads as long as the longest
-  // handler computes. False if one does nothing for `patience` (a library waits for a key on a dead
+  // handler computes. False if one does nothing for `timeout` (a library waits for a key on a dead
   // file system, say): then what the threads use may never be destroyed, this object included.
   bool stop(std::chrono::milliseconds timeout = std::chrono::hours(24 * 365));
 

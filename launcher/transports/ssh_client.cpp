@@ -29,7 +29,7 @@ namespace {
 
 std::atomic<const LibsshModule*> loaded{nullptr};
 
-// Beside what horarun ships: ../share/hora, from the program's real path.
+// Next to what horarun ships: ../share/hora, from the program's real path.
 Result<std::string> module_path() {
   const auto folder = os::program_folder();
   if (!folder) return folder.error();

@@ -53,7 +53,7 @@ std::string command_to_remove(const SshHostKey& key) {
 
 Failure changed_key(const SshHostKey& key, const SshTarget& target, const std::string& name) {
   const std::string where = key.line.file + ":" + std::to_string(key.line.number);
-  const std::string otherwise = "; otherwise another machine may be answering in its place";
+  const std::string otherwise = "; otherwise another machine may be answering instead of it";
   if (key.line.type == key.type) {
     return refusal(failure::kHostKeyChanged,
                    "its host key is not the one in " + where + ": it presents " + name,
@@ -163,7 +163,7 @@ std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& 
     case Trust::kRevoked:
       return refusal(failure::kHostKeyChanged,
                      "its host key is revoked in " + key.line.file + ": " + name,
-                     "another machine may be answering in its place");
+                     "another machine may be answering instead of it");
     case Trust::kUnknown:
       break;
   }

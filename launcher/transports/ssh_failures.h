@@ -52,7 +52,7 @@ Failure login_timeout(const std::string& waited);
 Failure shell_timeout();
 Failure queue_timeout();
 
-// It was refused so many times. `words`: the last output of the server or of the proxy command. A
+// It was refused that many times. `words`: the last output of the server or of the proxy command. A
 // proxy that keeps ending without a word looks like a busy server: both give an empty banner.
 Failure busy_refusal(int refusals, const std::string& words, bool by_proxy);
 

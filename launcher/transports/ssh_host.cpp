@@ -31,7 +31,7 @@ constexpr int kMaxRounds = 256;                // of one pump, before other host
 constexpr Milliseconds kConnectLimit{10'000};  // without ConnectTimeout
 constexpr Milliseconds kBannerLimit{10'000};   // from the connection to the end of the handshake
 constexpr Milliseconds kAuthLimit{15'000};     // a server may be slow to look a user up
-constexpr int kMostPenalties = 7;           // refusals in some 5 s; a penalty lasts 15 s or longer
+constexpr int kMostPenalties = 7;           // refusals in about 5 s; a penalty lasts 15 s or longer
 constexpr Milliseconds kExitWait{3'000};    // between end of output and exit status
 constexpr Milliseconds kCloseLimit{1'000};  // for the last bytes to leave
 

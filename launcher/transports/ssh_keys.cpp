@@ -246,7 +246,7 @@ struct NamedKey {
   bool exposed = false;
 };
 
-// The private file shows its public half only in OpenSSH's own format; the ".pub" beside it does
+// The private file shows its public half only in OpenSSH's own format; the ".pub" next to it does
 // for the others, and where the private half is in the agent alone (1Password, a YubiKey).
 std::optional<NamedKey> look_at(const std::string& path) {
   NamedKey named{path, {}, false, false};
@@ -280,7 +280,7 @@ class Planner {
         }
       }
     }
-    // ssh goes by the agent's order here, and by that of the configuration below.
+    // ssh uses the agent's order here, and that of the configuration below.
     for (const AgentKey& each : agent_) {
       const auto is_named = [&each](const NamedKey& one) { return one.key == each.key; };
       const auto found = std::find_if(named.begin(), named.end(), is_named);

@@ -17,7 +17,7 @@ namespace {
 using FileKind = SshMachine::FileKind;
 
 // The cheap algorithms come first, because the client's order decides, not the server's. OpenSSH's
-// own client prefers a post-quantum exchange that costs some 80 ms of processor time. sshd leaves
+// own client prefers a post-quantum exchange that costs about 80 ms of processor time. sshd leaves
 // P-256 to OpenSSL, which has it in assembly, and computes curve25519 in portable C by itself.
 constexpr std::string_view kKexAlgorithms =
     "ecdh-sha2-nistp256,curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp384,"
@@ -258,7 +258,7 @@ void Resolution::set_agent() {
   }
 }
 
-// OpenSSH offers a certificate that lies beside a key, too.
+// OpenSSH offers a certificate that lies next to a key, too.
 void Resolution::set_identities() {
   // Most accounts have few of the default files; only names from the configuration are reported.
   const bool named = !is_default("identityfile");

@@ -179,7 +179,7 @@ Status SshTransport::start_engine() {
   return Ok{};
 }
 
-// The configuration is read in a thread of its own, unless it is remembered: ssh runs for some
+// The configuration is read in a thread of its own, unless it is remembered: ssh runs for about
 // 10 ms, and its `Match exec` for as long as it likes.
 Result<os::Fd> SshTransport::start(const Host& host, int host_index, const AgentImage& image,
                                    Clock::time_point deadline) {

@@ -222,7 +222,7 @@ Status AtomicFile::wait_for_reader() const {
   pollfd reader{file_.get(), POLLOUT, 0};
   const int ready = ::poll(&reader, 1, timeout_ ? static_cast<int>(timeout_->count()) : -1);
   if (ready > 0 || (ready < 0 && errno == EINTR)) return Ok{};
-  return make_error(ErrorCode::kTimedOut, "writing " + name_ + ": nobody has read from it for " +
+  return make_error(ErrorCode::kTimedOut, "writing " + name_ + ": it was not read for " +
                                               std::to_string(timeout_->count() / 1000) + " s");
 }
 

@@ -65,7 +65,7 @@ bool is_standard_output(const std::string& path);
 
 class AtomicFile {
  public:
-  // `patience`: with a pipe without a reader; for ever without.
+  // `timeout`: with a pipe without a reader; for ever without.
   static Result<AtomicFile> make(const std::string& path, mode_t mode,
                                  std::optional<std::chrono::milliseconds> timeout = {});
   // As it stands, without a name to take.

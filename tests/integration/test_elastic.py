@@ -80,7 +80,7 @@ def test_hosts_come_and_go(horarun, shared, hosts):
     finished = training.finish()
     assert training.workers() == [0, 1, 2, 3, 4]
     assert training.text.count("the same") == 3
-    assert finished.messages.count("it printed what is no host: line 2") == 1
+    assert finished.messages.count("invalid host in its output: line 2") == 1
     assert "epoch 4: 3 ranks: node2:1, node3:2" in finished.messages
 
 

@@ -208,7 +208,7 @@ def test_job_ended_by_its_user_waits_for_no_reader(horarun, tmp_path):
     job.send_signal(signal.SIGINT)
     assert job.process.wait(timeout=60) == 128 + signal.SIGINT
     messages = job.process.stderr.read().decode()
-    assert LOST in messages and "the last output of the ranks: nobody has read any for 4s [E_OUTPUT]" in messages
+    assert LOST in messages and "the last output of the ranks: it was not read for 4s [E_OUTPUT]" in messages
 
 
 @pytest.mark.parametrize("grace", ["--grace=1s", "--grace=20s"])
@@ -221,7 +221,7 @@ def test_paused_reader_keeps_no_job_from_its_end(horarun, grace, program):
     job.send_signal(signal.SIGTERM)
     assert before and job.process.wait(timeout=60) == 128 + signal.SIGTERM
     messages = job.process.stderr.read().decode()
-    assert "the last output of the ranks: nobody has read any for 4s [E_OUTPUT]" in messages
+    assert "the last output of the ranks: it was not read for 4s [E_OUTPUT]" in messages
     assert "did not confirm" not in messages and "E_HOST_LOST" not in messages, messages
 
 

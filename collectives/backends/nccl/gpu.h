@@ -92,7 +92,7 @@ std::int32_t own_device() noexcept;
 void* allocate(std::int32_t device, std::size_t bytes, const void* content) noexcept;
 void release(std::int32_t device, void* memory) noexcept;
 
-// Whether ranks have to share a GPU, which NCCL refuses, before anybody has chosen one.
+// Whether ranks have to share a GPU, which NCCL refuses, before a rank has chosen one.
 
 // Ranks of one host, by index in their set, that may all use these GPUs only, and outnumber them.
 // Both arguments are by index: the host's number, and the PCI bus ids of the GPUs that the rank may

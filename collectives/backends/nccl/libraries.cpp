@@ -84,7 +84,7 @@ bool load_nccl(Nccl& table, ErrorText& why_not) {
   decltype(&::ncclGetVersion) get_version = nullptr;
   int code = 0;
   if (!find(library, "ncclGetVersion", get_version, why_not)) return false;
-  if (get_version(&code) != ncclSuccess) return why_not.set("NCCL does not tell its version");
+  if (get_version(&code) != ncclSuccess) return why_not.set("NCCL does not report its version");
   // The version before the functions: what an old one lacks would name itself instead.
   table.version = version_of(code);
   if (table.version < kOldestNccl) {

@@ -27,9 +27,9 @@ HORA_EMBED(hora_pack_kernels_ptx, HORA_PACK_PTX);
 
 namespace hora::collectives::nccl {
 
-// Two images, because no single one serves everybody: machine code needs no compiler in the driver
-// but a driver as new as ours and a GPU that our compiler knew; old PTX needs neither, but the
-// driver has to compile it.
+// Two images, because no single one serves all systems: machine code needs no compiler in the
+// driver but a driver as new as ours and a GPU that our compiler knew; old PTX needs neither, but
+// the driver has to compile it.
 
 namespace {
 

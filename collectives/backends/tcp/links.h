@@ -24,7 +24,7 @@ namespace hora::collectives::tcp {
 
 class Links final : public PeerLinks {
  public:
-  // `patience`: how long another rank may take to accept a connection. `spin`: this host has a core
+  // `timeout`: how long another rank may take to accept a connection. `spin`: this host has a core
   // for each rank.
   Links(int rank, std::chrono::milliseconds timeout, bool spin);
 

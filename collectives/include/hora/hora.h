@@ -44,7 +44,7 @@ typedef enum hora_status {
   HORA_NOT_INITIALIZED = 3,
   HORA_MISMATCH = 4,    /* the ranks disagree; same text on all of them, naming both sides */
   HORA_ABORTED = 5,     /* a peer died or shut down, or this process did; the world is unusable */
-  HORA_TIMED_OUT = 6,   /* the text says what the call waited for, and for whom */
+  HORA_TIMED_OUT = 6,   /* the text says what the call waited for, and for which ranks */
   HORA_UNSUPPORTED = 7, /* no backend can do this here; the text says why */
   HORA_INTERNAL = 8,
   HORA_REMOVED = 9 /* hora_init, hora_reset: the elastic job goes on without this process */
@@ -212,7 +212,7 @@ HORA_API hora_status hora_run(const hora_request* request, int64_t timeout_ms, h
 
 /* HORA_IN_PROGRESS, or the outcome. Does not wait. */
 HORA_API hora_status hora_poll(hora_handle handle);
-/* Waits for the outcome: timeout_ms < 0 for ever (a lost peer still ends the wait), else so long
+/* Waits for the outcome: timeout_ms < 0 for ever (a lost peer still ends the wait), else this long
  * and then HORA_TIMED_OUT, with the operation still in flight. The calling thread may do the work
  * while it waits, and finishes an operation that it has begun, also past that time. For a CUDA
  * tensor "done" means that the work was ordered on the request's stream, as with any CUDA library.
@@ -303,8 +303,8 @@ HORA_API int hora_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity
 
 /* Records what happens to every tensor from now on, as a Chrome trace (docs/reference/timeline.md).
  * "{rank}" in the path stands for the rank: every rank that calls this writes a file of its own.
- * Without it rank 0 writes, and the call does nothing elsewhere. The file is made anew. A timeline
- * that is being written, by an earlier call or by HOROVOD_TIMELINE, ends first. */
+ * Without it rank 0 writes, and the call does nothing elsewhere. An old file is replaced. A
+ * timeline that is being written, by an earlier call or by HOROVOD_TIMELINE, ends first. */
 HORA_API hora_status hora_timeline_start(const char* path, int mark_cycles);
 /* Ends the recording; when this returns the file is complete. HORA_OK also when there was none. */
 HORA_API hora_status hora_timeline_stop(void);

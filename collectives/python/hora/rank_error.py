@@ -31,7 +31,7 @@ class JobFailed(RuntimeError):
 
 def encode(error: BaseException) -> bytes:
     """The message for decode(). An exception that cannot be sent is left out; its text is always there."""
-    # The calls of the user's function are Hora's own frames, which tell nothing.
+    # The calls of the user's function are Hora's own frames, which explain nothing.
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next

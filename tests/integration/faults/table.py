@@ -64,7 +64,7 @@ row(G, "unknown-key", "The host's key is not known", [["ssh_config", "UserKnownH
     "No `known_hosts` file lists the host, so its identity cannot be verified.",
     "Connect once with `ssh NAME` and compare the fingerprint, or use `--accept-new-host-keys`.")
 row(G, "changed-key", "The host's key has changed", [["other_host_key"]], JOB, 125, ["E_HOST_KEY_CHANGED", "node3"],
-    ["ssh -F"], "The host was reinstalled, its address now belongs to another host, or somebody intercepts the connection.",
+    ["ssh -F"], "The host was reinstalled, its address now belongs to another host, or an attacker intercepts the connection.",
     "If you know why: remove the line that the message names (`ssh-keygen -R NAME`, if it is for this host alone), then connect once with `ssh`.")
 row(G, "wrong-key", "No key is accepted", [["other_key"]], JOB, 125, ["E_SSH_AUTH", "node3"], ["-i", "authorized_keys"],
     "None of the keys offered (agent, `~/.ssh/config`, `-i`, default keys) is accepted for this user.",
@@ -226,7 +226,7 @@ row(G, "doctor-library", "doctor: a library crashes when it is loaded", [["cut_s
     "Reinstall it; `horarun doctor` loads each library in a separate process.")
 row(G, "doctor-limits", "doctor: limits of the account are small", [["bashrc", "ulimit -n 512 -u 900 -s 512"]], ["doctor", "-H", "SPEC"], 0,
     ["D_NOFILE", "D_NPROC", "D_STACK", "node3", "512 KiB"], ["limits.conf"], "`ulimit` in a profile, or `/etc/security/limits.conf`.",
-    "Raise them there, then log in anew.")
+    "Raise them there, then log in again.")
 row(G, "doctor-zombies", "doctor: zombie processes", [["zombies", 12]], ["doctor", "-H", "SPEC"], 0,
     ["D_ZOMBIES", "node3", "12 processes"], ["docker run --init"], "The first process of a container does not reap its children, or a job hangs.",
     "Restart their parent.")

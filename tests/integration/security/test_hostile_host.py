@@ -35,7 +35,7 @@ LIES = {
     "empty-output-without-end": BROKEN + "output: there is none",
     "a-gpu-fault-of-another-hosts-rank": BROKEN + "GPU fault: of a rank that is not of this host",
     "a-failure-in-another-hosts-name": "host liar: host honest: its disk is full",
-    "a-failure-of-no-class": BROKEN + "failure: 'code' is no class of failures",
+    "a-failure-of-no-class": BROKEN + "failure: 'code' is not a class of failures",
     "an-exit-code-of-256": BROKEN + "exit of a rank: 'exit_code' is 256",
     "a-signal-of-minus-128": BROKEN + "exit of a rank: 'signal' is -128",
     "an-exit-at-the-end-of-time": BROKEN + "exit of a rank: 'clock_ns' is 9223372036854775807",

@@ -187,7 +187,7 @@ TEST_CASE("step_runner: a rank that is told to run what it never asked for gives
   const OperationPtr never = make_operation();
   never->request = allreduce("y");
   runner.run({x, never});
-  CHECK(runner.shutdown.text() == "rank 1 (host1): it was told to run 'y' but never requested it");
+  CHECK(runner.shutdown.text() == "rank 1 (host1): it was asked to run 'y' but never requested it");
   CHECK(runner.sets.world().pending.find(x->name_hash, "x") == x.get());
 }
 

@@ -154,7 +154,7 @@ TEST_CASE("known hashes: without a folder nothing is remembered") {
   CHECK(hashes.of(own_program()));
   hashes.save();
   CHECK_FALSE(hashes.of("/nowhere"));
-  CHECK(hashes.of("/tmp").error().message == "/tmp is no file");
+  CHECK(hashes.of("/tmp").error().message == "/tmp is not a file");
 }
 
 TEST_CASE("known hashes: the folder follows the user's cache") {

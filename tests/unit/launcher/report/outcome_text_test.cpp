@@ -341,7 +341,7 @@ TEST_CASE("faults of GPUs stand behind the first cause") {
                   "power-cycle the host") != std::string::npos);
   CHECK(text.find("  GPU 0000:18:00 of node1 (pid 99, other): Xid 45, ") != std::string::npos);
   CHECK(text.find(
-            "  GPU 0000:18:00 of node1: Xid 9000\n    what to do: NVIDIA's catalogue tells of it: "
+            "  GPU 0000:18:00 of node1: Xid 9000\n    what to do: see NVIDIA's catalogue: "
             "https://docs.nvidia.com/deploy/xid-errors/\n") != std::string::npos);
   context.gpu_faults.resize(7, context.gpu_faults[0]);
   CHECK(describe_outcome(outcome, kHosts, context).find("  and 3 more faults of GPUs\n") !=

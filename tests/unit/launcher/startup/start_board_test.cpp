@@ -51,7 +51,7 @@ TEST_CASE("Of a host that is not there yet the table has the last reason, and si
 
 TEST_CASE("The table has a row per host") {
   CHECK(board_of_three().table(at(2000)) ==
-        "  host   stage         for       last heard\n"
+        "  host   stage         for       last sign\n"
         "  node1  agent         1.9 s     \n"
         "  node2  authenticate  1.5 s     me\n"
         "  node3  connect       2.0 s     10.0.0.3:22\n");
@@ -152,7 +152,7 @@ TEST_CASE("The waterfall has all stages on one scale") {
 
 TEST_CASE("When time is up every stage in which hosts stand is explained") {
   CHECK(start_timeout_text(board_of_three(), at(2000), "ssh -p 2222") ==
-        "  host   stage         for       last heard\n"
+        "  host   stage         for       last sign\n"
         "  node1  agent         1.9 s     \n"
         "  node2  authenticate  1.5 s     me\n"
         "  node3  connect       2.0 s     10.0.0.3:22\n"

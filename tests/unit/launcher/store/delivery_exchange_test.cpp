@@ -321,7 +321,7 @@ TEST_CASE("without the key there is nothing to be had, and nobody to be believed
   const auto report = second.fetch({at(port)}, 20'000, "another key");
   CHECK_FALSE(report.here);
   REQUIRE(report.refusals.size() == 1);
-  CHECK(report.refusals[0] == "somebody else answers there");
+  CHECK(report.refusals[0] == "another process answers there");
 
   const std::string nonce(kDeliveryNonce, 'x');
   const std::string hello = std::string(kDeliveryMagic) + nonce + Delivery::get().id;
