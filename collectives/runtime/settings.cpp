@@ -164,10 +164,26 @@ void read_autotune(Reader& reader, Settings& settings) {
 constexpr std::int64_t kManyRanks = 1 << 20;
 constexpr int kManyCores = 1 << 16;
 
-void check_place(Reader& reader, std::string_view what, int rank, int size) {
-  if (rank < size) return;
-  reader.fail("HOROVOD_" + std::string(what) + "RANK=" + std::to_string(rank) +
-              " is not below HOROVOD_" + std::string(what) + "SIZE=" + std::to_string(size));
+void check_place(Reader& reader, const Variables& variables, const std::string& what, int rank,
+                 int size) {
+  const std::string rank_name = "HOROVOD_" + what + "RANK", size_name = "HOROVOD_" + what + "SIZE";
+  const std::string rank_text = rank_name + "=" + std::to_string(rank);
+  const std::string size_text = size_name + "=" + std::to_string(size);
+  if (size > 1 && !variables(rank_name)) {
+    reader.fail(size_text + " but " + rank_name + " is not set: it is a number from 0 to " +
+                std::to_string(size - 1) + ", another one in each process; horarun sets it");
+  } else if (rank > 0 && !variables(size_name)) {
+    reader.fail(rank_text + " but " + size_name + " is not set; horarun sets it");
+  } else if (rank >= size) {
+    reader.fail(rank_text + " is not below " + size_text);
+  }
+}
+
+// A host has a part of the ranks, and a rank of each host is one of all.
+void check_part(Reader& reader, const std::string& what, int part, int size) {
+  if (part <= size) return;
+  reader.fail("HOROVOD_" + what + "SIZE=" + std::to_string(part) +
+              " is larger than HOROVOD_SIZE=" + std::to_string(size));
 }
 
 // With gloo, MPI moves no tensors; horarun sets gloo by default. HORA_BACKENDS is more specific and
@@ -197,12 +213,19 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.integer(env::kLocalSize, settings.local_size, 1, kManyRanks);
   reader.integer(env::kCrossRank, settings.cross_rank, 0, kManyRanks);
   reader.integer(env::kCrossSize, settings.cross_size, 1, kManyRanks);
-  check_place(reader, "", settings.rank, settings.size);
-  check_place(reader, "LOCAL_", settings.local_rank, settings.local_size);
-  check_place(reader, "CROSS_", settings.cross_rank, settings.cross_size);
   reader.text(env::kHostname, settings.hostname);
   reader.flag(env::kPlacesByMachine, settings.places_by_machine);
   reader.text(env::kRendezvousAddress, settings.rendezvous_address);
+  // The usual mistake: variables copied from a job into a shell.
+  if (settings.size > 1 && settings.rendezvous_address.empty()) {
+    reader.fail("HOROVOD_SIZE=" + std::to_string(settings.size) +
+                " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program with horarun");
+  }
+  check_place(reader, variables, "", settings.rank, settings.size);
+  check_place(reader, variables, "LOCAL_", settings.local_rank, settings.local_size);
+  check_place(reader, variables, "CROSS_", settings.cross_rank, settings.cross_size);
+  check_part(reader, "LOCAL_", settings.local_size, settings.size);
+  check_part(reader, "CROSS_", settings.cross_size, settings.size);
   reader.integer(env::kRendezvousPort, settings.rendezvous_port, 0, 65535);
   reader.text(env::kRendezvousToken, settings.rendezvous_token);
   reader.text(env::kRendezvousTls, settings.rendezvous_tls);
@@ -232,11 +255,6 @@ Result<Settings> parse_settings(const Variables& variables) {
   read_choice(reader, "HOROVOD_HIERARCHICAL_ALLGATHER", settings.hierarchical_allgather);
   read_parameters(reader, settings);
   read_autotune(reader, settings);
-  // The usual mistake: variables copied from a job into a shell.
-  if (settings.size > 1 && settings.rendezvous_address.empty()) {
-    reader.fail("HOROVOD_SIZE=" + std::to_string(settings.size) +
-                " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program with horarun");
-  }
   if (reader.error()) return *reader.error();
   return settings;
 }

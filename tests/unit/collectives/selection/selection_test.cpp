@@ -179,6 +179,22 @@ TEST_CASE("settings: what is wrong is named") {
              Contains("HOROVOD_RANK=2 is not below HOROVOD_SIZE=2"));
   CHECK_THAT(error(Map{{"HOROVOD_SIZE", "2"}}),
              Contains("HOROVOD_GLOO_RENDEZVOUS_ADDR is not set"));
+  const auto in_a_job = [&error](Map variables) {
+    variables.emplace("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1");
+    return error(std::move(variables));
+  };
+  CHECK_THAT(in_a_job({{"HOROVOD_SIZE", "2"}}),
+             Contains("HOROVOD_SIZE=2 but HOROVOD_RANK is not set: it is a number from 0 to 1"));
+  CHECK_THAT(in_a_job({{"HOROVOD_RANK", "1"}}), Contains("HOROVOD_RANK=1 but HOROVOD_SIZE is not"));
+  const Map second_of_two{{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}};
+  const auto with = [&](const char* name, const char* value) {
+    Map variables = second_of_two;
+    variables.emplace(name, value);
+    return in_a_job(std::move(variables));
+  };
+  CHECK_THAT(with("HOROVOD_LOCAL_SIZE", "2"), Contains("but HOROVOD_LOCAL_RANK is not set"));
+  CHECK_THAT(with("HOROVOD_CROSS_RANK", "1"), Contains("but HOROVOD_CROSS_SIZE is not set"));
+  CHECK_THAT(with("HOROVOD_CROSS_SIZE", "2"), Contains("but HOROVOD_CROSS_RANK is not set"));
   CHECK_THAT(error(Map{{"HOROVOD_GLOO_TIMEOUT_SECONDS", "1e3"}}), Contains("whole number"));
   for (const char* list : {"0-3", "1,", ",1", "-1", "1 2", "99999999"}) {
     CHECK_THAT(error(Map{{"HOROVOD_THREAD_AFFINITY", list}}), Contains("separated by commas"));
