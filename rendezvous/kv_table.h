@@ -43,7 +43,7 @@ class KvTable {
   Value find(std::string_view scope, std::string_view key) const;
   // How many keys the scope has.
   std::size_t size(std::string_view scope) const;
-  // All keys and values of the scope, as kv_batch.h encodes them; null when it has none. Made once
+  // All keys and values of the scope, as kv_target.h encodes them; null when it has none. Made once
   // for all readers between two writes.
   Value batch(std::string_view scope);
 

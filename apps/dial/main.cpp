@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // hora-dial: adds the host on which an engine has started it to the job of the horarun that called
 // the engine: `horarun --join` for hosts where nothing is installed. horarun brings it there
-// (launcher/step/); nothing else reads this command line.
+// (launcher/dial/); nothing else reads this command line.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>

@@ -49,12 +49,6 @@ std::string cpu_model(std::string_view cpuinfo) {
 
 using Json = nlohmann::ordered_json;
 
-namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-}  // namespace
-
 // The closed driver says "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19
 // ...", the open one "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release
 // Build ...". The version is the first word with a digit and a dot after "Kernel Module".

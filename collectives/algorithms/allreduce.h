@@ -72,7 +72,7 @@ inline std::vector<RingSegment> segments_of(const Offsets& offsets, int part, st
 // 2 log2(n) messages, among a power of two of ranks.
 // R. Thakur, R. Rabenseifner, W. Gropp, Optimization of Collective Communication Operations in
 // MPICH (2005), section 4.5. The nearest ranks exchange first here, so that every element is
-// reduced in the order of doubling.h, to the same bits.
+// reduced in the order of recursive doubling, to the same bits.
 
 // In place.
 bool halving_allreduce(Messages& messages, char* data, std::int64_t count,
@@ -108,7 +108,7 @@ bool ring_allgather(Messages& messages, char* data, const Offsets& offsets,
 // the ranks are from each other, the longer doubling is the best, and then halving.
 
 // Among a power of two of ranks, an allreduce up to this size, in bytes, reduces pairwise, so that
-// leaders that exchange it without rank 0 (leader_plan.h) come to the same bits.
+// leaders that exchange it without rank 0 (control/leader_exchange.h) come to the same bits.
 inline constexpr std::int64_t kPairwise = 128 * 1024;
 // The same among other numbers of ranks.
 inline constexpr std::int64_t kPairwiseUneven = 64 * 1024;

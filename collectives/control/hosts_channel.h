@@ -24,7 +24,7 @@ namespace hora::collectives {
 // waits at once for sockets and for other ranks of its host: those write into its pipe when it
 // sleeps.
 
-// The parts that a rank has set up before it makes the channel (hosts_bootstrap.h). The channel
+// The parts that a rank has set up before it makes the channel. The channel
 // owns all of them.
 struct HostsParts {
   LeaderPlan plan;

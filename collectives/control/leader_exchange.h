@@ -57,7 +57,7 @@ std::vector<LeaderStep> returning_steps(std::vector<LeaderStep> steps);
 std::vector<int> leader_peers(int host, int hosts);
 
 // How the leaders of several hosts agree on one turn of the fast path and pass on what their hosts
-// have posted. Each step of leader_plan.h is one message. The caller sends the messages.
+// have posted. Each step of LeaderPlan is one message. The caller sends the messages.
 
 class LeaderExchange {
  public:

@@ -18,7 +18,7 @@ namespace hora::collectives {
 
 class LeaderFastPath final : public FastPath {
  public:
-  // The largest tensor, in bytes. Up to there, the backends reduce in the order of leader_plan.h,
+  // The largest tensor, in bytes. Up to there, the backends reduce in the order of LeaderPlan,
   // too.
   static constexpr std::size_t kMostRoom = 128 * 1024;
   // Where a host gives its share to a partner, that one carries the tensor twice more, so the links

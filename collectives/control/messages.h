@@ -15,14 +15,14 @@ namespace hora::collectives {
 
 enum class ControlMessage : std::uint8_t {
   // worker to coordinator
-  kRequests = 16,  // item_list.h, of requests
+  kRequests = 16,  // a list of requests
   kExchange = 17,  // scope, number, parts: this rank's share of an exchange (oob_allgather.h)
   kBroken = 18,    // text: this rank's data plane failed; the world is unusable
   kFinished = 19,  // this rank has done everything up to the shutdown response
   kPosted = 20,    // turn: this rank has posted in the fast path and waits for the others
   kFailed = 21,    // text: as kBroken, but this rank is the origin of the failure
   // coordinator to worker
-  kResponses = 32,       // item_list.h, of responses
+  kResponses = 32,       // a list of responses
   kExchangeResult = 33,  // scope, number, parts by set index
   kAbort = 34,           // text: the world has ended
   kClose = 35,           // all ranks are finished: connections may be closed

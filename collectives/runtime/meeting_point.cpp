@@ -304,7 +304,8 @@ namespace {
 // again whether the meeting is over.
 constexpr std::chrono::seconds kPause{2};
 
-// Whether control messages go by the leaders of the hosts (tree_plan.h). The same on all ranks.
+// Whether control messages go by the leaders of the hosts (control/tree_node.h). The same on all
+// ranks.
 bool is_large(const Settings& settings) {
   return settings.size > settings.star_ranks && settings.local_size < settings.size;
 }

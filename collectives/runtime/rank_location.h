@@ -29,7 +29,7 @@ std::string machine_identity();
 
 // The place of a rank, computed from which ranks share a machine.
 
-// machines: by rank, equal where two ranks share memory (machine_identity.h).
+// machines: by rank, equal where two ranks share memory.
 LauncherPlace place_among(const std::vector<std::string>& machines, int rank);
 
 // Where this rank is on its machine: its number among the ranks there, and the core of its thread.

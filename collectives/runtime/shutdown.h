@@ -22,7 +22,7 @@ namespace hora::collectives {
 // hosts.
 
 // The leaders among `stopped` that relay messages of a rank of `missing` to rank 0: the leader of
-// its host, and the leaders above that (tree_plan.h). `hosts`: host numbers by rank.
+// its host, and the leaders above that (control/tree_node.h). `hosts`: host numbers by rank.
 std::vector<int> who_keeps_back(const std::vector<int>& stopped,
                                 const std::vector<std::int32_t>& missing,
                                 const std::vector<std::int32_t>& hosts);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "collectives/negotiation/wire.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::collectives {
 
@@ -14,10 +15,7 @@ namespace {
 constexpr std::string_view kRankMark = "{rank}";
 constexpr int kClockRounds = 6;
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
-      .count();
-}
+std::int64_t now_ns() { return nanoseconds_of(Clock::now()); }
 
 }  // namespace
 

@@ -149,10 +149,6 @@ using rendezvous::kFlightSteps;
 
 static_assert(Observer::kLastTaken >= kFlightAsked);
 
-std::int64_t nanoseconds(Clock::time_point time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
 // Keeps the stores before it ahead of those after it. For a reader that looks after this process
 // has died the program order is enough, but the agent also looks at a rank that lives and seems to
 // hang: on another core it would see the stores of an ARM64 processor in any order. On x86-64 the
@@ -233,7 +229,7 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
 void FlightRecorder::enter(FlightState state) {
   if (page_ == nullptr) return;
   // The time first: a reader never sees the new state with the time of the old one.
-  store(page_->since_ns, nanoseconds(Clock::now()));
+  store(page_->since_ns, nanoseconds_of(Clock::now()));
   in_order();
   store(page_->state, state);
 }
@@ -251,7 +247,7 @@ FlightRecorder::~FlightRecorder() { world_ended(); }
 
 void FlightRecorder::taken(const Request& request, Clock::time_point submitted) {
   if (page_ == nullptr) return;
-  write_note(page_->asked[asked_++ % kFlightAsked], stamp_ += 2, nanoseconds(submitted), 1,
+  write_note(page_->asked[asked_++ % kFlightAsked], stamp_ += 2, nanoseconds_of(submitted), 1,
              request);
 }
 
@@ -262,7 +258,7 @@ void FlightRecorder::agreed(std::span<const Response* const> responses, Clock::t
     // Searched from the end: the last request is usually the last response, too.
     for (std::size_t left = responses.size(); left > 0; --left) {
       if (!is_named(note, responses[left - 1]->agreed.name)) continue;
-      note.ended_ns = nanoseconds(now);
+      note.ended_ns = nanoseconds_of(now);
       break;
     }
   }
@@ -273,7 +269,7 @@ void FlightRecorder::step_begins(int place, std::span<const Response* const> ste
   if (page_ == nullptr || step.empty()) return;
   // Several steps may run at once; each place remembers the note of its own.
   begun_[static_cast<std::size_t>(place) % begun_.size()] = steps_;
-  write_note(page_->steps[steps_++ % kFlightSteps], stamp_ += 2, nanoseconds(now), step.size(),
+  write_note(page_->steps[steps_++ % kFlightSteps], stamp_ += 2, nanoseconds_of(now), step.size(),
              step.front()->agreed);
 }
 
@@ -281,7 +277,8 @@ void FlightRecorder::step_ends(int place, Clock::time_point now) {
   if (page_ == nullptr || steps_ == 0) return;
   const std::size_t step = begun_[static_cast<std::size_t>(place) % begun_.size()];
   // A newer note may have taken its slot.
-  if (steps_ - step <= kFlightSteps) page_->steps[step % kFlightSteps].ended_ns = nanoseconds(now);
+  if (steps_ - step <= kFlightSteps)
+    page_->steps[step % kFlightSteps].ended_ns = nanoseconds_of(now);
   ++page_->collectives;
 }
 
@@ -291,10 +288,10 @@ void FlightRecorder::ran_at_once(const Request& request, Clock::time_point now) 
   FlightNote* note = &page_->steps[(steps_ + kFlightSteps - 1) % kFlightSteps];
   if (last_at_once_ != steps_ || !is_named(*note, request.name)) {
     note = &page_->steps[steps_++ % kFlightSteps];
-    write_note(*note, stamp_ += 2, nanoseconds(now), 1, request);
+    write_note(*note, stamp_ += 2, nanoseconds_of(now), 1, request);
     last_at_once_ = steps_;
   }
-  write_again(*note, stamp_ += 2, nanoseconds(now));
+  write_again(*note, stamp_ += 2, nanoseconds_of(now));
   ++page_->collectives;
 }
 
@@ -305,7 +302,7 @@ void FlightRecorder::lost_record(std::string_view what) {
 // Not where the world has ended, or is about to: then this rank only follows.
 void FlightRecorder::asks_to_leave() {
   if (page_ == nullptr) return;
-  store(page_->since_ns, nanoseconds(Clock::now()));
+  store(page_->since_ns, nanoseconds_of(Clock::now()));
   FlightState running = FlightState::kRunning;
   std::atomic_ref(page_->state)
       .compare_exchange_strong(running, FlightState::kLeft, std::memory_order_release);

@@ -22,11 +22,7 @@ namespace {
 // How long a record may wait for the writer.
 constexpr int kWriterPauseMs = 50;
 
-std::int64_t as_nanoseconds(Clock::time_point time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
-std::int64_t now_ns() { return as_nanoseconds(Clock::now()); }
+std::int64_t now_ns() { return nanoseconds_of(Clock::now()); }
 
 TraceLabel label_of(const Request& request) {
   switch (request.action) {
@@ -216,7 +212,7 @@ void Timeline::taken(const Request& request, Clock::time_point submitted) {
   put({.kind = TraceKind::kTaken,
        .tensor = tensor.number,
        .value = static_cast<std::uint32_t>(label_of(request)),
-       .time_ns = as_nanoseconds(submitted)});
+       .time_ns = nanoseconds_of(submitted)});
   publish();
 }
 
@@ -242,7 +238,7 @@ void Timeline::agreed(const Response& response, Clock::time_point now) {
   put({.kind = TraceKind::kAgreed,
        .tensor = tensor.number,
        .value = static_cast<std::uint32_t>(label),
-       .time_ns = as_nanoseconds(now)});
+       .time_ns = nanoseconds_of(now)});
   publish();
 }
 

@@ -38,7 +38,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr Milliseconds kDefaultGrace{5'000};
-constexpr Milliseconds kMarkRenewal{3'600'000};   // cache_directory.h: kAbandonedAfterS
+constexpr Milliseconds kMarkRenewal{3'600'000};   // store/directories.h: kAbandonedAfterS
 constexpr Milliseconds kFirstWords{50};           // after the start of an only rank, to a launcher
                                                   // that has sent all that this takes
 constexpr Milliseconds kFarewellTimeout{10'000};  // for a launcher that does not read the goodbye

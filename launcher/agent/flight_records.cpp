@@ -26,10 +26,7 @@ using rendezvous::StackArea;
 
 namespace {
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
-      .count();
-}
+std::int64_t now_ns() { return nanoseconds_of(Clock::now()); }
 
 bool write_at(int fd, const void* bytes, std::size_t size, off_t offset) {
   return ::pwrite(fd, bytes, size, offset) == static_cast<ssize_t>(size);

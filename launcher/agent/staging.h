@@ -42,7 +42,7 @@ class BundleStaging {
     // Where bundles may be, the first choice first; none: nothing is kept here.
     std::vector<std::string> cache_directories;
     std::string agent_sha256;   // of this agent, when it lies in the first of them
-    bool cleans_cache = false;  // its rank does, see cache_use.h
+    bool cleans_cache = false;  // its rank does, see store/directories.h
   };
   BundleStaging(Source source, ShimState::BundleSlots& slots);
 
@@ -118,7 +118,7 @@ class Staging {
     std::string cache_directory;  // where this agent lies; empty: nowhere in a cache
     std::string agent_sha256;     // of this agent, when it is one of the cache
     std::string local_bundle;     // the bundle, used where it lies; empty: it is in the cache
-    bool cleans_cache = false;    // its rank does, see cache_use.h
+    bool cleans_cache = false;    // its rank does, see store/directories.h
     CacheLimits limits = {};      // what the job leaves of the cache when it ends; none: all
   };
   Staging(Source source, ShimState& share);

@@ -99,8 +99,6 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 bool is_blank(std::string_view line) { return trim(line).empty(); }
 
 bool is_indented(std::string_view line) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a configuration: read as the command line asks for them (process_inputs.h). At most
+// The files of a configuration: read as the command line asks for them. At most
 // 16 MiB each. Errors name the file: kNotFound for one that does not exist, kUsage for one that
 // must not be used.
 #pragma once

@@ -63,7 +63,7 @@ void OutputWriter::start() {
     return;
   }
   // EAGAIN: the machine may have memory for a thread again soon; the limit of the address space
-  // (ENOMEM) stays. Without a thread nothing can be printed: the program ends (out_of_resources.h).
+  // (ENOMEM) stays. Without a thread nothing can be printed: the program ends (os/limits.h).
   if (thread.error().errnum != EAGAIN || ++failed_starts_ > kMemoryTimeout / kTryAgain) {
     throw std::system_error(EAGAIN, std::generic_category(), thread.error().message);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // horarun --check-build: looks at this installation as it is now, by loading what a rank would
-// load. That happens in child processes (isolated.h), each of which has a deadline.
+// load. That happens in child processes, each of which has a deadline.
 #pragma once
 
 #include <string>

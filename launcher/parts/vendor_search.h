@@ -49,7 +49,7 @@ VendorLibrary find_vendor_library(std::string_view feature, const std::vector<st
 // Which vendors' libraries a job needs on its hosts, and where this machine has them.
 
 // kUsage: HORA_MPI or HORA_NCCL has an invalid value, or asks to send what is not here. A file that
-// no launch has seen before is read; the result is kept in the user's cache (known_hashes.h).
+// no launch has seen before is read; the result is kept in the user's cache (hashes.h).
 // Optional ones that the user has not named by their variable may be left out: a plan need not list
 // what most jobs do not use, and what takes a second to read.
 enum class OptionalNeeds { kAll, kNamed };

@@ -50,7 +50,7 @@ struct Binding {
 // The modes that users name; "auto" and "none" are separate.
 inline constexpr std::string_view kL3Mode = "l3";  // the only one that asks for CpuPlace::l3
 inline constexpr std::string_view kCpuListMode = "cpu-list:";
-// That of --rankfile, followed by a list of core_list.h for each local rank, separated by blanks;
+// That of --rankfile, followed by a list of cores for each local rank, separated by blanks;
 // the list of a rank that is not bound is empty.
 inline constexpr std::string_view kCoresMode = "cores:";
 

@@ -16,6 +16,7 @@
 
 #include "launcher/plan/selection.h"
 #include "launcher/text/user_input.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -30,7 +31,6 @@ constexpr std::string_view kExpectedLine = "expected one host per line, such as 
 
 // Own versions of these: those of <cctype> depend on the locale.
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_name_byte(char c) {
   return is_letter(c) || is_digit(c) || c == '.' || c == '-' || c == '_';

@@ -63,7 +63,7 @@ struct JobEngine {
   std::optional<EngineWatch> watch = {};
 };
 
-// How the engine starts something on all hosts by one command: launcher/step/.
+// How the engine starts something on all hosts by one command: launcher/dial/.
 struct EngineStep {
   std::string name;  // of its command, for people: "srun"
   // In words, in front of a program and its arguments; {hosts} stands for "a,b", {count} for 2,
@@ -139,7 +139,7 @@ struct Program {
 // --rankfile: where one rank runs.
 struct RankSeat {
   std::size_t host = 0;  // among those of the job
-  std::string cores;     // "0:0-3", as core_list.h reads it; empty: it is not bound
+  std::string cores;     // "0:0-3", as binding.h reads it; empty: it is not bound
   friend bool operator==(const RankSeat&, const RankSeat&) = default;
 };
 

@@ -95,7 +95,7 @@ bool has_open_slots(const std::vector<Host>& hosts);
 Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::vector<int>& gpus);
 
 // The place of every rank, as Open MPI's rankfiles give it.
-//   rank 0=node1 slot=0:0-3      # cores 0-3 of socket 0 of node1; core_list.h has the syntax
+//   rank 0=node1 slot=0:0-3      # cores 0-3 of socket 0 of node1; binding.h has the syntax
 //   rank 1=+n1                   // the second host of -H or of the hostfile, without binding
 
 struct RankLine {

@@ -39,8 +39,6 @@ constexpr std::size_t kMaxDigits = 18;
 // A name has one or two ranges; each costs a pass over all names.
 constexpr std::size_t kMostParts = 16;
 
-bool is_decimal(char c) { return c >= '0' && c <= '9'; }
-
 class Expander {
  public:
   Expander(std::string_view pattern, std::size_t limit) : pattern_(pattern), limit_(limit) {}
@@ -100,7 +98,7 @@ class Expander {
 
   std::optional<std::uint64_t> parse_number() {
     const std::size_t start = at_;
-    while (at_ < pattern_.size() && is_decimal(pattern_[at_])) ++at_;
+    while (at_ < pattern_.size() && is_digit(pattern_[at_])) ++at_;
     if (at_ == start) {
       if (at_ >= pattern_.size()) {
         fail(open_, "'[' has no ']'; a range is n[01-64] or n[1,3,5-7]");

@@ -49,7 +49,7 @@ std::string bundle_name(std::vector<std::string> part_hashes);
 //   serving: kDeliveryGo, the delivery's frames, as many bytes as the launcher has said; end of
 //   stream. Or kDeliveryLater, end of stream: it serves as many as it can, ask again
 // The frames may hold what the user keeps private, so they are encrypted and authenticated
-// (agent/delivery_seal.h) with a key that follows from the job's and both nonces. What the
+// (store/peer_server.h) with a key that follows from the job's and both nonces. What the
 // connection proves is that they are from a host of the job; that they are the right ones, the
 // SHA-256 proves, which the receiver has from the launcher.
 // A nonce is kDeliveryNonce random bytes, an id kDeliveryId characters, a proof kDeliveryProof

@@ -44,7 +44,7 @@ struct Hello {
   std::string home;
   std::string user;
   std::string machine;    // that the agent is built for, as `uname -m` names it
-  std::string c_library;  // "glibc 2.31", "musl", "none"; empty: unknown (agent/c_library.h)
+  std::string c_library;  // "glibc 2.31", "musl", "none"; empty: unknown (machine/host_facts.h)
   std::int64_t pid = 0;
   std::vector<std::string> missing_parts;  // hashes of those parts that it needs and lacks
   std::vector<HostLibrary> libraries;      // that it was asked for

@@ -22,7 +22,7 @@
 
 namespace hora::launcher {
 
-// Fetches one delivery from another host of the job (protocol/delivery_proof.h): tries the sources
+// Fetches one delivery from another host of the job (protocol/delivery.h): tries the sources
 // in turn, all addresses of one at a time. The data must have the size and the hash that the
 // launcher announced, or it is discarded. On the loop's thread; the destructor releases everything.
 

@@ -65,7 +65,7 @@ inline constexpr std::string_view kAgentPrefix = "agent-";
 inline constexpr std::string_view kNotePrefix = ".verified-";      // own_image.h
 inline constexpr std::string_view kShippedPrefix = ".ship-";       // transports/bootstrap.cpp
 inline constexpr std::string_view kIncomingPrefix = ".incoming-";  // directories: bundle_cache.h
-inline constexpr std::string_view kUsePrefix = ".used-";           // directories: cache_use.h
+inline constexpr std::string_view kUsePrefix = ".used-";           // directories
 inline constexpr std::size_t kTagSize = 16;  // of the place in a name, and of its random word
 
 // An entry untouched for this long has no owner: transfers take minutes, and marks of use are

@@ -22,7 +22,7 @@
 
 namespace hora::launcher {
 
-// Encrypts and authenticates the data between hosts (protocol/delivery_proof.h): libsodium's
+// Encrypts and authenticates the data between hosts (protocol/delivery.h): libsodium's
 // secretstream, XChaCha20-Poly1305. Pieces that were changed, reordered, repeated or left out do
 // not open, nor does a stream that ends early. Both sides know how long the contents are, so no
 // lengths are sent:
@@ -146,7 +146,7 @@ class PeerServer {
   net::Acceptor acceptor_;
 };
 
-// Serves deliveries that this host has to other hosts of the job (protocol/delivery_proof.h). A
+// Serves deliveries that this host has to other hosts of the job (protocol/delivery.h). A
 // peer that does not prove to have the key gets a random number and is disconnected. On the loop's
 // thread; listens from create() until it is destroyed.
 

@@ -106,9 +106,6 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   return static_cast<std::uint64_t>(value + 0.5);  // NOLINT(bugprone-incorrect-roundings)
 }
 
-// Apart from size.cpp, which reads fractions: the agent prints sizes and reads none, and every host
-// is sent what it is linked with.
-
 std::string format_size(std::uint64_t bytes) {
   std::size_t power = 0;
   while (power < kSizeUnits.size() && (bytes >> (10 * power)) >= 1024) ++power;

@@ -14,6 +14,9 @@ namespace hora {
 
 // A change in all places.
 
+// In any locale, unlike <cctype>'s.
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 // Replaces each `what`, which is not empty, with `by`. The replacement is not searched again.
 inline void replace_all(std::string& text, std::string_view what, std::string_view by) {
   for (std::size_t at = text.find(what); at != std::string::npos;

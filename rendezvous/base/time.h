@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace hora {
 
@@ -15,6 +16,11 @@ using Deadline = Clock::time_point;
 // The units of waits and of reports.
 
 using Milliseconds = std::chrono::milliseconds;
+
+// Since the clock's epoch.
+inline std::int64_t nanoseconds_of(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
 
 // For reports that show parts of a millisecond.
 inline double fractional_ms(Clock::duration time) {

@@ -46,7 +46,7 @@ inline constexpr const char* kNoRoomForStack =
     "no memory for the stack of a thread is left (ulimit -v)";
 
 // A thread of the library inside a user's program: it takes none of the program's signals, but
-// prints its stack on request (stack_signal.h).
+// prints its stack on request.
 
 // The kernel refuses a thread (EAGAIN) while as many processes and threads run as it allows at one
 // time: on a busy machine that passes.

@@ -2,7 +2,7 @@
 // What it costs rank 0 to meet all other ranks: hora-meeting RANKS RANKS_PER_HOST [star|full-mesh]
 //
 // This process is rank 0, with the real door, the real tree node and the real exchanges: the
-// meeting itself, the three rounds that connect the leaders of the hosts (hosts_bootstrap.cpp), and
+// meeting itself, the three rounds that connect the leaders of the hosts (hosts_channel.cpp), and
 // the two of Gloo (gloo_backend.cpp); then some negotiations of one operation, in which all ranks
 // ask for it by its number and get one response. `star`: each rank has a connection to rank 0, as
 // in small jobs. full-mesh is a star, and how the rounds of Gloo were done once, with an address
@@ -137,7 +137,7 @@ std::string exchange_part(int rank, int ranks_per_host, int round) {
 
 // The ranks that the child plays: each connection, and the ranks that speak on it, the first of
 // which authenticates. In a tree these are the ranks of rank 0's host and the leaders directly
-// below it (tree_plan.h).
+// below it (control/tree_node.h).
 std::vector<Ranks> connections_of(int size, int ranks_per_host, bool star) {
   std::vector<Ranks> all;
   std::map<int, std::size_t> by_host;  // below rank 0
