@@ -135,7 +135,7 @@ TEST_CASE("hora-perf plot reads its own CSV and JSON, and anybody's with the sam
                                                         {"bytes,mean_us\n4\n", "line 2"},
                                                         {"bytes,mean_us\n", "no figures"},
                                                         {"{\"rows\":[{}]}", "lacks bytes"},
-                                                        {"{", "no report"}}) {
+                                                        {"{", "not a report"}}) {
     parse_results(text, "x", problem);
     CHECK(has(problem, complaint));
   }
