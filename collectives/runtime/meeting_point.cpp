@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/meeting_point.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -24,6 +27,7 @@
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http_store.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/random.h"
 #include "rendezvous/serve.h"
 
 namespace hora::collectives {
@@ -36,6 +40,12 @@ constexpr std::chrono::seconds kAskTimeout{2};
 constexpr std::size_t kMostNamed = 16;
 
 Deadline soon() { return Clock::now() + kAskTimeout; }
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(::getpid()) + " on " + host.data();
+}
 
 std::string list(std::vector<int> ranks) {
   const bool all = ranks.size() <= kMostNamed;
@@ -57,10 +67,30 @@ Attendance::Attendance(rendezvous::Store& store, const std::string& meeting_key,
   std::replace(place_.begin(), place_.end(), '/', '-');
 }
 
-void Attendance::leave_note() {
-  if (noted_) return;
+Status Attendance::leave_note() {
+  if (noted_) return Ok{};
   noted_ = true;
-  static_cast<void>(store_.set(place_ + "/" + std::to_string(rank_), "here", soon()));
+  const std::string rank = std::to_string(rank_);
+  static_cast<void>(store_.set(place_ + "/" + rank, "here", soon()));
+  // Written before it is read: of two processes, one sees both.
+  const std::string own = os::random_token();
+  const std::string processes = place_ + "-" + rank;
+  static_cast<void>(store_.set(processes + "/" + own, this_process(), soon()));
+  const auto there = store_.gather(processes, 0, soon());
+  if (!there) return Ok{};
+  for (const auto& [name, process] : *there) {
+    if (name != own) return give_up_twice(process);
+  }
+  return Ok{};
+}
+
+Error Attendance::give_up_twice(const std::string& other) {
+  const std::string rank = "rank " + std::to_string(rank_);
+  Error error =
+      make_error(ErrorCode::kUsage, this_process() + " and " + other + " are both " + rank +
+                                        " (HOROVOD_RANK must differ in every process)");
+  static_cast<void>(store_.set(reported_key_, error.message, soon()));
+  return error;
 }
 
 Error Attendance::give_up(const std::vector<int>& unseen) {
@@ -362,8 +392,17 @@ Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
   // waits, and refuses the workers that are already connected.
   AbsentReport roll;
   if (!start.void_key.empty()) roll.is_void = [&] { return is_void(start); };
+  const auto bound = net::local_endpoint(listener->get());
+  const std::string own = bound ? format_endpoint(*bound) : "";
   roll.give_up = [&](const std::vector<int>& unseen) {
-    return Attendance(*start.store, start.meeting_key, 0, self.size).give_up(unseen);
+    Attendance attendance(*start.store, start.meeting_key, 0, self.size);
+    // Another rank 0 has replaced this one's address, or was replaced by this one and has said so.
+    const auto published = start.store->get(start.meeting_key, Clock::now() + kAskTimeout);
+    if (published && *published && **published != own && **published != rendezvous::kVoidEpoch) {
+      return attendance.give_up_twice("the process that listens at " + **published);
+    }
+    if (auto reported = attendance.abandoned_reason()) return *std::move(reported);
+    return attendance.give_up(unseen);
   };
   auto world = large ? gather_tree(std::move(*listener), self, deadline, std::move(roll))
                      : gather_workers(std::move(*listener), self, deadline, std::move(roll));
@@ -436,7 +475,7 @@ class Worker {
     // rank 0, once the way to it is open.
     way.timeout = timeout_ + kRankZeroFirst;
     way.late_after = pause_;
-    way.on_late = [this] { attendance_.leave_note(); };
+    way.on_late = [this] { static_cast<void>(attendance_.leave_note()); };
     return join_tree(std::move(way), self_, Clock::now() + timeout_ + kRankZeroFirst);
   }
 
@@ -451,7 +490,7 @@ class Worker {
   Result<Endpoint> find_rank_0() {
     auto published = look(start_.meeting_key, Clock::now() + pause_);
     if (is_late(published)) {
-      attendance_.leave_note();
+      HORA_TRY(attendance_.leave_note());
       published = look(start_.meeting_key, deadline_);
     }
     // No other rank knows more.
@@ -466,7 +505,7 @@ class Worker {
     while (Clock::now() < deadline) {
       auto published = look(key, std::min(deadline, Clock::now() + pause_));
       if (!is_late(published)) return endpoint_of(std::move(published), who);
-      attendance_.leave_note();
+      HORA_TRY(attendance_.leave_note());
       if (auto reported = attendance_.abandoned_reason()) return *std::move(reported);
       // The launcher publishes a void epoch under rank 0's key alone.
       if (!start_.void_key.empty() && is_void(start_)) return lost_before_all_had_connected();

@@ -26,12 +26,15 @@ class Attendance {
   // `store` outlives this. `meeting_key`: as rank 0 publishes its address under.
   Attendance(rendezvous::Store& store, const std::string& meeting_key, int rank, int size);
 
-  // This rank has come. Once; a store that does not answer costs a name in a message, no more.
-  void leave_note();
+  // This rank has come. Once; a store that does not answer costs a name in a message, no more. An
+  // error if another process has left a note as the same rank: then the meeting is given up.
+  Status leave_note();
   // Gives the meeting up for all, for the ranks that `unseen` has to offer and that left no note.
   Error give_up(const std::vector<int>& unseen);
   // As give_up() for a rank that saw no other.
   Error give_up();
+  // Gives the meeting up: two processes are the same rank, this one and `other`.
+  Error give_up_twice(const std::string& other);
   // The message of the rank that gave up.
   std::optional<Error> abandoned_reason();
 

@@ -119,6 +119,26 @@ TEST_CASE("meeting: all ranks meet, in a star and in a tree") {
   }
 }
 
+TEST_CASE("meeting: two processes that are the same rank are named") {
+  for (const int rank : {0, 3}) {
+    INFO("rank " << rank);
+    const auto store = std::make_shared<rendezvous::MemoryStore>();
+    std::vector<std::future<Result<ControlWorld>>> twins;
+    for (int each = 0; each < 2; ++each) {
+      twins.push_back(std::async(std::launch::async,
+                                 [&] { return meet(start_of(rank, store, kOneHost, 256), ""); }));
+    }
+    int named = 0;
+    for (auto& each : twins) {
+      const auto world = each.get();
+      REQUIRE_FALSE(world);
+      named += world.error().message.find("are both rank " + std::to_string(rank) +
+                                          " (HOROVOD_RANK must differ") != std::string::npos;
+    }
+    CHECK(named >= (rank == 0 ? 1 : 2));  // two ranks 0 may give up in the same moment
+  }
+}
+
 TEST_CASE("meeting: whoever meets under the same key later finds nobody of before") {
   for (const int star_ranks : {256, 0}) {
     const auto store = std::make_shared<rendezvous::MemoryStore>();
