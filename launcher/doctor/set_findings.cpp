@@ -110,12 +110,12 @@ void same_machine(const Examination& set, std::vector<Finding>& out) {
       const auto& left = set.hosts[a].hello;
       const auto& right = set.hosts[b].hello;
       if (!left || !right || !are_one_machine(*left, *right)) continue;
-      out.push_back({Severity::kWarning,
+      out.push_back({Severity::kError,
                      "D_SAME_HOST",
                      {set.hosts[a].name, set.hosts[b].name},
                      set.hosts[a].name + " and " + set.hosts[b].name + " are one machine",
-                     "its slots are counted twice",
-                     "name it once",
+                     "a job with both is refused, since its slots would count twice",
+                     "name it once, with all its slots",
                      {}});
     }
   }

@@ -188,7 +188,7 @@ def test_a_host_without_python(horarun, hosts):
 
 def test_one_machine_by_two_names(horarun, hosts):
     hosts(3)
-    done = horarun.run("doctor", "-H", "node1,node1-6,node2", "--json").expect(0)
+    done = horarun.run("doctor", "-H", "node1,node1-6,node2", "--json").expect(1)
     (finding,) = found(json.loads(done.out), "D_SAME_HOST")
     assert set(finding["hosts"]) == {"node1", "node1-6"}
 

@@ -120,7 +120,7 @@ TEST_CASE("each thing that is wrong with one host is named") {
   });
   expect("D_CLOCK", Severity::kWarning, [](H h) { h.clock_offset_ms = -3000; });
   expect("D_CLOCKS", Severity::kNote, [](H h) { h.clock_offset_ms = 500; });
-  expect("D_SAME_HOST", Severity::kWarning, [](H h) { h.hello->boot_id = "n0"; });
+  expect("D_SAME_HOST", Severity::kError, [](H h) { h.hello->boot_id = "n0"; });
   expect("D_LOAD", Severity::kNote, [](H h) { h.machine["load"] = 80.0; });
   expect("D_DIFFERS", Severity::kWarning,
          [](H h) { h.software["python"]["packages"]["torch"] = "2.5.0"; });
