@@ -17,6 +17,7 @@
 #include "launcher/process/captured_run.h"
 #include "launcher/transports/agent_link.h"
 #include "launcher/transports/command_transport.h"
+#include "launcher/transports/pacing.h"
 #include "launcher/transports/supervisor_socket.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
@@ -167,7 +168,7 @@ StepTransport::StepTransport(const JobSpec& spec, DialWay way, const std::vector
                  [this](std::string_view printed) {
                    if (words_) words_->receive(printed);
                  }},
-                std::move(observer)) {
+                std::move(observer), std::make_shared<FanOut>(spec.fan_out)) {
   if (const auto opened = open(hosts); !opened) {
     server_.reset();
     // Including starts from before.

@@ -43,12 +43,14 @@ class CommandHost : private AgentLink::Carrier {
   // `command` outlives the object. `done` is called once, when nothing is left to do; it may not
   // destroy the object at once.
   CommandHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Host host,
-              const CommandTransport::Command& command, Clock::time_point deadline, Done done)
+              const CommandTransport::Command& command, std::shared_ptr<FanOut> fan_out,
+              Clock::time_point deadline, Done done)
       : loop_(loop),
         link_(loop, std::move(local), std::move(options), *this),
         host_(std::move(host)),
         command_(command),
         deadline_(deadline),
+        permit_(std::move(fan_out), loop),
         done_(std::move(done)) {}
   ~CommandHost() override;
 
@@ -95,6 +97,7 @@ class CommandHost : private AgentLink::Carrier {
   const Host host_;
   const CommandTransport::Command& command_;
   const Clock::time_point deadline_;
+  FanOut::Permit permit_;  // until its agent runs
   Done done_;
   BackOff back_off_;  // after refusals that may pass
 
@@ -121,7 +124,7 @@ CommandHost::~CommandHost() {
 void CommandHost::begin() {
   if (!link_.open()) return finish();
   timers_.start = loop_.call_at(deadline_, [this] { on_deadline(); });
-  run();
+  permit_.wait([this] { run(); });
 }
 
 void CommandHost::run() {
@@ -175,6 +178,7 @@ void CommandHost::link_restarts() {
 }
 
 void CommandHost::link_finished() {
+  permit_.leave();
   loop_.cancel(timers_.start);
   timers_.start = 0;
   loop_.cancel(std::exchange(timers_.again, 0));
@@ -215,6 +219,7 @@ void CommandHost::pump() {
   if (!running_) return;
   if (!finishing_) write_input();
   read_output();
+  if (link_.agent_started()) permit_.leave();
 }
 
 void CommandHost::write_input() {
@@ -374,8 +379,9 @@ void CommandHost::unwatch(Watch& watch) {
 
 // --- the transport -------------------------------------------------------------------------------
 
-CommandTransport::CommandTransport(Command command, StageObserver observer)
-    : command_(std::move(command)), observer_(std::move(observer)) {}
+CommandTransport::CommandTransport(Command command, StageObserver observer,
+                                   std::shared_ptr<FanOut> fan_out)
+    : command_(std::move(command)), observer_(std::move(observer)), fan_out_(std::move(fan_out)) {}
 
 // A transport without hosts starts no thread.
 Status CommandTransport::start_thread() {
@@ -420,7 +426,7 @@ Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host,
   loop.post([this, &loop, theirs = std::move(theirs), options = std::move(options), host,
              deadline]() mutable {
     auto made = std::make_unique<CommandHost>(
-        loop, std::move(*theirs), std::move(options), host, command_, deadline,
+        loop, std::move(*theirs), std::move(options), host, command_, fan_out_, deadline,
         // A host asks for its removal from inside its own callback: the next turn removes it.
         [this, &loop](CommandHost* done) { loop.post([this, done] { hosts_.erase(done); }); });
     CommandHost* started = made.get();
@@ -459,7 +465,8 @@ constexpr TransportDescriptor kDescriptor{
     .takes_command = true,
     .configure = configure,
     .create = [](const JobSpec& job, StageObserver observer) {
-      return make_command_transport(job.rsh_command, std::move(observer), job.passing_refusal);
+      return make_command_transport(job.rsh_command, std::move(observer), job.fan_out,
+                                    job.passing_refusal);
     }};
 
 }  // namespace
@@ -467,11 +474,11 @@ constexpr TransportDescriptor kDescriptor{
 const TransportDescriptor* command_transport_descriptor() { return &kDescriptor; }
 
 std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_command,
-                                                  StageObserver observer,
+                                                  StageObserver observer, int fan_out,
                                                   std::string passing_refusal) {
   return std::make_unique<CommandTransport>(
       CommandTransport::Command{std::move(rsh_command), std::move(passing_refusal), "", {}},
-      std::move(observer));
+      std::move(observer), std::make_shared<FanOut>(fan_out));
 }
 
 }  // namespace hora::launcher

@@ -12,6 +12,7 @@
 
 #include "launcher/transports/agent_link.h"
 #include "launcher/transports/io_threads.h"
+#include "launcher/transports/pacing.h"
 #include "launcher/transports/transport.h"
 
 namespace hora::launcher {
@@ -30,7 +31,7 @@ class CommandTransport : public Transport {
     ErrorListener on_errors;         // may be empty
   };
 
-  CommandTransport(Command command, StageObserver observer);
+  CommandTransport(Command command, StageObserver observer, std::shared_ptr<FanOut> fan_out);
   ~CommandTransport() override;
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
@@ -44,6 +45,7 @@ class CommandTransport : public Transport {
 
   const Command command_;
   StageObserver observer_;
+  std::shared_ptr<FanOut> fan_out_;
   AgentPayloads payloads_;
   std::mutex mutex_;
   std::unique_ptr<IoThreads> threads_;

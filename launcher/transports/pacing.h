@@ -7,6 +7,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <string>
@@ -41,41 +42,77 @@ class BackOff {
 
 // Bounds how many hosts are being connected at one time, over all threads.
 class FanOut {
+  struct Waiter;
+
  public:
+  // A host that connects needs one. Belongs to the thread of `loop`, as long as that runs.
+  class Permit {
+   public:
+    Permit(std::shared_ptr<FanOut> fan_out, os::EventLoop& loop)
+        : fan_out_(std::move(fan_out)), loop_(loop) {}
+    Permit(const Permit&) = delete;
+    Permit& operator=(const Permit&) = delete;
+    ~Permit() { leave(); }
+
+    // Calls `go` on the loop, from its next turn on, once there is a permit.
+    void wait(std::function<void()> go) {
+      leave();
+      waiter_ = std::make_shared<Waiter>(Waiter{&loop_, std::move(go)});
+      fan_out_->add(waiter_);
+    }
+    // Gives the permit back, or stops waiting for one: `go` is not called any more.
+    void leave() {
+      if (!waiter_) return;
+      waiter_->go = nullptr;
+      fan_out_->remove(*std::exchange(waiter_, nullptr));
+    }
+
+   private:
+    std::shared_ptr<FanOut> fan_out_;
+    os::EventLoop& loop_;
+    std::shared_ptr<Waiter> waiter_;
+  };
+
   explicit FanOut(int limit) : free_(limit > 0 ? limit : 1) {}
 
-  // Calls `go` when there is a place, at once or from release(), on the thread of that call: it may
-  // only post to its own loop.
-  void acquire(std::function<void()> go) {
-    {
-      std::lock_guard lock(mutex_);
-      if (free_ == 0) {
-        waiting_.push_back(std::move(go));
-        return;
-      }
-      --free_;
-    }
-    go();
-  }
-
-  void release() {
-    std::function<void()> next;
-    {
-      std::lock_guard lock(mutex_);
-      if (waiting_.empty()) {
-        ++free_;
-        return;
-      }
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    next();
-  }
-
  private:
+  struct Waiter {
+    os::EventLoop* loop;
+    std::function<void()> go;  // of the loop's thread
+    bool has_permit = false;   // under the lock
+  };
+
+  void add(const std::shared_ptr<Waiter>& waiter) {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(waiter);
+    admit();
+  }
+
+  void remove(const Waiter& waiter) {
+    const std::lock_guard lock(mutex_);
+    if (waiter.has_permit) {
+      ++free_;
+      return admit();
+    }
+    std::erase_if(waiting_, [&](const auto& each) { return each.get() == &waiter; });
+  }
+
+  // Under the lock, so that a loop whose hosts have left is not used any more.
+  void admit() {
+    while (free_ > 0 && !waiting_.empty()) {
+      --free_;
+      const std::shared_ptr<Waiter> next = std::move(waiting_.front());
+      waiting_.pop_front();
+      next->has_permit = true;
+      next->loop->post([next] {
+        if (const auto go = std::exchange(next->go, nullptr)) go();
+      });
+    }
+  }
+
   std::mutex mutex_;
   int free_;
-  std::deque<std::function<void()>> waiting_;
+  std::deque<std::shared_ptr<Waiter>> waiting_;
 };
 
 // The time limit of one stage of a connection. Lives on one event loop's thread.

@@ -51,8 +51,9 @@ SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Ss
     : loop_(loop),
       link_(loop, std::move(local), std::move(options), *this),
       target_(std::move(target)),
-      shared_(shared),
+      shared_(std::move(shared)),
       ends_(std::move(ends)),
+      permit_(shared_.fan_out, loop),
       stage_limit_(loop) {}
 
 // The callbacks that are still posted to the loop look at *alive_ before they touch this object.
@@ -60,7 +61,6 @@ SshHost::~SshHost() {
   *alive_ = false;
   for (const auto timer : {timers_.deadline, timers_.exit}) loop_.cancel(timer);
   close_connection();
-  give_place_back();
 }
 
 void SshHost::begin(Clock::time_point deadline) {
@@ -70,23 +70,9 @@ void SshHost::begin(Clock::time_point deadline) {
   queue();
 }
 
-// Waits for a place in the fan-out. The place may be granted on another host's call stack or
-// thread, so the callback posts to this host's own loop; a host that is gone by then, or that has
-// failed, returns its place at once.
 void SshHost::queue() {
   state_ = State::kQueued;
-  shared_.fan_out->acquire([this, loop = &loop_, alive = alive_, fan_out = shared_.fan_out] {
-    loop->post([this, alive, fan_out] {
-      if (!*alive || state_ != State::kQueued) return fan_out->release();
-      has_place_ = true;
-      connect();
-    });
-  });
-}
-
-// Safe to call more than once: every way out of the start calls it.
-void SshHost::give_place_back() {
-  if (std::exchange(has_place_, false)) shared_.fan_out->release();
+  permit_.wait([this] { connect(); });
 }
 
 // --- connecting ----------------------------------------------------------------------------------
@@ -342,7 +328,7 @@ void SshHost::pump() {
     more |= send_input();
   }
   // The start is over for the fan-out once the agent runs; the next host may begin.
-  if (link_.agent_started()) give_place_back();
+  if (link_.agent_started()) permit_.leave();
   if (state_ == State::kClosing) {
     if (!client_->wants_write() || !client_->connected()) return finish();
   } else if (!client_->connected()) {
@@ -435,7 +421,7 @@ void SshHost::link_restarts() {
 }
 
 void SshHost::link_finished() {
-  give_place_back();
+  permit_.leave();
   if (state_ != State::kRunning) return finish();
   // The last bytes and the end of the agent's input leave; then the connection goes.
   state_ = State::kClosing;
@@ -477,14 +463,14 @@ void SshHost::fail(const Failure& failure) {
   stage_limit_.cancel();
   link_.fail(failure);
   close_connection();
-  give_place_back();
+  permit_.leave();
 }
 
 // `why`: what the ssh program can do and libssh cannot; empty: it would fail as well.
 void SshHost::fail_or_go_by_program(const Failure& failure, const std::string& why) {
   if (why.empty() || !ends_.by_program) return fail(failure);
   close_connection();
-  give_place_back();
+  permit_.leave();
   ends_.by_program(link_.release(), why);
   finish();
 }
@@ -503,7 +489,7 @@ std::string SshHost::proxy_words() {
 Milliseconds SshHost::back_off() {
   close_connection();
   // A host that only waits must not hold a place that another one could use.
-  give_place_back();
+  permit_.leave();
   const Milliseconds pause = back_off_.next_pause();
   state_ = State::kBackOff;
   stage_limit_.set(pause, [this] { queue(); });

@@ -37,7 +37,7 @@ class SshHost : private AgentLink::Carrier {
   // What the hosts of one transport share; outlives them.
   struct Shared {
     BlockingCalls* resolver = nullptr;
-    FanOut* fan_out = nullptr;
+    std::shared_ptr<FanOut> fan_out;
     bool hosts_come_late = false;  // absent hosts are tried again, until the deadline
   };
 
@@ -93,7 +93,6 @@ class SshHost : private AgentLink::Carrier {
   void retry_when_busy();
   void fail_as_busy(int refusals);
   void queue();
-  void give_place_back();
   void fail(const Failure& failure);
   void fail_or_go_by_program(const Failure& failure, const std::string& why);
   void fail(std::string_view failure_class, const std::string& what,
@@ -107,7 +106,7 @@ class SshHost : private AgentLink::Carrier {
   Ends ends_;
 
   State state_ = State::kQueued;
-  bool has_place_ = false;
+  FanOut::Permit permit_;
   BackOff back_off_;
   struct {
     std::string busy_words;          // what a busy server printed

@@ -79,11 +79,9 @@ class Announcements {
 struct Engine {
   using Hosts = std::map<SshHost*, std::unique_ptr<SshHost>>;
 
-  Engine(StageObserver observer, int most_at_a_time)
-      : announcements(std::move(observer)), fan_out(most_at_a_time) {}
+  explicit Engine(StageObserver observer) : announcements(std::move(observer)) {}
 
   Announcements announcements;
-  FanOut fan_out;
   BlockingCalls resolver{kMostNames};
   AgentPayloads payloads;
   std::vector<Hosts> hosts;  // of each thread, and touched by it only
@@ -93,8 +91,11 @@ struct Engine {
 // The hosts that the ssh program connects to.
 class ByProgram {
  public:
-  ByProgram(std::shared_ptr<SshTargets> targets, StageObserver observer)
-      : targets_(std::move(targets)), observer_(std::move(observer)) {}
+  ByProgram(std::shared_ptr<SshTargets> targets, StageObserver observer,
+            std::shared_ptr<FanOut> fan_out)
+      : targets_(std::move(targets)),
+        observer_(std::move(observer)),
+        fan_out_(std::move(fan_out)) {}
 
   // Any thread.
   Status connect(const Start& start, const std::string& why) {
@@ -113,7 +114,7 @@ class ByProgram {
               "",
               "`ssh " + name + " true` must work without a terminal and without a question",
               {}},
-          observer_);
+          observer_, fan_out_);
     }
     return commands_->adopt(start.stream, start.host, start.host_index, start.image,
                             start.deadline);
@@ -129,6 +130,7 @@ class ByProgram {
  private:
   std::shared_ptr<SshTargets> targets_;
   StageObserver observer_;
+  std::shared_ptr<FanOut> fan_out_;
   std::mutex mutex_;
   std::set<std::string> reported_;
   std::unique_ptr<CommandTransport> commands_;
@@ -140,8 +142,9 @@ class SshTransport : public Transport {
   SshTransport(SshTransportOptions options, const StageObserver& observer)
       : options_(std::move(options)),
         observer_(observer),
+        fan_out_(std::make_shared<FanOut>(options_.fan_out)),
         targets_(std::make_shared<SshTargets>(options_.ssh)),
-        by_program_(std::make_shared<ByProgram>(targets_, observer)) {}
+        by_program_(std::make_shared<ByProgram>(targets_, observer, fan_out_)) {}
   ~SshTransport() override;
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
@@ -154,7 +157,9 @@ class SshTransport : public Transport {
 
   SshTransportOptions options_;
   StageObserver observer_;
-  std::shared_ptr<SshTargets> targets_;  // shared with threads that may outlive this
+  // Shared with threads that may outlive this.
+  std::shared_ptr<FanOut> fan_out_;
+  std::shared_ptr<SshTargets> targets_;
   std::shared_ptr<ByProgram> by_program_;
   BlockingCalls configuration_{kMostConfigs};
   std::mutex mutex_;
@@ -173,7 +178,7 @@ Status SshTransport::start_engine() {
   }
   auto threads = IoThreads::start(count);
   if (!threads) return std::move(threads).error();
-  engine_ = std::make_unique<Engine>(observer_, options_.fan_out);
+  engine_ = std::make_unique<Engine>(observer_);
   engine_->hosts.resize(static_cast<std::size_t>(count));
   engine_->threads = *std::move(threads);
   return Ok{};
@@ -250,12 +255,12 @@ void SshTransport::connect(const Start& start, SshTarget target) {
   os::EventLoop& loop = engine.threads->loop(static_cast<int>(thread));
   loop.post([&engine, &loop, thread, stream = start.stream, options = link_options(start, target),
              target = std::move(target), late = options_.hosts_come_late, deadline = start.deadline,
-             by_program = std::move(by_program)]() mutable {
+             fan_out = fan_out_, by_program = std::move(by_program)]() mutable {
     Engine::Hosts& hosts = engine.hosts[thread];
     auto made = std::make_unique<SshHost>(
         loop, std::move(*stream), std::move(options), std::move(target),
         // The fan-out and the resolver are shared, and both are thread-safe.
-        SshHost::Shared{&engine.resolver, &engine.fan_out, late},
+        SshHost::Shared{&engine.resolver, fan_out, late},
         // A host asks for its removal from inside its own callback: the next turn removes it.
         SshHost::Ends{
             [&loop, &hosts](SshHost* done) { loop.post([&hosts, done] { hosts.erase(done); }); },
@@ -300,7 +305,7 @@ std::unique_ptr<Transport> create(const JobSpec& job, StageObserver observer) {
   // The client reads the configuration itself.
   std::vector<std::string> command{"ssh", "-T"};
   for (std::string& word : ssh_arguments(job.ssh)) command.push_back(std::move(word));
-  return make_command_transport(std::move(command), std::move(observer));
+  return make_command_transport(std::move(command), std::move(observer), job.fan_out);
 #endif
 }
 

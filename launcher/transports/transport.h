@@ -82,9 +82,10 @@ struct TransportDescriptor {
 };
 
 std::unique_ptr<Transport> make_local_transport(StageObserver observer);
-// `rsh_command` as rsh_argv() takes it; `passing_refusal`: JobSpec.
+// `rsh_command` as rsh_argv() takes it. `fan_out`: commands without an agent yet, at one time.
+// `passing_refusal`: JobSpec.
 std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_command,
-                                                  StageObserver observer,
+                                                  StageObserver observer, int fan_out = 64,
                                                   std::string passing_refusal = "");
 #if HORA_WITH_SSH
 struct SshTransportOptions {

@@ -102,6 +102,34 @@ TEST_CASE("an agent is shipped through a command, then found in the cache") {
   CHECK(ship(1) == 0);
 }
 
+TEST_CASE("No more commands run without an agent than the fan-out allows") {
+  const test::TemporaryDirectory home;
+  std::vector<std::pair<int, Stage>> stages;
+  std::mutex mutex;
+  auto transport = make_command_transport(
+      shell_with_home(home.path()),
+      [&](int host, Stage stage, std::string_view) {
+        const std::lock_guard lock(mutex);
+        if (stage == Stage::kConnect || stage == Stage::kAgent) stages.emplace_back(host, stage);
+      },
+      1);
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (int host = 0; host < 3; ++host) {
+    auto fd = transport->start({"x", "", {}}, host, image({"--echo"}), Clock::now() + seconds(30));
+    REQUIRE(fd);
+    readers.push_back(std::make_unique<Reader>(*std::move(fd)));
+  }
+  for (auto& reader : readers) REQUIRE(reader->next());
+  readers.clear();
+  transport.reset();
+  REQUIRE(stages.size() == 6);
+  for (int host = 0; host < 3; ++host) {
+    const auto at = static_cast<std::size_t>(2 * host);
+    CHECK(stages[at] == std::make_pair(host, Stage::kConnect));
+    CHECK(stages[at + 1] == std::make_pair(host, Stage::kAgent));
+  }
+}
+
 TEST_CASE("many hosts through one command at the same time") {
   const test::TemporaryDirectory home;
   auto transport = make_command_transport(shell_with_home(home.path()), nullptr);
@@ -140,7 +168,7 @@ TEST_CASE("a host that refuses for now is tried again, and the reason is said") 
           reported.emplace_back(detail);
         }
       },
-      "didn't accept task");
+      64, "didn't accept task");
   auto fd = transport->start({"x", "", {}}, 0, image({}), Clock::now() + seconds(60));
   REQUIRE(fd);
   Reader reader(*std::move(fd));
@@ -155,7 +183,7 @@ TEST_CASE("a host that refuses for now is tried again, and the reason is said") 
 TEST_CASE("a host that goes on refusing has failed") {
   const test::TemporaryDirectory home;
   auto transport =
-      make_command_transport(refusing_shell(home.path(), 1000), nullptr, "didn't accept task");
+      make_command_transport(refusing_shell(home.path(), 1000), nullptr, 64, "didn't accept task");
   auto fd = transport->start({"x", "", {}}, 0, image({}), Clock::now() + seconds(60));
   REQUIRE(fd);
   Reader reader(*std::move(fd));

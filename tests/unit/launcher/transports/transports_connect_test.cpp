@@ -33,21 +33,36 @@ namespace {
 using std::chrono::seconds;
 
 TEST_CASE("no more than the limit are let in, and all in the end") {
-  FanOut fan_out(3);
-  int inside = 0, most = 0, total = 0;
+  auto loop = std::move(os::EventLoop::create()).value();
+  const auto fan_out = std::make_shared<FanOut>(3);
+  std::vector<std::unique_ptr<FanOut::Permit>> permits;
+  std::vector<int> in;
+  const auto turn = [&loop] {
+    loop->post([&loop] { loop->stop(); });
+    REQUIRE(loop->run());
+  };
   for (int i = 0; i < 10; ++i) {
-    fan_out.acquire([&] {
-      most = std::max(most, ++inside);
-      ++total;
-    });
+    permits.push_back(std::make_unique<FanOut::Permit>(fan_out, *loop));
+    permits.back()->wait([&in, i] { in.push_back(i); });
   }
-  CHECK(total == 3);
-  while (inside > 0) {
-    --inside;
-    fan_out.release();
+  CHECK(in.empty());  // from the next turn on
+  turn();
+  CHECK(in == std::vector<int>{0, 1, 2});
+  permits[4].reset();   // one that waits
+  permits[1]->leave();  // one that was let in
+  turn();
+  CHECK(in == std::vector<int>{0, 1, 2, 3});
+  permits[0].reset();
+  permits[5].reset();  // one that was let in, before it was called
+  turn();
+  CHECK(in == std::vector<int>{0, 1, 2, 3, 6});
+  while (in.size() < 8) {
+    const std::size_t before = in.size();
+    permits[static_cast<std::size_t>(in.back())]->leave();
+    turn();
+    REQUIRE(in.size() == before + 1);
   }
-  CHECK(total == 10);
-  CHECK(most == 3);
+  CHECK(in.back() == 9);
 }
 
 TEST_CASE("threads of loops start and stop") {
