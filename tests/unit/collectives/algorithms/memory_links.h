@@ -102,7 +102,7 @@ class MemoryLinks final : public PeerLinks {
     const MemoryNet::Message& message = net_.messages[key];
     if (!net_.changed.wait_for(lock, std::chrono::seconds(60), [&] { return message.passed; })) {
       failed_ = true;
-      return error.set("waited in vain");
+      return error.set("the message did not arrive");
     }
     if (!is_send) posted_ -= message.bytes_received;
     time_ = std::max(time_, message.sent_at + (is_send ? 0 : 1));

@@ -226,7 +226,7 @@ TEST_CASE("an alltoall gives every rank what is for it") {
   }
 }
 
-TEST_CASE("nobody leaves a barrier before all have come") {
+TEST_CASE("no rank leaves a barrier before all ranks arrive") {
   for (int size = 1; size <= 9; ++size) {
     std::atomic<int> came = 0;
     const Run done = run(size, {}, [&](PointToPoint& mine, int, ErrorText& error) {

@@ -40,7 +40,7 @@ TEST_CASE("gaussian process: goes through the values it knows and is unsure away
   CHECK(process.at({0.125}).deviation > process.at({0.25}).deviation);
 }
 
-TEST_CASE("gaussian process: tells noise from shape, and which dimension matters") {
+TEST_CASE("gaussian process: separates noise from shape, and finds which dimension matters") {
   std::mt19937 random(1);
   std::normal_distribution<double> error(0, 0.3);
   std::vector<Point> points;
@@ -162,7 +162,7 @@ AutotuneOptions options(int warmup, int steps, int samples) {
 
 }  // namespace
 
-TEST_CASE("autotuner: five scores of so many steps make a sample, warm-up apart") {
+TEST_CASE("autotuner: a sample is five scores of a fixed number of steps, after the warm-up") {
   Program program({.fusion = true}, options(2, 3, 1));
   program.run(1000, [](const Parameters&) { return 500.0; });
   // The first tensor starts the clock; then (2 + 1) samples of 5 scores of 3 steps.
@@ -229,7 +229,8 @@ TEST_CASE("autotuner: of few samples, too, the last ones are measured in turns")
 }
 
 TEST_CASE(
-    "autotuner: whoever does not win each of three turns does not take the place of the start") {
+    "autotuner: a candidate that loses one of three trials does not replace the initial "
+    "parameters") {
   for (const std::size_t lost : {0, 15, 17, 19}) {
     Program program({.fusion = true}, options(0, 1, 20));
     program.run(5000, [&](const Parameters& now) {
@@ -242,7 +243,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("autotuner: what is hardly faster does not take the place of the start") {
+TEST_CASE("autotuner: a candidate that is hardly faster does not replace the initial parameters") {
   for (const double faster : {1.01, 1.04}) {
     Program program({.fusion = true}, options(0, 1, 12));
     program.run(5000, [&](const Parameters& now) {

@@ -116,7 +116,9 @@ TEST_CASE("a meeting that cannot be any more is given up before its time") {
   CHECK(asked == 2);
 }
 
-TEST_CASE("strangers who go on talking do not keep rank 0 from seeing that a meeting is over") {
+TEST_CASE(
+    "unauthenticated clients that keep sending do not keep rank 0 from seeing that a meeting is "
+    "over") {
   auto listener = open_control_listener(*hora::parse_ip_address("127.0.0.1"));
   REQUIRE(listener);
   const Endpoint where = *net::local_endpoint(listener->get());
@@ -236,7 +238,7 @@ TEST_CASE("what a rank said once opens no door a second time") {
   CHECK(zero.join());
 }
 
-TEST_CASE("hundreds of silent strangers do not keep a rank out") {
+TEST_CASE("hundreds of silent clients do not keep a rank out") {
   Coordinator zero(2);
   std::vector<os::Fd> crowd;
   for (int i = 0; i < 400; ++i) crowd.push_back(pending(zero.where));
@@ -250,7 +252,7 @@ TEST_CASE("hundreds of silent strangers do not keep a rank out") {
 }
 
 // In a process of its own, which has few descriptors.
-TEST_CASE("strangers that take the last descriptor are sent away") {
+TEST_CASE("unauthenticated clients that take the last descriptor are disconnected") {
 #if defined(__SANITIZE_ADDRESS__)
   return;  // UBSan needs a descriptor to look at an object, and takes it for damaged without one
 #endif
@@ -323,7 +325,7 @@ TEST_CASE("rank 0 takes the descriptors that it needs for its ranks, or says tha
   CHECK(succeeded(waits));
 }
 
-TEST_CASE("rank 0 hangs up on what is no rank, and on more than a greeting") {
+TEST_CASE("rank 0 disconnects clients that are not ranks, or that send more than a greeting") {
   Coordinator zero(2);
   for (const std::string& words :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(64, '\0'),

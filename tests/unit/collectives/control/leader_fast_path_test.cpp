@@ -127,7 +127,7 @@ TEST_CASE("leaders: the first rank of each host, in the order of the hosts") {
   CHECK(plan_leaders({0, 1}, 1).peers == std::vector<int>{0});
 }
 
-TEST_CASE("leaders: who sends to somebody is waited for by that one, step by step") {
+TEST_CASE("leaders: a peer that a host sends to waits for that host exactly once") {
   for (int hosts = 1; hosts <= 17; ++hosts) {
     std::size_t most = 0;
     for (int host = 0; host < hosts; ++host) {
@@ -313,7 +313,7 @@ TEST_CASE("leader fast path: a rank that listens learns that another host waits,
   CHECK_FALSE(host[2].called_upon());
 }
 
-TEST_CASE("leader fast path: rank 0 calls, and hears who has posted") {
+TEST_CASE("leader fast path: rank 0 calls, and learns which ranks have posted") {
   Host host(2);
   CHECK_FALSE(host[0].has_posted(2));
   CHECK_FALSE(host[0].has_posted(1));
@@ -332,7 +332,7 @@ TEST_CASE("leader fast path: rank 0 calls, and hears who has posted") {
   CHECK_FALSE(host[0].has_posted(2));
 }
 
-TEST_CASE("leader fast path: a connection that has ended is news") {
+TEST_CASE("leader fast path: a connection that has ended is work to do") {
   Host host(1);
   CHECK_FALSE(host[0].has_work());
   CHECK_FALSE(host[0].lost());

@@ -190,7 +190,7 @@ TEST_CASE("rings: what a rank said before it was lost comes before its end, also
   CHECK(coordinator.flush(-1, soon()));
 }
 
-TEST_CASE("rings: flush waits for a reader, and for no longer than it is told") {
+TEST_CASE("rings: flush waits for a reader until its deadline") {
   Star star(2);
   RingChannel& worker = *star.channels[1];
   for (int i = 0; i < 10; ++i) worker.send(0, std::string(30'000, 'y'));
@@ -205,7 +205,7 @@ TEST_CASE("rings: flush waits for a reader, and for no longer than it is told") 
   reader.join();
 }
 
-TEST_CASE("waiters: whoever lies down last is woken, and nobody sleeps over a message") {
+TEST_CASE("waiters: the last one to park is woken, and none sleeps while a message waits") {
   Star star(2);
   RingChannel& coordinator = *star.channels[0];
   RingChannel& worker = *star.channels[1];

@@ -111,7 +111,7 @@ TEST_CASE("fast path: a rank that listens, or is called upon, learns that others
   }
 }
 
-TEST_CASE("fast path: who is not attentive has no news") {
+TEST_CASE("fast path: a rank that is not attentive has no work") {
   FastPaths fast_paths(2);
   fast_paths[0].post(7);
   fast_paths[1].listen(true);

@@ -57,7 +57,7 @@ struct Star {
 
 }  // namespace
 
-TEST_CASE("a message to all arrives between those before and behind it, also where nobody reads") {
+TEST_CASE("a message to all keeps its order, also while a peer does not read") {
   Star star;
   const std::string large(16 << 20, 'x');  // more than the kernel takes
   star.centre.send(1, "first");

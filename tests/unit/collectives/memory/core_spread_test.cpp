@@ -74,7 +74,7 @@ TEST_CASE("core spread: a rank leaves the core of another one and may use it aga
   REQUIRE(moved > kRounds / 2);
 }
 
-TEST_CASE("core spread: with fewer cores than ranks, a sleep is no reason to move") {
+TEST_CASE("core spread: with fewer cores than ranks, a sleep does not move a rank") {
   CpuOfRank cpus[2] = {};
   const auto cpu_of = [&](int rank) -> CpuOfRank& { return cpus[rank]; };
   CoreSpread spread;
@@ -114,7 +114,7 @@ TEST_CASE("core spread: awaited ranks are elsewhere if that is known of all") {
   CHECK_FALSE(elsewhere({3}));
 }
 
-TEST_CASE("core spread: a rank that loses its core to other programs attracts nobody") {
+TEST_CASE("core spread: other ranks do not move to a core that was lost to other programs") {
   CpuOfRank own = 0;
   const auto cpu_of = [&](int) -> CpuOfRank& { return own; };
   constexpr int kLook = 64;

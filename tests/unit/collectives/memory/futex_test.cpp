@@ -25,7 +25,7 @@ struct TestCore {
 
 // How often it looks when nothing comes.
 template <typename AnySpinner>
-int looks_in_vain(AnySpinner& spinner) {
+int failed_looks(AnySpinner& spinner) {
   int looks = 0;
   REQUIRE_FALSE(spinner.until([&] {
     ++looks;
@@ -42,7 +42,7 @@ bool comes_at_look(AnySpinner& spinner, int number) {
 
 template <typename AnySpinner>
 void fail_until_it_looks_once(AnySpinner& spinner) {
-  while (looks_in_vain(spinner) > 1) {
+  while (failed_looks(spinner) > 1) {
   }
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("spinner: gives its core away for as long as it would poll, by its own
     TestCore::a_turn = std::chrono::microseconds(turn);
     TestCore::time += std::chrono::seconds(1);
     REQUIRE(comes_at_look(spinner, looks));
-    REQUIRE(looks_in_vain(spinner) == looks);
+    REQUIRE(failed_looks(spinner) == looks);
   }
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("spinner: does not yield at once to what is on other cores") {
   CHECK(turns_until(20, 19) == 1);
 }
 
-TEST_CASE("spinner: does not give its core away while that has been in vain too often") {
+TEST_CASE("spinner: keeps its core while yielding has failed too often") {
   BasicSpinner<TestCore> spinner;
   spinner.enable(false);
   TestCore::a_turn = std::chrono::microseconds(2);
@@ -156,17 +156,17 @@ TEST_CASE("spinner: polls shortly when the budget is spent, and for long again l
   Spinner spinner;
   spinner.enable(true);
   constexpr int kShort = 17;
-  while (looks_in_vain(spinner) > kShort) {
+  while (failed_looks(spinner) > kShort) {
   }
-  while (looks_in_vain(spinner) == kShort) {
+  while (failed_looks(spinner) == kShort) {
   }
 }
 
-// Ranks that wake each other take so long that a short look never sees anything.
-TEST_CASE("spinner: finds back to looking out for long enough") {
+// Ranks that wake each other take longer than a short look lasts.
+TEST_CASE("spinner: returns to long looks after short ones") {
   Spinner spinner;
   spinner.enable(true);
-  for (int i = 0; i < 10; ++i) looks_in_vain(spinner);
+  for (int i = 0; i < 10; ++i) failed_looks(spinner);
   const std::uint32_t before = spinner.successes();
   while (spinner.successes() == before) {
     const auto there = Clock::now() + std::chrono::microseconds(13);

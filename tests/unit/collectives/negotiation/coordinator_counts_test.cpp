@@ -85,7 +85,7 @@ TEST_CASE("counts: in the middle of a set a rank asks for another shape") {
                               Contains("[4]") && Contains("[5]"));
 }
 
-TEST_CASE("counts: whoever asks by number after others asked in full joins them") {
+TEST_CASE("counts: a request by number joins requests that others made in full") {
   World world(3);
   world.ask_in_full(1, 1, world.in_full(1));
   world.ask(0, 1);

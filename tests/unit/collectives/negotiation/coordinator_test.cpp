@@ -112,7 +112,7 @@ TEST_CASE("coordinator: the same name in two process sets is two operations") {
   CHECK(responses[0].agreed.process_set == set);
 }
 
-TEST_CASE("coordinator: allgather tells everybody's rows, alltoall everybody's splits") {
+TEST_CASE("coordinator: allgather reports the rows of all ranks, alltoall their splits") {
   Coordinator coordinator(2);
   for (int rank = 0; rank < 2; ++rank) {
     Request gather = reduce("g", {rank + 4, 3});
@@ -212,7 +212,7 @@ TEST_CASE("groups: all or none") {
     coordinator.add(1, member("y", "x", 2), kNow);
     CHECK(take_ready(coordinator).size() == 2);
   }
-  SECTION("one member's mismatch is everybody's") {
+  SECTION("a mismatch of one member fails all members") {
     Request other = member("y", "x", 2);
     other.dtype = HORA_INT8;
     for (int rank = 0; rank < 2; ++rank) {
@@ -224,7 +224,7 @@ TEST_CASE("groups: all or none") {
     CHECK(responses[0].status == HORA_MISMATCH);
     CHECK(responses[1].error == responses[0].error);
   }
-  SECTION("nobody waits for a member that only some ranks have put into the group") {
+  SECTION("no rank waits for a member that only some ranks have put into the group") {
     const int first = GENERATE(0, 1);
     for (const int rank : {first, 1 - first}) {
       const int size = rank == 0 ? 3 : 2;
@@ -383,7 +383,7 @@ TEST_CASE("process sets: added and removed by all ranks of the world") {
   CHECK(coordinator.set_ranks(1) != nullptr);
 }
 
-TEST_CASE("waiting: tells who is missing and since when") {
+TEST_CASE("waiting: names the missing ranks and since when") {
   Coordinator coordinator(3);
   const auto later = kNow + std::chrono::seconds(5);
   coordinator.add(1, reduce("old"), kNow);

@@ -138,7 +138,7 @@ TEST_CASE(
   for (unsigned seed = 0; seed < 12; ++seed) {
     std::mt19937 random(seed);
     const std::size_t capacity = seed % 3 == 0 ? 3 : seed % 3 == 1 ? 9 : 100;
-    struct Asked {
+    struct Submitted {
       Wish wish;
       Request meant;
     };
@@ -151,7 +151,7 @@ TEST_CASE(
       ResponseCache cache;
       std::map<std::string, Request> pending;
       std::map<std::string, CacheId> asked_as;
-      std::deque<Asked> to_coordinator;
+      std::deque<Submitted> to_coordinator;
       std::deque<Recorded> from_coordinator;
       std::map<std::string, int> rounds;  // of each name
     };
@@ -186,7 +186,7 @@ TEST_CASE(
         }
         case 1: {  // rank 0 gets one request
           if (rank.to_coordinator.empty()) break;
-          Asked asked = std::move(rank.to_coordinator.front());
+          Submitted asked = std::move(rank.to_coordinator.front());
           rank.to_coordinator.pop_front();
           if (const auto* reference = std::get_if<Reference>(&asked.wish)) {
             const Response* const known = central.response_of(reference->id);

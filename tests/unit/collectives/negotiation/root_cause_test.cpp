@@ -50,7 +50,7 @@ TEST_CASE("root_cause: who knows that it began outweighs who only noticed") {
   CHECK(root_cause.cause()->rank == 3);
 }
 
-TEST_CASE("root_cause: who was told to break off is not the one that began") {
+TEST_CASE("root_cause: a rank that was asked to abort is not the cause") {
   RootCause root_cause;
   root_cause.complained(0, "the job is ending", Origin::kElsewhere);
   CHECK(root_cause.cause()->rank == 0);

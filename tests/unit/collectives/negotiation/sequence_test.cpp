@@ -184,7 +184,7 @@ TEST_CASE("sequence: groups that are in it as a whole are counted with it") {
   CHECK(world.ready() == kAll);
 }
 
-TEST_CASE("sequence: not taken as a whole beside something else that is ready") {
+TEST_CASE("sequence: not taken as a whole together with something else that is ready") {
   World world(2);
   Response other = response_for(99);
   for (const int rank : {0, 1}) CHECK(world.ask(rank));

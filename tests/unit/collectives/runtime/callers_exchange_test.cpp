@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/callers_exchange.h"
+
 #include <cstring>
+
 #include "tests/support/catch.h"
 
 using namespace hora;
@@ -25,7 +27,7 @@ class Received : public TextAllgather {
 
 }  // namespace
 
-TEST_CASE("notes: text travels without the room behind it, and is terminated in its place") {
+TEST_CASE("notes: text is sent without its unused buffer, and is terminated where it is received") {
   const char note[8] = "mine";
   char received[3][8];
   std::memset(received, 'x', sizeof received);

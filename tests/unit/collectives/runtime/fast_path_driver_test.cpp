@@ -233,7 +233,7 @@ TEST_CASE("fast_path_driver: ranks that post different things take theirs to ran
   CHECK(rank.fast_path.listening);  // the others are not to wait for this rank
 }
 
-TEST_CASE("fast_path_driver: after one that went in vain some do not try") {
+TEST_CASE("fast_path_driver: after a failed attempt the next operation does not try") {
   Rank rank;
   REQUIRE(rank.take(rank.submit(allreduce("x"))));
   rank.others_post(rank.number + 1);

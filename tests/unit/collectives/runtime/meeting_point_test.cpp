@@ -139,7 +139,7 @@ TEST_CASE("meeting: two processes that are the same rank are named") {
   }
 }
 
-TEST_CASE("meeting: whoever meets under the same key later finds nobody of before") {
+TEST_CASE("meeting: a later meeting under the same key finds no rank of an earlier one") {
   for (const int star_ranks : {256, 0}) {
     const auto store = std::make_shared<rendezvous::MemoryStore>();
     for (int world = 0; world < 3; ++world) {
@@ -151,7 +151,7 @@ TEST_CASE("meeting: whoever meets under the same key later finds nobody of befor
   }
 }
 
-TEST_CASE("meeting: all that come are told which ranks did not, and no other") {
+TEST_CASE("meeting: all ranks that come learn exactly which ranks did not") {
   expect_all({
       {{3}, "3", "rank 3 on b"},
       {{2}, "2", "rank 2 on b"},  // a leader: its messages carry those of rank 3

@@ -63,7 +63,8 @@ TEST_CASE("negotiator: what both ranks have asked for is agreed on, on both alik
   CHECK(rank1.sets.world().pending.empty());
 }
 
-TEST_CASE("negotiator: what was agreed on before is asked for and told by its number") {
+TEST_CASE(
+    "negotiator: an operation that was agreed on before is requested and answered by its number") {
   Rank rank0(0, 2);
   Rank rank1(1, 2);
   std::size_t in_full = 0;
@@ -144,7 +145,7 @@ TEST_CASE("negotiator: a number that rank 0 does not know is asked for in full")
   CHECK(ready.front().response->status == HORA_OK);
 }
 
-TEST_CASE("negotiator: ranks that disagree are told the same") {
+TEST_CASE("negotiator: ranks that disagree get the same error") {
   Rank rank0(0, 2);
   Rank rank1(1, 2);
   Request other = allreduce("x");
@@ -170,7 +171,7 @@ TEST_CASE("negotiator: an operation of a set that is gone is finished at once") 
   CHECK(rank1.channel->sent_to(0).empty());
 }
 
-TEST_CASE("negotiator: only members of a set are told of it") {
+TEST_CASE("negotiator: only members of a set get its responses") {
   Rank rank0(0, 3);
   rank0.negotiator.coordinator()->add_set({0, 2});
   rank0.sets.add(test::set_of(1, {0, 2}, 0));

@@ -70,7 +70,7 @@ class PlayedChannel final : public ControlChannel {
   }
   Status flush(int, Deadline) override {
     if (reads_) return Ok{};
-    return make_error(ErrorCode::kTimedOut, "nobody reads");
+    return make_error(ErrorCode::kTimedOut, "the peer does not read");
   }
   std::vector<Incoming> poll(Deadline deadline) override {
     std::unique_lock<std::mutex> lock(mutex_);

@@ -123,7 +123,7 @@ TEST_CASE("queue: another order, another field or another name is for push()") {
   CHECK(caller.push_again({caller.request("a")}) == Push::kQueuedAlone);
 }
 
-TEST_CASE("queue: an operation that somebody has a share in is not used again") {
+TEST_CASE("queue: an operation that still has an owner is not used again") {
   Caller caller;
   caller.learn({"a"});
   CHECK(caller.push_again({caller.request("a")}) == Push::kQueuedAlone);

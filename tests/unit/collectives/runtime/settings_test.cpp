@@ -19,19 +19,20 @@ std::string reports_of(const std::map<std::string, std::string, std::less<>>& va
       "avx2");
 }
 
-TEST_CASE("what has no effect is told in one line, with the reason") {
+TEST_CASE("settings without effect are reported in one line, with the reason") {
   CHECK(reports_of({{"HOROVOD_TORUS_ALLREDUCE", "1"}, {"HOROVOD_CCL_CACHE", "1"}}) ==
         "not used here: HOROVOD_CCL_CACHE=1 (there is no oneCCL); HOROVOD_TORUS_ALLREDUCE=1 (the "
         "hierarchical allreduce takes its place)");
 }
 
-TEST_CASE("an instruction set that the kernels do not use is told, with the one that they use") {
+TEST_CASE(
+    "an instruction set that the kernels do not use is reported, with the one that they use") {
   CHECK(reports_of({{"HORA_SIMD", "AVX"}}) ==
         "not used here: HORA_SIMD=AVX (no instruction set of this processor; it uses avx2)");
   CHECK(reports_of({{"HORA_SIMD", "avx2"}}).empty());
 }
 
-TEST_CASE("a value that asks for nothing is not told") {
+TEST_CASE("a value that asks for nothing is not reported") {
   CHECK(reports_of({}).empty());
   CHECK(reports_of({{"HOROVOD_TORUS_ALLREDUCE", "0"},
                     {"HOROVOD_CCL_CACHE", ""},

@@ -64,7 +64,7 @@ using Kinds = std::vector<ControlMessage>;
 
 }  // namespace
 
-TEST_CASE("shutdown: rank 0 lets nobody hang up before all have finished") {
+TEST_CASE("shutdown: rank 0 lets no rank disconnect before all have finished") {
   BaseWithEnd rank0(0, 3);
   rank0.shutdown.note_finished(2);  // it was early
   rank0.channel->play({message(1, ControlMessage::kFinished)});
@@ -90,7 +90,7 @@ TEST_CASE("shutdown: a worker that leaves says that it has finished, and waits t
   CHECK(worker.channel->hung_up());
 }
 
-TEST_CASE("shutdown: a rank that is lost while all leave holds nobody up") {
+TEST_CASE("shutdown: a rank that is lost while all leave does not delay the others") {
   BaseWithEnd rank0(0, 3);
   rank0.channel->play({test::end_of(2)});
   rank0.shutdown.leave(1);
@@ -99,7 +99,7 @@ TEST_CASE("shutdown: a rank that is lost while all leave holds nobody up") {
         "rank 2 (host2) is gone: the connection was closed");
 }
 
-TEST_CASE("shutdown: a worker that failed by itself does not wait for news of others") {
+TEST_CASE("shutdown: a worker that failed by itself does not wait for reports of others") {
   BaseWithEnd worker(1, 2);
   worker.channel->play({message(0, ControlMessage::kAbort, "rank 1 (host1): out of memory")});
   worker.shutdown.data_plane_failed("out of memory", Origin::kHere);
@@ -165,7 +165,7 @@ TEST_CASE("stall_monitor: ranks that show no sign of life end the world") {
         "  rank 1 (host1) does not answer; its process or its host is stopped");
 }
 
-TEST_CASE("stall_monitor: has to be asked only while somebody waits") {
+TEST_CASE("stall_monitor: has a next check only while a rank waits") {
   BaseWithEnd rank0(0, 2);
   Coordinator coordinator(2);
   CHECK(rank0.stalls.next_check(nullptr) == Deadline::max());

@@ -36,7 +36,7 @@ const Map kTorchRun = {{"TORCHELASTIC_RUN_ID", "x"}, {"RANK", "1"},
                        {"WORLD_SIZE", "4"},          {"LOCAL_WORLD_SIZE", "2"},
                        {"MASTER_ADDR", "node"},      {"MASTER_PORT", "29500"}};
 
-TEST_CASE("a process alone has no world that somebody else started") {
+TEST_CASE("a single process is not in a world of another launcher") {
   CHECK_FALSE(world_of({}));
   // A batch script of Slurm: numbers of the allocation, but no step.
   CHECK_FALSE(world_of({{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}));

@@ -111,7 +111,7 @@ TEST_CASE("step_runner: a step that ends at once finishes its operations") {
   CHECK(runner.books.lines == std::vector<std::string>{"0 begins x", "0 ends"});
 }
 
-TEST_CASE("step_runner: steps that may be beside each other end in any order") {
+TEST_CASE("step_runner: steps that may run at the same time end in any order") {
   Runner runner;
   runner.backend.answer = Progress::kPending;
   runner.backend.at_once = 2;
@@ -136,7 +136,7 @@ TEST_CASE("step_runner: steps that may be beside each other end in any order") {
         std::vector<std::string>{"0 begins x", "1 begins y", "1 ends", "0 ends"});
 }
 
-TEST_CASE("step_runner: one that none may be beside is waited for") {
+TEST_CASE("step_runner: a step that has to run alone is waited for") {
   Runner runner;
   runner.backend.answer = Progress::kPending;
   const OperationPtr x = runner.ask("x");
@@ -145,7 +145,7 @@ TEST_CASE("step_runner: one that none may be beside is waited for") {
   CHECK(runner.backend.looks == 100);
 }
 
-TEST_CASE("step_runner: a failure that began here is told to rank 0 at once") {
+TEST_CASE("step_runner: a failure that began here is reported to rank 0 at once") {
   Runner runner;
   runner.backend.answer = Progress::kFailed;
   runner.backend.own = true;
@@ -181,7 +181,7 @@ TEST_CASE("step_runner: what no backend can do ends without harm to the world") 
   CHECK_FALSE(runner.shutdown.ended());
 }
 
-TEST_CASE("step_runner: a rank that is told to run what it never asked for gives up") {
+TEST_CASE("step_runner: a rank that is asked to run what it never requested gives up") {
   Runner runner;
   const OperationPtr x = runner.ask("x");
   const OperationPtr never = make_operation();

@@ -153,8 +153,8 @@ TEST_CASE("watchdog: the end of a connection, with signs of life and without") {
 }
 
 TEST_CASE(
-    "watchdog: who lives is left alone however long others wait for it; who was heard of and is "
-    "silent is named") {
+    "watchdog: a live rank is not named however long others wait for it; a rank that answered once "
+    "and is silent is named") {
   Watched ranks;
   for (const int rank : {0, 1, 3}) ranks.waits_in(rank, 0);  // rank 2 computes
   CHECK_FALSE(ranks.updates_of(0, kPastAll));
@@ -170,7 +170,7 @@ TEST_CASE(
   CHECK(*missed == std::vector<int>{0});
 }
 
-TEST_CASE("watchdog: silence does not matter while nobody waits for the silent") {
+TEST_CASE("watchdog: silence does not matter while no rank waits for the silent rank") {
   Watched ranks;
   ranks.stop(1);
   ranks.waits_in(3, 1);  // for rank 2, in a set that has not the silent one
@@ -208,8 +208,9 @@ void check_warning(const std::vector<Watchdog::Silence>& got, int rank, std::str
 }  // namespace
 
 TEST_CASE(
-    "watchdog: without a limit a warning tells who is silent in what others are in, again and "
-    "again") {
+    "watchdog: without a limit a warning names, repeatedly, the silent rank and the operation of "
+    "the "
+    "others") {
   Watched ranks(milliseconds(0), 3 * kWarning);
   for (const int rank : {0, 1, 2, 3}) ranks.in_step(rank, 0, "allreduce 'x'");
   CHECK(ranks.warning_of(0, 2 * kPastAll).empty());  // all are merely slow
@@ -252,7 +253,7 @@ TEST_CASE("watchdog: a warning of a set without rank 0 has the name that its ran
   CHECK(other[0].wait.what.size() > 80);
 }
 
-TEST_CASE("watchdog: while rank 0 is silent those who wait tell of it in turn") {
+TEST_CASE("watchdog: while rank 0 is silent the ranks that wait report it in turn") {
   Watched ranks(milliseconds(0), kWarning);
   for (const int rank : {1, 2, 3}) ranks.in_step(rank, 0, "allreduce 'x'");
   ranks.stop(0);
@@ -276,7 +277,7 @@ TEST_CASE("signs of life: in a large job the leader of a host asks its ranks") {
       for (const std::size_t rank : alive) all[rank]->receive(now, wait);
     }
   };
-  // Of those whose last sign rank 0 knows, those from whom it is that old.
+  // The ranks whose last sign, as far as rank 0 knows one, is that old.
   const auto silent_for = [&](int turns) {
     return all[0]->silent_since(now - std::chrono::seconds(turns) + milliseconds(1));
   };
@@ -311,7 +312,8 @@ TEST_CASE("signs of life: in a large job the leader of a host asks its ranks") {
   }
 }
 
-TEST_CASE("signs of life: a leader that was stopped itself has not heard of its ranks meanwhile") {
+TEST_CASE(
+    "signs of life: a leader that was stopped does not report its ranks as silent meanwhile") {
   auto all = meet(4, kByLeaders);
   auto now = Clock::now();
   const auto begun = now;
@@ -375,7 +377,7 @@ TEST_CASE("watchdog: a host whose ranks are all stopped is named as a whole") {
   CHECK(*received == std::vector<int>{2, 3});
 }
 
-TEST_CASE("signs of life: a stranger's datagrams are no signs") {
+TEST_CASE("signs of life: datagrams of another job are ignored") {
   std::vector<Heartbeat> ours, theirs;  // two jobs, of which the other one takes our rank 0 for its
   for (auto* job : {&ours, &theirs}) {
     for (const int rank : {0, 1, 2}) {
@@ -389,7 +391,7 @@ TEST_CASE("signs of life: a stranger's datagrams are no signs") {
   REQUIRE(theirs[0].bootstrap({theirs[0].card(), "", theirs[2].card()}, true));
   REQUIRE(theirs[2].bootstrap({their_secret + our_place, "", theirs[2].card()}, true));
   REQUIRE(ours[0].bootstrap({ours[0].card(), ours[1].card(), ""}, true));
-  REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the stranger's datagram"));
+  REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the datagram of the other job"));
   const auto now = Clock::now();
   ours[0].receive(now, {});
   CHECK(ours[0].silent_since(now + kLong).empty());  // none ever answered
@@ -400,7 +402,8 @@ TEST_CASE("signs of life: a stranger's datagrams are no signs") {
   CHECK(ours[0].silent_since(now).empty());
 }
 
-TEST_CASE("signs of life: where rank 0 has no socket, and so no secret, nobody is listened to") {
+TEST_CASE(
+    "signs of life: without a socket of rank 0, and so without a secret, datagrams are ignored") {
   auto signs = Heartbeat::open("127.0.0.1", 1);
   REQUIRE(signs);
   const std::string card = signs->card();

@@ -235,7 +235,7 @@ TEST_CASE("settings: what the user gives is not tuned") {
   CHECK(wrong.error().message == "HOROVOD_CYCLE_TIME=fast: expected a number from 0 to 1e+06");
 }
 
-TEST_CASE("settings: what is no number is told with what is expected") {
+TEST_CASE("settings: the error for a value that is not a number says what is expected") {
   const auto error_of = [](const char* name, const char* value) {
     const auto settings = settings_of({{name, value}});
     REQUIRE(!settings);

@@ -61,7 +61,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("flight recorder: tells in which state the rank was") {
+TEST_CASE("flight recorder: records the state of the rank") {
   Pages pages(3);
   CHECK(rendezvous::describe_flight(pages.read(1), now_ns()).empty());
   FlightRecorder recorder;

@@ -262,7 +262,7 @@ TEST_CASE("chrome format: a recording that begins in the middle has no end witho
   CHECK(out.lines.empty());
 }
 
-TEST_CASE("chrome format: steps that are under way at once are told apart by their places") {
+TEST_CASE("chrome format: steps that are under way at once are distinguished by their places") {
   Lines out;
   ChromeFormat format({}, out);
   const auto give = [&](TraceRecord head, std::string_view payload = {}) {
@@ -317,7 +317,7 @@ TEST_CASE("chrome format: a mismatch and an activity that failed are closed") {
   CHECK(depth[2] == 0);
 }
 
-TEST_CASE("chrome format: names that are no text become text") {
+TEST_CASE("chrome format: names that are not valid UTF-8 become valid") {
   CHECK(json_escaped("\xff\xc3\xa9\xed\xa0\x80\x01", 100) ==
         "\xEF\xBF\xBD\xc3\xa9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\\u0001");
   CHECK(json_escaped(std::string(1000, 'x'), 10) == "xxxxxxxxxx");

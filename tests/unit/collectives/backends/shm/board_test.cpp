@@ -60,7 +60,7 @@ TEST_CASE("board: a rank that is woken on the core of its waker leaves it") {
   REQUIRE(apart > kRounds / 2);
 }
 
-TEST_CASE("board: with fewer cores than ranks, nobody looks where the others are") {
+TEST_CASE("board: with fewer cores than ranks, a rank ignores the CPUs of the others") {
   BoardLine lines[2] = {};
   Board own;
   own.attach(lines, 0, 2, false);

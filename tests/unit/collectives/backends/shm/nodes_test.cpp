@@ -47,7 +47,8 @@ TEST_CASE("memory nodes: on one node the ranks follow each other") {
   }
 }
 
-TEST_CASE("memory nodes: one's own node first, and at each step everybody turns to another rank") {
+TEST_CASE(
+    "memory nodes: the own node comes first, and at each step every rank has a different target") {
   for (const auto& nodes : std::vector<std::vector<int>>{{0, 0, 1, 1},
                                                          {0, 1, 0, 1, 0, 1},
                                                          {0, 0, 1, 1, 2, 2, 3, 3},
@@ -74,7 +75,7 @@ TEST_CASE("memory nodes: one's own node first, and at each step everybody turns 
   }
 }
 
-TEST_CASE("memory nodes: with unequal nodes everybody still turns to all") {
+TEST_CASE("memory nodes: with unequal nodes every rank still visits all ranks") {
   const std::vector<int> nodes{0, kAnyNode, 1, 0, 0, kAnyNode, 7};
   for (int index = 0; index < 7; ++index) {
     std::vector<int> order = turning_order(nodes, index);
@@ -144,7 +145,7 @@ TEST_CASE("memory nodes: shared memory that is placed on a node is there and kee
   }
 }
 
-TEST_CASE("memory nodes: what is no node is refused") {
+TEST_CASE("memory nodes: a number that does not name a node is refused") {
   alignas(4096) static char memory[2 * 4096];
   CHECK_FALSE(place_on_node(memory, sizeof memory, kAnyNode, true));
   CHECK_FALSE(place_on_node(memory, sizeof memory, 1 << 20, true));

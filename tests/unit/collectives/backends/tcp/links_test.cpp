@@ -178,7 +178,7 @@ TEST_CASE("tcp links: all ranks meet, and neighbours alone") {
   }
 }
 
-TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody") {
+TEST_CASE("tcp links: clients without the key are refused, and do not keep ranks out") {
   World world(3);
   world.learn();
   std::vector<os::Fd> pending;
@@ -212,7 +212,7 @@ TEST_CASE("tcp links: who does not show the key gets nowhere, and keeps nobody")
 }
 
 TEST_CASE(
-    "tcp links: a flood of silent strangers turns away nobody who has begun to show the key") {
+    "tcp links: a flood of silent clients does not evict a rank that has begun to send the key") {
   World world(2, milliseconds(10'000));
   world.learn();
   const std::string words = greeting(1, world.contacts[0].key);
@@ -232,7 +232,8 @@ TEST_CASE(
   CHECK(met.get());
 }
 
-TEST_CASE("tcp links: more ranks may connect to one at a time than strangers are kept") {
+TEST_CASE(
+    "tcp links: more ranks may connect to one at a time than unauthenticated clients are kept") {
   World world(100);
   world.learn();
   const Deadline deadline = Clock::now() + std::chrono::seconds(20);
@@ -259,7 +260,7 @@ TEST_CASE("tcp links: more ranks may connect to one at a time than strangers are
   CHECK(texts[1] == "");
 }
 
-TEST_CASE("tcp links: strangers make room when the descriptors run out") {
+TEST_CASE("tcp links: unauthenticated clients are closed when the descriptors run out") {
   World world(2);
   world.learn();
   std::vector<os::Fd> pending;
@@ -417,7 +418,7 @@ TEST_CASE("tcp links: a rank that cannot be reached is named") {
     REQUIRE_FALSE(met);
     CHECK_THAT(met.error().message, Contains("rank 0"));
   }
-  SECTION("nobody listens there") {
+  SECTION("no process listens there") {
     world.contacts[0].where.port = 1;
     world.ranks[1]->learn(world.contacts);
     CHECK_THAT(send(*world.ranks[1], 0, "hello"),
