@@ -173,7 +173,7 @@ std::string how_text(const RankExit& exit) {
   }
   how = escaped(how);
   if (!exit.hint.empty()) how += "<br>" + escaped(exit.hint);
-  // In which operation it was, and for how long: it waited for ranks that were not.
+  // The operation that it was in, and for how long: it waited for ranks that were not in it.
   if (!exit.last_operation.empty()) how += "<br>" + escaped(exit.last_operation);
   return how;
 }

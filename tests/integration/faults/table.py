@@ -69,8 +69,8 @@ row(G, "changed-key", "The host's key has changed", [["other_host_key"]], JOB, 1
 row(G, "wrong-key", "No key is accepted", [["other_key"]], JOB, 125, ["E_SSH_AUTH", "node3"], ["-i", "authorized_keys"],
     "None of the keys offered (agent, `~/.ssh/config`, `-i`, default keys) is accepted for this user.",
     "`ssh-copy-id NAME`, `-i FILE`, or `-H user@host`.")
-row(G, "unknown-user", "The user does not exist there", [["ssh_config", "User nobody-of-this-name"]], JOB, 125,
-    ["E_SSH_AUTH", "node3", "nobody-of-this-name"], ["authorized_keys"], "sshd reports an unknown user like a wrong key.",
+row(G, "unknown-user", "The user does not exist there", [["ssh_config", "User no-such-user"]], JOB, 125,
+    ["E_SSH_AUTH", "node3", "no-such-user"], ["authorized_keys"], "sshd reports an unknown user like a wrong key.",
     "Name the user: `-H user@host`.")
 row(G, "loose-modes", "sshd refuses a valid key because of file modes", [["sshd_strict_modes"]], JOB, 125,
     ["E_SSH_AUTH", "node3"], ["written by others"],

@@ -108,7 +108,7 @@ void stop(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("the launcher tells the agent to end the job") {
+TEST_CASE("the launcher asks the agent to end the job") {
   with_each_wickedness([](const auto& features, bool one_session) {
     Scene scene(features, one_session);
     scene.agent.send_number(FrameType::kTerminate, 300);
@@ -203,7 +203,7 @@ TEST_CASE("the shim is killed") {
   });
 }
 
-TEST_CASE("the shim is told to end") {
+TEST_CASE("the shim gets SIGTERM") {
   Scene scene({"ignore-term"});
   ::kill(scene.agent.shim(), SIGTERM);
   scene.agent.wait_for_goodbye();
@@ -316,7 +316,7 @@ TEST_CASE("a left process that is about to end is not killed") {
   CHECK(agent.goodbye->killed == 0);
 }
 
-TEST_CASE("an exit is told while another process still holds the rank's output") {
+TEST_CASE("an exit is reported while another process still holds the rank's output") {
   TemporaryDirectory directory;
   const std::string go_on = directory / "go-on";
   AgentDriver agent;
@@ -333,7 +333,7 @@ TEST_CASE("an exit is told while another process still holds the rank's output")
   CHECK(agent.output_ends.size() == 2);
 }
 
-TEST_CASE("a rank that obeys TERM has its grace") {
+TEST_CASE("a rank that handles SIGTERM has its grace") {
   AgentDriver agent;
   auto order = shell_order(
       "trap 'echo saving; sleep 0.2; echo saved; exit 7' TERM; echo up; "
@@ -347,7 +347,7 @@ TEST_CASE("a rank that obeys TERM has its grace") {
   CHECK(agent.exits.at(0).terminated_by_us);
 }
 
-TEST_CASE("a stopped rank is continued, so that it can obey") {
+TEST_CASE("a stopped rank is continued, so that it can handle SIGTERM") {
   AgentDriver agent;
   auto order = shell_order("trap 'exit 7' TERM; echo up; while :; do sleep 0.02; done");
   agent.start(order);
@@ -361,7 +361,7 @@ TEST_CASE("a stopped rank is continued, so that it can obey") {
 }
 
 TEST_CASE("a second, shorter grace shortens the first") {
-  const std::string word = unique_word("patience");
+  const std::string word = unique_word("grace");
   AgentDriver agent;
   auto order = make_order({HORA_TEST_WICKED_RANK, word, "ignore-term"});
   agent.start(order);
@@ -550,7 +550,7 @@ TEST_CASE("a shim that is stopped") {
     stop(agent);
     scene.agent.close();
   }
-  SECTION("and the agent with it, when the shim is told to end") {
+  SECTION("and the agent with it, when the shim gets SIGTERM") {
     stop(agent);
     ::kill(scene.agent.shim(), SIGTERM);
     ::kill(scene.agent.shim(), SIGCONT);

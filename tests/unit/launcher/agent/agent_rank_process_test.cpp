@@ -185,7 +185,7 @@ TEST_CASE("working directories") {
   SECTION("a plain one") { name = "plain"; }
   SECTION("with blanks and quotes") { name = " a 'b' \"c\" $(d)"; }
   SECTION("with a line feed") { name = "a\nb"; }
-  SECTION("with bytes that are no text") { name = "\xff\x01"; }
+  SECTION("with bytes that are not UTF-8") { name = "\xff\x01"; }
   fs::create_directory(directory / name);
   auto order = make_order({HORA_TEST_REPORT_RANK});
   order.working_directory = directory / name;
@@ -393,7 +393,7 @@ TEST_CASE("a low hard limit of open files is an error that names the need") {
   CHECK(agent.failure->message.find("64 ranks need 240 open files") != std::string::npos);
 }
 
-TEST_CASE("an agent whose streams are closed or are no streams") {
+TEST_CASE("an agent whose streams are closed or are not streams") {
   const std::string path = agent_path();
   const hora::os::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const auto run = [&](const std::string& redirections) {

@@ -34,7 +34,7 @@ pid_t agent_of(pid_t shim) {
 
 }  // namespace
 
-TEST_CASE("somebody dies at a random moment") {
+TEST_CASE("a process dies at a random moment") {
   const TemporaryDirectory temporary;  // where the agents make their jobs' folders
   ::setenv("TMPDIR", temporary.path().c_str(), 1);
   std::mt19937 random(std::random_device{}());

@@ -49,8 +49,8 @@ class Family {
   Family(const Family&) = delete;
   Family& operator=(const Family&) = delete;
 
-  // A child that leads a group of our session and does what is asked, as its children do that come
-  // back from it: say() tells them apart.
+  // A child that leads a group of our session and runs the task; children that return from the
+  // task do what is asked, too. say() distinguishes them.
   pid_t start_rank(const std::function<void()>& task) {
     const pid_t pid = ::fork();
     REQUIRE(pid >= 0);

@@ -420,7 +420,7 @@ TEST_CASE("damaged bundles are refused") {
     message = "is damaged";
   }
   SECTION("no zstd frame") {
-    bundle.set_data("this is no zstd frame");
+    bundle.set_data("this is not a zstd frame");
     message = "not a valid zstd frame";
   }
   SECTION("a frame that needs more memory than an agent gives") {
@@ -451,7 +451,7 @@ TEST_CASE("damaged bundles are refused") {
   check_refused(scene, agent, message);
 }
 
-TEST_CASE("a part that the agent was not told of") {
+TEST_CASE("a part that was not announced to the agent") {
   for (const std::string hash : {"", "../../escape/aaaaaaaaaaaaa", "ABCDEF0123456789", "abc"}) {
     CacheScene scene;
     PackedBundle bundle = small_bundle();
@@ -691,7 +691,7 @@ TEST_CASE("an entry that is not whole, or not ours alone, is replaced") {
   CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.name()});
 }
 
-TEST_CASE("a cache that somebody else prepared") {
+TEST_CASE("a cache that another user prepared") {
   CacheScene scene;
   const PackedBundle bundle = small_bundle();
   fs::create_directories(scene.directory / "elsewhere");
@@ -710,7 +710,7 @@ TEST_CASE("a cache that somebody else prepared") {
     write_file(scene.cache, "");
     message = "Not a directory";
   }
-  SECTION("every user may put another one in its place") {
+  SECTION("every user may replace it") {
     fs::permissions(fs::path(scene.cache).parent_path(), fs::perms::all);
     message = "can be written by every user";
   }
@@ -767,7 +767,7 @@ TEST_CASE("file systems that cannot hold a bundle") {
   ::umount(scene.cache.c_str());
 }
 
-TEST_CASE("a full disk is told by errno, not by the words of a path") {
+TEST_CASE("a full disk is recognized by errno, not by the words of a path") {
   CacheScene scene;
   const std::string file = scene.directory / "No space left on device";
   write_file(file, "");

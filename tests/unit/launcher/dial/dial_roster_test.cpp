@@ -6,7 +6,7 @@
 namespace hora::launcher {
 namespace {
 
-TEST_CASE("Without a list of hosts, whoever comes is let in until there are enough slots") {
+TEST_CASE("Without a list of hosts, every host is let in until there are enough slots") {
   DialRoster roster({}, 4);
   CHECK(roster.standing() == "0 of 4 slots");
   CHECK(roster.join("b", "10.0.0.2", 2).name == "b");
@@ -18,7 +18,7 @@ TEST_CASE("Without a list of hosts, whoever comes is let in until there are enou
   CHECK(roster.join("c", "10.0.0.3", 1).refusal == "the job has all of its hosts");
 }
 
-TEST_CASE("Machines of one name are told apart by their addresses") {
+TEST_CASE("Machines of one name are distinguished by their addresses") {
   DialRoster roster({}, 8);
   CHECK(roster.join("ubuntu", "10.0.0.1", 1).name == "ubuntu");
   CHECK(roster.join("ubuntu", "10.0.0.2", 1).name == "10.0.0.2");

@@ -266,7 +266,7 @@ TEST_CASE("an old C library matters only to the shipped runtime") {
   CHECK(find(find_problems(set), "D_GLIBC") == nullptr);
 }
 
-TEST_CASE("a library is not blamed where the C library is too old to load anything") {
+TEST_CASE("a library is not reported where the C library is too old to load anything") {
   Examination set = set_of(1);
   set.least_glibc["x86_64"] = "2.28";
   set.hosts[0].hello = Hello{};

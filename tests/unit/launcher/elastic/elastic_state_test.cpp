@@ -170,7 +170,7 @@ TEST_CASE("too few left of hosts that are discovered: others are waited for, and
     CHECK(job.plan() == "3 ranks: a:2, c:1");
     CHECK(job.epochs == 2);
   }
-  SECTION("nobody comes") {
+  SECTION("no host comes") {
     CHECK(job.state.next_deadline() == job.now + 600s);
     job(DiscoveryFailed{"exit code 3"});
     job(Tick{}, 600s);
@@ -202,7 +202,7 @@ TEST_CASE("an allocation that has ended ends the job") {
   CHECK(job.state.cause()->failure.message == "job 1 is CANCELLED");
 }
 
-TEST_CASE("a host that comes is connected before the ranks are told") {
+TEST_CASE("a host that comes is connected before the ranks are notified") {
   Job job = running(options(2, 2), "a:2");
   job.list("a:2,b:2");
   CHECK(job.notifications == 0);
@@ -271,7 +271,7 @@ TEST_CASE("a rank that neither ends nor comes is fenced with its host") {
   CHECK(other.plan() == "1 rank: c:1");
 }
 
-TEST_CASE("one rank has succeeded: nobody meets again") {
+TEST_CASE("one rank has succeeded: the others do not meet again") {
   Job job = running(options(3, 1), "a:1,b:1,c:1");
   job.exit(0, 0);
   job.ask(1);
@@ -414,7 +414,7 @@ TEST_CASE("an order that is void is not used for the next plan") {
   CHECK(job.state.seats()[1].incarnation == 3);
 }
 
-TEST_CASE("who dies while it waits to be sent away is not told so") {
+TEST_CASE("a worker that dies while it waits for its dismissal is not dismissed") {
   Job job = running(options(2, 1), "a:1,b:1");
   job.list("b:1,c:1");
   job(AgentGreeted{2});

@@ -24,7 +24,7 @@ TEST_CASE("survivors come in the order of the offers, new ranks behind those of 
   CHECK(plan.hosts[2].slots[0].cross_size == 3);
 }
 
-TEST_CASE("nobody who is there makes room for somebody new") {
+TEST_CASE("no present worker makes room for a new one") {
   CHECK(describe_plan(plan_epoch({offer("a", 1, 3), offer("b", 2, 0)}, 4)) == "4 ranks: a:2, b:2");
   CHECK(describe_plan(plan_epoch({offer("a", 1, 3), offer("b", 2, 0)}, 3)) == "3 ranks: a:1, b:2");
 }

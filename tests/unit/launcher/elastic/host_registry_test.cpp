@@ -41,9 +41,9 @@ TEST_CASE("what a hostfile accepts is accepted from a discovery script") {
   CHECK(listed("a slots=4\na:4\n") == "a:4");
 }
 
-TEST_CASE("no line is no host, and no error") {
+TEST_CASE("an empty list has neither hosts nor errors") {
   CHECK(listed("").empty());
-  CHECK(listed("\n \n# nobody\n").empty());
+  CHECK(listed("\n \n# a comment\n").empty());
 }
 
 TEST_CASE("a line that comes twice counts once") {
@@ -62,7 +62,7 @@ TEST_CASE("hosts without end are an error, not a launcher without time") {
   CHECK(complaint(lines + "b\n") == "line 4097: more than 4096 hosts");
 }
 
-TEST_CASE("what is no host is told with its line") {
+TEST_CASE("an entry that does not name a host is reported with its line") {
   CHECK(complaint("a:2\nb:x\n").find("line 2") == 0);
   CHECK(complaint("a:2\nbad host\n").find("line 2") == 0);
   CHECK(complaint("a:2\n\nb slots=x\n").find("line 3: column 9: expected the number of slots") ==
@@ -213,7 +213,7 @@ TEST_CASE("epochs count while one after the other is spoilt") {
   CHECK(end_epoch(hosts, {{0, 2}}, abc) == "c(a)");
 }
 
-TEST_CASE("a host that is left out begins anew when it returns") {
+TEST_CASE("a host that is left out starts from zero when it returns") {
   UnreachedHosts hosts;
   for (int i = 0; i < 3; ++i) {
     CHECK(end_epoch(hosts, {{0, 1}}, members("ab")).empty());
@@ -222,6 +222,6 @@ TEST_CASE("a host that is left out begins anew when it returns") {
   }
 }
 
-TEST_CASE("ranks of one host are no pair of hosts") {
+TEST_CASE("ranks of one host are not a pair of hosts") {
   CHECK(after_three({{1, 1}}, members("ab")).empty());
 }

@@ -392,7 +392,7 @@ class Simulation {
     require(processes_.at(members.front()).has_state, "rank 0 does not know the state");
     for (const WorkerId id : state_.dismissed()) {
       require(ending_.count(processes_[id].incarnation) == 0,
-              "somebody who is being ended is sent away");
+              "a worker that is being ended is dismissed");
       processes_[id].sent_away = true;
       if (chance(80)) later(10, 5'000, [this, id] { end(id, 0); });
     }
@@ -456,7 +456,7 @@ class Simulation {
   }
 
   void apply(const NotifyWorkers& wanted, const Members&) {
-    require(wanted.change != PlanChange{}, "news of no change");
+    require(wanted.change != PlanChange{}, "a notification without a change");
     log("notify");
     const int epoch = state_.epoch();
     later(10, 1'000, [this, epoch] {

@@ -13,7 +13,9 @@ TEST_CASE("A host fits when its glibc is new enough, or when nothing is known") 
   }
 }
 
-TEST_CASE("A host that does not fit is told in one sentence what it has and what is needed") {
+TEST_CASE(
+    "The message for a host that does not fit says in one sentence what it has and what is "
+    "needed") {
   const auto message = [](const char* host) {
     const auto why = why_runtime_does_not_fit(host, "2.28");
     REQUIRE(why);

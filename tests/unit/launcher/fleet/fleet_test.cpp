@@ -105,7 +105,7 @@ TEST_CASE("two agents greet, run a rank each, and leave") {
   CHECK_FALSE(agents.fleet->is_remote(0));
 }
 
-TEST_CASE("no rank has ended later than that was heard, however late its agent's greeting was") {
+TEST_CASE("no rank's end is later than its report, however late its agent's greeting is read") {
   Agents agents;
   agents.on_event = [&](int host, const FleetEvent& event) {
     if (std::holds_alternative<AgentGreeted>(event)) {

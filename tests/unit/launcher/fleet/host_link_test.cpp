@@ -167,7 +167,7 @@ TEST_CASE("a handler may destroy the link") {
   REQUIRE(messages == 1);
 }
 
-TEST_CASE("who breaks the protocol is heard no further") {
+TEST_CASE("nothing is read after a violation of the protocol") {
   Loop loop;
   Pair pair;
   std::string wrong;
@@ -182,7 +182,7 @@ TEST_CASE("who breaks the protocol is heard no further") {
        [](const std::string& detail) { FAIL(detail); }});
   REQUIRE(link.open());
   write_all(pair.theirs.get(), std::string(kAgentMagic) + hello_frame() +
-                                   encode_frame(FrameType::kReady) + log_frame("not heard"));
+                                   encode_frame(FrameType::kReady) + log_frame("not read"));
   loop.run();
   REQUIRE(wrong == "ready: out of turn");
   REQUIRE_FALSE(link.is_open());

@@ -19,7 +19,7 @@ struct SimulationResult {
 // Lives the seed's life to its end, and looks on every step whether
 //   - the job is over by its deadline, and says so once;
 //   - orders go out in their order, none behind the end, none to a host that was let go;
-//   - every host that could run something is told to end or is let go, and nothing runs on any
+//   - every host that could run something is asked to end or is let go, and nothing runs on any
 //     host in the end;
 //   - the exit code is 0 if and only if every rank has succeeded, else it is that of the cause;
 //   - where one thing went wrong, that is the cause, whatever followed from it.

@@ -84,7 +84,7 @@ TEST_CASE("a host without a rank is let go, and not waited for") {
   REQUIRE(count<Finish>(job(HostFinished{0, {}})) == 1);
 }
 
-TEST_CASE("one rank fails: every host is told to end its ranks, and its code is the job's") {
+TEST_CASE("one rank fails: every host is asked to end its ranks, and its code is the job's") {
   Job job = started_job(3);
   const auto actions = job(RankEnded{1, exited(4, 7)});
   REQUIRE(count<TerminateHost>(actions) == 3);
@@ -127,7 +127,7 @@ TEST_CASE("a rank that fails does not end the others of a job that keeps going")
   CHECK(interrupted.state.outcome().exit_code() == 130);
 }
 
-TEST_CASE("the first failure by the clock is the cause, not the first one heard of") {
+TEST_CASE("the first failure by the clock is the cause, not the first report") {
   Job job = started_job(2);
   job(RankEnded{0, exited(0, 1, 2'000)});
   job(RankEnded{1, exited(1, 42, 1'000)});
@@ -341,7 +341,7 @@ TEST_CASE("a host whose ranks are gone is waited for while its output is read") 
     SECTION("until its stream breaks") {
       CHECK(count<Finish>(job(HostLost{1, "gone", job.now})) == 1);
     }
-    SECTION("until nobody reads any") { CHECK(count<Finish>(job(OutputAbandoned{})) == 1); }
+    SECTION("until its output has no reader") { CHECK(count<Finish>(job(OutputAbandoned{})) == 1); }
     SECTION("until the user does not want to wait") {
       job(UserSignal{SIGTERM});
       CHECK(count<Finish>(job(UserSignal{SIGTERM})) == 1);
@@ -437,7 +437,7 @@ TEST_CASE("random schedules always come to an end") {
   }
 }
 
-TEST_CASE("a goodbye before every rank's end was told is no success") {
+TEST_CASE("a goodbye before every rank's end was reported is a failure") {
   Job job = started_job(1);
   job(HostFinished{0, {}, 1});
   REQUIRE(job.state.done());
@@ -536,7 +536,7 @@ TEST_CASE("Time and the user end an elastic job as any other") {
 }
 
 TEST_CASE(
-    "Who owns the hosts may be blamed for an end by signals or without hosts, not for others") {
+    "The owner of the hosts may have caused an end by signals or without hosts, but no other") {
   const auto ended_by = [](const Event& event) {
     Job job = started_job(1);
     job(event);

@@ -243,7 +243,7 @@ TEST_CASE("IPv4 goes before IPv6, and IPv6 alone works") {
   CHECK(choice_of(v6, {}, {}, launcher).hosts[1].address == "fd00::2");
 }
 
-TEST_CASE("Ranks beside the launcher and elsewhere share one rendezvous address") {
+TEST_CASE("Ranks on the launcher's host and elsewhere share one rendezvous address") {
   HostNetwork local = kLauncher;
   const auto choice =
       choice_of({local, host("b", {nic("eth0", "10.0.1.2", 24)}, "10.0.1.2", "10.0.1.100")});
@@ -251,7 +251,7 @@ TEST_CASE("Ranks beside the launcher and elsewhere share one rendezvous address"
   CHECK(choice.hosts[0].rendezvous_address == "10.0.1.100");
 }
 
-TEST_CASE("A launcher behind address translation is told") {
+TEST_CASE("A launcher behind address translation is reported") {
   const std::vector<HostNetwork> hosts{
       host("a", {nic("eth0", "10.5.1.1", 24)}, "203.0.113.1", "198.51.100.7"),
       host("b", {nic("eth0", "10.5.1.2", 24)}, "203.0.113.2", "198.51.100.7")};
@@ -284,7 +284,7 @@ TEST_CASE("A relay is for hosts that need one, or for those whose addresses prov
   CHECK(choice(WayBack::kRelay).relayed);
 }
 
-TEST_CASE("One host that does not tell how it sees the launcher: a network in common is the way") {
+TEST_CASE("One host that does not say how it sees the launcher: a common network is used") {
   const std::vector<HostNetwork> alone{host("pod", {nic("eth0", "10.0.1.7", 24)})};
   const auto choice = choice_of(alone);
   CHECK(choice.hosts[0].address == "127.0.0.1");
@@ -318,7 +318,7 @@ TEST_CASE("Every pair is probed in a small job, n log n in a large one") {
   CHECK(candidate_probes(silent, {})[0].targets.empty());
 }
 
-TEST_CASE("$SSH_CONNECTION tells both ends") {
+TEST_CASE("$SSH_CONNECTION has both ends") {
   HostNetwork out;
   read_ssh_connection("fe80::1%eth0 51234 10.0.0.2 22\n", out);
   CHECK(out.launcher_seen_as == "fe80::1");

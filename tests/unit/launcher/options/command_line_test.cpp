@@ -149,7 +149,7 @@ TEST_CASE("A forgotten comma is caught") {
   CHECK(job_of({"-H", "a:4", "/x/b:4"}).command == Words{"/x/b:4"});
 }
 
-TEST_CASE("An option without effect is told, not ignored") {
+TEST_CASE("An option without effect is reported, not ignored") {
   const auto launch = parsed<Launch>({"-np", "1", "--autotune-log-file", "l", "x"});
   CHECK(launch.job.knobs.empty());
   CHECK(launch.warnings == Words{"--autotune-log-file has no effect without --autotune"});

@@ -155,7 +155,7 @@ TEST_CASE("An allocation whose only host is this machine needs no command of the
         "the allocation of LSF: $PATH has no blaunch; --transport ssh reaches its hosts by ssh");
 }
 
-TEST_CASE("An elastic job follows the engine unless somebody has chosen hosts") {
+TEST_CASE("An elastic job follows the engine unless the user has chosen hosts") {
   const Variables pod{{"HYDRA_HOST_FILE", "/etc/mpi/hostfile"}};
   const JobSpec job = job_of({"--min-np", "2", "--max-np", "8", "x"}, pod);
   REQUIRE(job.elastic);

@@ -34,13 +34,13 @@ TEST_CASE("An abbreviation is named with its option") {
       "unknown option '--ship'; it is an option of jobs, and horarun doctor takes the hosts alone");
 }
 
-TEST_CASE("The program in place of a forgotten value is told before the program's own options") {
+TEST_CASE("A program where a value is missing is reported before the program's own options") {
   CHECK(error_of({"-np", "2", "--pmi", "python3", "-c", "print()"}) ==
         "--pmi: expected none, pmix or pmi1, found 'python3'");
   CHECK(error_of({"--pmi", "none", "-c", "print()"}).find("unknown option '-c'") == 0);
 }
 
-TEST_CASE("An option of another verb is told from a typo") {
+TEST_CASE("An option of another verb is distinguished from a typo") {
   CHECK(error_of({"doctor", "-np", "8"}) ==
         "unknown option '-np'; it is an option of jobs, and horarun doctor takes the hosts alone");
   CHECK(error_of({"cache", "ls", "--smoke"}).find("'--smoke'; it is an option of jobs") !=
@@ -53,7 +53,7 @@ TEST_CASE("An option of another verb is told from a typo") {
         std::string::npos);
 }
 
-TEST_CASE("Habits of srun are told from mistakes") {
+TEST_CASE("Options of srun are distinguished from mistakes") {
   CHECK(error_of({"-N", "2", "-n", "4", "x"}).find("srun's -N is --nnodes") != std::string::npos);
   CHECK(error_of({"-N", "2", "-H", "a,b", "-n", "5", "x"}).find("gives 2 hosts") !=
         std::string::npos);

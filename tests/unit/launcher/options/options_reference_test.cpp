@@ -36,7 +36,7 @@ TEST_CASE("The reference of exit codes is that of the table of failures", "[acce
   expect_in_page("reference/exit-codes.md", exit_code_reference());
 }
 
-TEST_CASE("The reference of the environment names every variable that a rank is told") {
+TEST_CASE("The reference of the environment names every variable that a rank gets") {
   const std::string page = read_page("reference/environment.md");
   for (const std::string_view name : rendezvous::job_variable_names()) {
     INFO(name);

@@ -17,7 +17,7 @@ std::string error_of_word(const std::string& word) {
 
 // An option that horarun itself took under this name, or as an abbreviation, would never be
 // answered from the table.
-TEST_CASE("Every row of the table answers whoever types its name") {
+TEST_CASE("Every row of the table answers its name as an option") {
   for (const PeerOption& option : peer_options()) {
     const std::string name(option.name);
     CHECK(error_of_word(name) == "unknown option '" + name + "'; " + peer_answer_text(option));
@@ -188,7 +188,7 @@ TEST_CASE("What only looks like a launcher is not warned of") {
   }
 }
 
-TEST_CASE("A first word that is no program is answered with what was meant") {
+TEST_CASE("A first word that does not name a program gets a suggestion") {
   for (const auto& [words, answer] : std::vector<std::pair<Words, std::string>>{
            {{"doctr", "-H", "localhost"}, "did you mean 'horarun doctor'?"},
            {{"cahce", "ls"}, "did you mean 'horarun cache'?"},

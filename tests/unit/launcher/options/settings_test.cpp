@@ -19,7 +19,7 @@
 namespace hora::launcher {
 namespace {
 
-TEST_CASE("a misspelt variable of the runtime is told, with the one that was meant") {
+TEST_CASE("a misspelt variable of the runtime is reported, with the one that was meant") {
   CHECK(misspelt_runtime_variables({"HORA_BACKEND"}) ==
         std::vector<std::string>{
             "HORA_BACKEND is set, and nothing reads it; did you mean HORA_BACKENDS?"});
@@ -306,7 +306,7 @@ TEST_CASE("A mistake in a file has a place and a suggestion") {
   CHECK(world.error({"--config-file", "none.yaml", "true"}).find("none.yaml") != std::string::npos);
 }
 
-TEST_CASE("What a file or a variable says in vain is told, and beside an error, too") {
+TEST_CASE("Ignored entries and variables are reported, also together with an error") {
   World world{{{"hora.yaml", "np: 2\n"}}, {{"HORARUN_TIMEOT", "1"}, {"HORARUN_ODD", "1"}}};
   const std::string in_file = "hora.yaml:1:1: 'np' belongs under 'horarun:'; it is ignored here";
   const std::string in_name = "$HORARUN_TIMEOT names no option; did you mean HORARUN_TIMEOUT?";
@@ -353,7 +353,7 @@ TEST_CASE("An empty file sets nothing") {
   }
 }
 
-TEST_CASE("--show-config tells where each value comes from") {
+TEST_CASE("--show-config says where each value comes from") {
   World world;
   world.variables = {{"HORARUN_GRACE", "9s"}, {"HOROVOD_CYCLE_TIME", "4"}};
   world.files["hora.yaml"] = "horarun:\n  lease: 20s\n";

@@ -175,7 +175,7 @@ TEST_CASE("a pipe is read to its end") {
   REQUIRE(drain.got == "hello");
 }
 
-TEST_CASE("nothing is read beyond the window while nobody takes it") {
+TEST_CASE("nothing is read beyond the window while the receiver takes nothing") {
   const os::Fd file = file_of(1'000'000);
   Drain drain(file.get(), false);
   drain.run(100ms);

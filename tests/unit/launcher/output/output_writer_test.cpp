@@ -73,7 +73,7 @@ TEST_CASE("text arrives in order, credit comes back, flush is last") {
   REQUIRE(credit == expected.size());
 }
 
-TEST_CASE("a broken reader is told once, and credit still comes back") {
+TEST_CASE("a broken reader is reported once, and credit still comes back") {
   ::signal(SIGPIPE, SIG_IGN);
   auto loop = std::move(*os::EventLoop::create());
   Pipe pipe;
@@ -95,7 +95,7 @@ TEST_CASE("a broken reader is told once, and credit still comes back") {
   REQUIRE(credit == 10);
 }
 
-TEST_CASE("a file that is refused when it is closed is told once, behind what was written") {
+TEST_CASE("an error on closing a file is reported once, after what was written") {
   auto loop = std::move(*os::EventLoop::create());
   const os::Fd target(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   const int gone = ::fcntl(target.get(), F_DUPFD_CLOEXEC, 0);
@@ -219,7 +219,7 @@ TEST_CASE("a reader that never reads does not keep the writer from ending") {
   SUCCEED();
 }
 
-TEST_CASE("a console holds so much for its reader and no more, and tells what is missing") {
+TEST_CASE("a console buffers a limited amount for its reader, and says what is missing") {
   auto loop = std::move(*os::EventLoop::create());
   Pipe pipe;
   Console console(*loop, pipe.writer.get());

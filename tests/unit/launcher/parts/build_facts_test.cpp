@@ -134,7 +134,7 @@ TEST_CASE("The facts of an empty, a broken and no installation") {
   const BuildFacts empty = collect_build_facts(folder.path(), "");
   CHECK(empty.runtime_error.find("No such file") != std::string::npos);
   CHECK(empty.frameworks.empty());
-  folder.write("lib/libhora.so", "this is no library");
+  folder.write("lib/libhora.so", "this is not a library");
   folder.write("python/hora/__init__.py", "");
   folder.write("python/horovod/torch/__init__.py", "");
   folder.write("python/horovod/mxnet/__init__.py", "");

@@ -57,7 +57,7 @@ TEST_CASE("an installation has this machine's build first, and those for others"
   CHECK(found->find("cray") == nullptr);
 }
 
-TEST_CASE("a faulty build for other hosts is no fault of the installation") {
+TEST_CASE("a faulty build for other hosts does not fail the installation") {
   const Share share;
   share.add("pdp11");
   share.add("vax");

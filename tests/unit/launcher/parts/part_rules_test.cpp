@@ -196,7 +196,7 @@ TEST_CASE("parts: a job ships what it needs") {
   }
 }
 
-TEST_CASE("parts: Gloo goes along where somebody asks for it, or refuses what is better") {
+TEST_CASE("parts: Gloo is shipped if the user asks for it or excludes better backends") {
   for (const char* list : {"gloo", "shm,Gloo", "-tcp"}) {
     CHECK(shipped(job_of(2), {{"HORA_BACKENDS", list}}) == "core gloo nccl?");
   }
@@ -221,9 +221,9 @@ TEST_CASE("parts: the programs of the bundle go along where the command names th
   CHECK(shipped(spec) == "core nccl? tools");
 }
 
-TEST_CASE("parts: a part without a rule goes to everybody") {
-  CHECK(shipping_for_job("news", job_of(1), {}) == Shipping::kYes);
-  CHECK(shipping_for_doctor("news", true) == Shipping::kYes);
+TEST_CASE("parts: a part without a rule goes to all hosts") {
+  CHECK(shipping_for_job("extra", job_of(1), {}) == Shipping::kYes);
+  CHECK(shipping_for_doctor("extra", true) == Shipping::kYes);
 }
 
 TEST_CASE("parts: the doctor loads what ranks would load") {

@@ -160,7 +160,7 @@ TEST_CASE("a folder with its own Python travels whole") {
   CHECK(files.count("pkgs/cached") == 0);
 }
 
-TEST_CASE("scripts start the Python beside them") {
+TEST_CASE("scripts start the Python of their own environment") {
   Folder folder;
   folder.make_installation("env");
   const std::string bin = folder.path + "/env/bin";

@@ -126,7 +126,7 @@ TEST_CASE("The attempts of a job share the name that torchrun's programs read") 
   CHECK(value_of(host_variables(place, forwarded), "TORCHELASTIC_RUN_ID") == "unset");
 }
 
-TEST_CASE("A rank is told its place in every dialect") {
+TEST_CASE("A rank gets its place in the variables of every launcher") {
   const Plan plan = plan_job(parse_host_list("a:2,b:1", "-H").value(), 0).value();
   const auto list = rank_variables(plan, plan.hosts[1], plan.hosts[1].slots[0]);
   CHECK(value_of(list, "HOROVOD_RANK") == "2");
@@ -142,7 +142,8 @@ TEST_CASE("A rank is told its place in every dialect") {
   CHECK(value_of(list, "GROUP_RANK") == "1");
 }
 
-TEST_CASE("The network is told per host, and the user's choice for NCCL and PyTorch stands") {
+TEST_CASE(
+    "The network variables differ per host, and the user's choice for NCCL and PyTorch stands") {
   rendezvous::RendezvousAddress place;
   place.interfaces = {"ens3", "ens4"};
   place.rendezvous_address = "10.0.0.1";

@@ -112,7 +112,7 @@ TEST_CASE("The pod that ended the job comes before those that are deleted becaus
   CHECK(lost_pods(*pods, {"c"}).empty());
 }
 
-TEST_CASE("How the containers of a deleted pod end is no reason") {
+TEST_CASE("The exit of a deleted pod's containers is not a reason") {
   const std::string status =
       R"({"phase":"Running","containerStatuses":[{"name":"worker","state":{"terminated":
          {"reason":"Error","exitCode":137}}}]})";
@@ -123,7 +123,7 @@ TEST_CASE("How the containers of a deleted pod end is no reason") {
   CHECK(the_pod(status).phase == Phase::kEnded);
 }
 
-TEST_CASE("A pod that ended for want of work has not ended the job") {
+TEST_CASE("A pod that ended without work has not ended the job") {
   const PodState idle = the_pod(
       R"({"phase":"Failed","containerStatuses":[{"name":"worker","state":{"terminated":
          {"reason":"Error","exitCode":1,"message":"no horarun works in this pod any more\n"}}}]})");
@@ -145,7 +145,7 @@ TEST_CASE("What a program has left as its last words steers no terminal, and has
   CHECK(pods_text({pod}, 1, "of \x1b[1m").ends_with("; of ?[1m"));
 }
 
-TEST_CASE("A Job tells its name, its pods and their GPUs") {
+TEST_CASE("The name of a Job, its pods and their GPUs are read") {
   const auto job = read_pod_job(
       R"({"kind":"Job","metadata":{"name":"hora-x"},"spec":{"parallelism":3,"template":{"spec":
       {"containers":[{"name":"worker","resources":{"limits":{"nvidia.com/gpu":"8"}}}]}}},
@@ -162,7 +162,7 @@ TEST_CASE("A Job tells its name, its pods and their GPUs") {
   CHECK_FALSE(read_pod_job(R"({"kind":"Job","metadata":{"name":"j"},"spec":{"parallelism":0}})"));
 }
 
-TEST_CASE("The latest event that tells something counts") {
+TEST_CASE("The latest relevant event counts") {
   const auto words = read_last_event(list(
       R"({"type":"Warning","reason":"FailedCreate","message":"old","lastTimestamp":"2026-01-01T00:00:01Z"},
       {"type":"Warning","reason":"FailedCreate","message":"new","lastTimestamp":"2026-01-01T00:00:03Z"},

@@ -40,7 +40,7 @@ TEST_CASE("a thread stays on the CPU where it is, and leaves it") {
   CHECK(cpu_mask_of_this_thread() == before);
 }
 
-TEST_CASE("what was started on one CPU stays there, and leaves it for those that it is told") {
+TEST_CASE("a process that was started on one CPU stays there until it gets the CPUs to leave for") {
   if (!has_several_cpus()) return;
   const CpuMask before = cpu_mask_of_this_thread();
   const int here = ::sched_getcpu();
@@ -56,7 +56,7 @@ TEST_CASE("what was started on one CPU stays there, and leaves it for those that
   CHECK(cpu_mask_of_this_thread() == before);
 }
 
-TEST_CASE("whoever has one CPU has no choice") {
+TEST_CASE("a process that may use one CPU does not move") {
   const CpuMask before = cpu_mask_of_this_thread();
   const int here = ::sched_getcpu();
   REQUIRE(set_cpu_mask(0, mask_of({here}, before)));

@@ -89,7 +89,7 @@ TEST_CASE("a line of /proc/PID/stat") {
   CHECK(*entry == ProcessEntry{123, 45, 67, 89, 'S', 987654, 3});
 }
 
-TEST_CASE("what is no line of /proc/PID/stat") {
+TEST_CASE("text that is not a line of /proc/PID/stat is refused") {
   for (const char* text : {"", "1", "1 (x", "1 (x)", "1 (x) ", "x (x) S 1 2 3", "1 (x) S 1 2 3",
                            "1 (x) S 1 b 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21"}) {
     INFO(text);
@@ -165,7 +165,7 @@ TEST_CASE("the processes since one of them") {
 }
 
 // In a new process, which few have followed: then each number is asked for.
-TEST_CASE("a thread is no process") {
+TEST_CASE("a thread is not a process") {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -365,7 +365,7 @@ TEST_CASE("children, as the kernel lists them") {
   CHECK(!list_children(child).has_value());
 }
 
-TEST_CASE("processes that fork and end without a pause are caught, or told of") {
+TEST_CASE("processes that fork and end without a pause are killed or reported") {
   ChildrenBlocked blocked;
   const auto timeout = std::chrono::milliseconds(GENERATE(0, 20'000));
   for (int round = 0; round < 5; ++round) {
@@ -379,7 +379,7 @@ TEST_CASE("processes that fork and end without a pause are caught, or told of") 
   }
 }
 
-TEST_CASE("a chase spares whom somebody else ends") {
+TEST_CASE("a chase spares a process that another owner ends") {
   ChildrenBlocked blocked;
   const pid_t spared = ::fork();
   if (spared == 0) {

@@ -203,7 +203,7 @@ TEST_CASE("one more descriptor, wherever it comes from, is 3 in the child") {
         ::fcntl(source, F_DUPFD_CLOEXEC, 30));  // the process that had the number gets it back
     REQUIRE(::dup3(write_end.get(), source, O_CLOEXEC) == source);
     write_end.reset();
-    Child child({"/bin/sh", "-c", "echo told >&3; ! echo other 2>/dev/null >&4"});
+    Child child({"/bin/sh", "-c", "echo sent >&3; ! echo other 2>/dev/null >&4"});
     child.request.extra_fd = source;
     const SpawnOutcome outcome = spawn(child.request);
     if (other.valid()) {
@@ -215,7 +215,7 @@ TEST_CASE("one more descriptor, wherever it comes from, is 3 in the child") {
     CHECK(exit_code(outcome.pid) == 0);
     char text[16] = {};
     CHECK(::read(read_end.get(), text, sizeof text) == 5);
-    CHECK(std::string(text) == "told\n");
+    CHECK(std::string(text) == "sent\n");
   }
 }
 
@@ -253,7 +253,7 @@ TEST_CASE("children start side by side, and each has its own answer") {
   CHECK(errno == ECHILD);
 }
 
-TEST_CASE("a child that nobody asks for is killed") {
+TEST_CASE("a child whose outcome is not read is killed") {
   Child child({"/bin/sleep", "600"});
   { const Spawning unasked(child.request); }
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);

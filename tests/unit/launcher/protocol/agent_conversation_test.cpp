@@ -182,7 +182,7 @@ TEST_CASE("a job from the hello to the goodbye") {
   CHECK(talk.with.buffered() == 0);
 }
 
-TEST_CASE("frames out of turn, of nobody's, too long") {
+TEST_CASE("frames out of turn, of unknown ranks, too long") {
   const std::string nothing;
   const std::string hello = encode(Hello{});
   const std::string a_lot(70'000, '\0');
@@ -197,7 +197,7 @@ TEST_CASE("frames out of turn, of nobody's, too long") {
       {"no hello first", nullptr, FrameType::kReady, nothing, "ready: out of turn"},
       {"a log before the hello", nullptr, FrameType::kLog, nothing, "log line: out of turn"},
       {"a second hello", &Talk::greeted, FrameType::kHello, hello, "hello: out of turn"},
-      {"a probe result that nobody asked for", &Talk::greeted, FrameType::kProbeResult, nothing,
+      {"a probe result without a request", &Talk::greeted, FrameType::kProbeResult, nothing,
        "probe result: out of turn"},
       {"ready without an order", &Talk::greeted, FrameType::kReady, nothing, "ready: out of turn"},
       {"started without a start", &Talk::ordered, FrameType::kStarted, nothing,
@@ -207,13 +207,13 @@ TEST_CASE("frames out of turn, of nobody's, too long") {
        "exit of a rank: out of turn"},
       {"output before the start", &Talk::ordered, FrameType::kOutput, output_of(2, 1, "x"),
        "output: out of turn"},
-      {"stacks that nobody asked for", &Talk::started, FrameType::kStacks, nothing,
+      {"stacks without a request", &Talk::started, FrameType::kStacks, nothing,
        "stack report: out of turn"},
-      {"a suspension that nobody asked for", &Talk::started, FrameType::kSuspend, nothing,
+      {"a suspension without a request", &Talk::started, FrameType::kSuspend, nothing,
        "suspension: out of turn"},
       {"a GPU fault before the order", &Talk::greeted, FrameType::kGpuFault, nothing,
        "GPU fault: out of turn"},
-      {"a delivery report that nobody asked for", &Talk::greeted, FrameType::kDelivered, nothing,
+      {"a delivery report without a request", &Talk::greeted, FrameType::kDelivered, nothing,
        "delivery report: out of turn"},
       {"a report of another delivery", &Talk::fetching, FrameType::kDelivered,
        encode(DeliveryReport{"other", true, 80, {}}),
@@ -223,7 +223,7 @@ TEST_CASE("frames out of turn, of nobody's, too long") {
        "delivery report: of more sources than were announced"},
       {"a long delivery report", &Talk::fetching, FrameType::kDelivered, a_lot,
        "delivery report: 70000 bytes"},
-      {"a state of a folder that nobody offered", &Talk::greeted, FrameType::kTreeState, nothing,
+      {"a state of a folder that was not offered", &Talk::greeted, FrameType::kTreeState, nothing,
        "state of a folder: out of turn"},
       {"a state of another folder", &Talk::offered, FrameType::kTreeState, encode(TreeState{{"c"}}),
        "state of a folder: it misses what the folder does not have"},
@@ -418,7 +418,7 @@ TEST_CASE("numbers that cannot be") {
   CHECK(check(exit_with([](RankExit& e) { e.stage = SpawnStage::kSearch, e.exit_code = 127; })));
   CHECK(refused(exit_with([](RankExit& e) { e.errnum = -1; })));
   CHECK(refused(exit_with([](RankExit& e) { e.errnum = 4'096; })));
-  CHECK(refused(exit_with([](RankExit& e) { e.code = "rank 0 is to blame"; })));
+  CHECK(refused(exit_with([](RankExit& e) { e.code = "rank 0 is the cause"; })));
   CHECK(refused(exit_with([](RankExit& e) { e.clock_ns = kHuge; })));
   CHECK(refused(exit_with([](RankExit& e) { e.clock_ns = -1; })));
   CHECK(refused(exit_with([](RankExit& e) { e.max_rss_bytes = kHuge; })));

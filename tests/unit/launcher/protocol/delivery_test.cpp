@@ -18,7 +18,7 @@ TEST_CASE("part list: what is written is read") {
   CHECK(parse_part_list("")->empty());
 }
 
-TEST_CASE("part list: what is no hash is refused") {
+TEST_CASE("part list: text that is not a hash is refused") {
   for (const char* text :
        {"short", "0123456789abcdeg", "0123456789abcdef,", ",0123456789abcdef",
         "0123456789abcdef:cpu", ":gpu", "../0123456789abcdef",
@@ -68,7 +68,7 @@ TEST_CASE("part list: who needs a part depends on what the host has") {
     host.c_library = "";
     CHECK(is_needed(part, host));
   }
-  SECTION("without conditions everybody does") {
+  SECTION("without conditions every host needs it") {
     CHECK(is_needed(NeededPart{"0123456789abcdef", false, {}, {}, ""}, Hello{}));
     CHECK_FALSE(is_needed(NeededPart{"0123456789abcdef", true, {}, {}, ""}, Hello{}));
   }

@@ -23,7 +23,7 @@ SilenceEvidence after_looks(int looks, Standing standing) {
 
 }  // namespace
 
-TEST_CASE("silence lasts since the other was heard") {
+TEST_CASE("silence lasts since the last message of the peer") {
   Silence silence(kStart);
   silence.look(kStart + 2s, kStart + 2s, 2s);
   silence.look(kStart + 4s, kStart + 5s, 2s);  // a little late
@@ -33,7 +33,7 @@ TEST_CASE("silence lasts since the other was heard") {
   CHECK(silence.last_received() == kStart + 6s);
 }
 
-TEST_CASE("what one has slept through is no silence of the other") {
+TEST_CASE("time that this process slept does not count as silence of the peer") {
   Silence silence(kStart);
   silence.look(kStart + 2s, kStart + 62s, 2s);
   CHECK(silence.length(kStart + 62s) == 2s);
@@ -130,7 +130,7 @@ TEST_CASE("a process that says something has not been stopped all the time") {
   CHECK(silence.evidence(kStart + 4s).standing_for == 0s);
 }
 
-TEST_CASE("the evidence is told") {
+TEST_CASE("the evidence is described") {
   Silence silence(kStart);
   CHECK(describe(silence.evidence(kStart + 12s), "its agent (process 7)") ==
         "no sign of life for 12 s");

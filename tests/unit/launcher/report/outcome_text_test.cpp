@@ -101,7 +101,7 @@ TEST_CASE("a script that is missing on this machine cannot be sent from it") {
   CHECK(text.find("--ship") == std::string::npos);
 }
 
-TEST_CASE("a program in the ranks' directory is told from one that is missing") {
+TEST_CASE("a program in the ranks' directory is distinguished from one that is missing") {
   JobOutcome outcome = rank_failure(3, 127);
   outcome.cause->exit.stage = SpawnStage::kSearch;
   outcome.cause->exit.code = failure::kProgramNotFound;
@@ -136,7 +136,7 @@ TEST_CASE("what the rank did last, where it is known") {
           "  it was in allreduce 'grad/7' for 2.1 s\n");
 }
 
-TEST_CASE("a rank that only follows another one is told after that one") {
+TEST_CASE("a rank that only follows another one is reported after that one") {
   JobOutcome outcome = rank_failure(0, 1, "HorovodInternalError: rank 2 (node2) has shut down\n");
   CHECK(describe_outcome(outcome, kHosts, {}).find("the same number of steps") !=
         std::string::npos);
@@ -283,7 +283,7 @@ TEST_CASE("what could not be ended is listed") {
           "they can be killed)\n");
 }
 
-TEST_CASE("a rank that the host has no room for is not blamed on its program") {
+TEST_CASE("a rank that the host has no room for is not reported as a failure of its program") {
   JobOutcome outcome = rank_failure(1, 126);
   RankExit& exit = outcome.cause->exit;
   exit.code = failure::kNoProcess;
@@ -294,7 +294,7 @@ TEST_CASE("a rank that the host has no room for is not blamed on its program") {
                   "memory\n  [E_NO_PROCESS] ") == 0);
 }
 
-TEST_CASE("a rank that --chaos has killed: nobody looks for another culprit") {
+TEST_CASE("a rank that --chaos has killed: no other cause is reported") {
   JobOutcome outcome = rank_failure(3, 0);
   outcome.cause->exit.signal = 9;
   const ChaosStrike strike{std::chrono::milliseconds(10'040), "node2", 3, 9, true};
@@ -348,7 +348,7 @@ TEST_CASE("faults of GPUs stand behind the first cause") {
         std::string::npos);
 }
 
-TEST_CASE("the table of Xids is in order and tells what to do") {
+TEST_CASE("the table of Xids is in order and says what to do") {
   int last = 0;
   for (const XidClass& row : xid_classes()) {
     CHECK(row.code > last);
@@ -359,7 +359,7 @@ TEST_CASE("the table of Xids is in order and tells what to do") {
   CHECK(find_xid(1) == nullptr);
 }
 
-TEST_CASE("signals of limits are told as such") {
+TEST_CASE("signals of limits are reported as such") {
   JobOutcome outcome = rank_failure(3, 0);
   outcome.cause->exit.signal = SIGXFSZ;
   CHECK(describe_outcome(outcome, kHosts, {}).find("(ulimit -f)\n") != std::string::npos);
@@ -383,7 +383,7 @@ TEST_CASE("ten thousand hosts that confirm nothing are one line") {
   CHECK(describe_outcome(outcome, hosts, {}).find("n6, n7 did not confirm") != std::string::npos);
 }
 
-TEST_CASE("what cannot be started is told once, whatever other ranks did") {
+TEST_CASE("a program that cannot be started is reported once, whatever other ranks did") {
   JobOutcome outcome = rank_failure(1, 127);
   outcome.cause->exit.code = failure::kProgramNotFound;
   outcome.cause->exit.stage = SpawnStage::kSearch;

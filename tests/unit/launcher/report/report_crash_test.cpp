@@ -41,7 +41,7 @@ std::string stack(const std::string& id, const std::string& function) {
 
 }  // namespace
 
-TEST_CASE("equal stacks are told once, the lonely one first") {
+TEST_CASE("equal stacks are printed once, the one of a single rank first") {
   const std::string text =
       hang_report_text("SIGQUIT",
                        {standing(3, stack("a1", "wait")), standing(0, stack("b2", "wait")),
@@ -67,7 +67,7 @@ TEST_CASE("equal stacks are told once, the lonely one first") {
       "      File \"t.py\", line 3 in worker\n");
 }
 
-TEST_CASE("child processes that stand alike are told with the ranks that they belong to") {
+TEST_CASE("child processes with equal stacks are printed with the ranks that they belong to") {
   const std::string text = hang_report_text(
       "SIGQUIT",
       {standing(3, stack("a1", "worker"), false), standing(0, stack("b2", "wait")),

@@ -5,7 +5,7 @@
 
 using namespace hora::launcher;
 
-TEST_CASE("secrets: what looks like one is blanked, what stands beside it stays") {
+TEST_CASE("secrets: text that looks like one is blanked, the text around it stays") {
   const SecretFilter filter({{"MY_TOKEN", "abcdef123"}, {"PASSWORD", "ab"}, {"HOME", "/home/me"}});
   const auto clean = [&](const char* text) { return filter.clean(text); };
   CHECK(clean("it said abcdef123, twice abcdef123") == "it said ***, twice ***");

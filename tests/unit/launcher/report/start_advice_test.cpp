@@ -16,7 +16,7 @@ std::string advice_for(std::string_view code, const std::string& program, bool h
   return start_advice(exit, has_it);
 }
 
-TEST_CASE("A program that was typed out of habit is told from one that is missing") {
+TEST_CASE("A program that was typed out of habit is distinguished from one that is missing") {
   for (const auto& [program, advice] : std::vector<std::pair<std::string, std::string>>{
            {"train.py",
             "'train.py' is a Python script; start it with: horarun ... python3 train.py"},
@@ -46,10 +46,10 @@ TEST_CASE("A program that was typed out of habit is told from one that is missin
   CHECK(advice_for(failure::kNotExecutable, "./train.py").find("horarun ... python3 ./train.py.") !=
         std::string::npos);
   CHECK(advice_for(failure::kNotExecutable, "./a.out").find("  [E_NOT_EXECUTABLE] Run chmod") == 0);
-  CHECK(advice_for("E_NOBODY", "x").empty());
+  CHECK(advice_for("E_UNKNOWN", "x").empty());
 }
 
-TEST_CASE("Too many words are no fault of the program's file") {
+TEST_CASE("Too many arguments are not reported as a fault of the program's file") {
   RankExit exit;
   exit.code = failure::kNotExecutable;
   exit.program = "/usr/bin/true";

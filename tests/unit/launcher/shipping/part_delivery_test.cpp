@@ -93,7 +93,7 @@ TEST_CASE("what a host cannot fetch, the launcher sends") {
   CHECK(fixture.said() == Lines{"forget n0", "forget n1"});
 }
 
-TEST_CASE("a host that is lost is waited for by nobody") {
+TEST_CASE("no host waits for a host that is lost") {
   Fixture fixture(Sharing::kAlways);
   fixture.delivery->want(0, fixture.parts, 2);
   fixture.delivery->want(1, fixture.parts, 2);
@@ -135,7 +135,7 @@ TEST_CASE("hosts keep what they have while others may come that lack it") {
   CHECK(fixture.said() == Lines{"keep n2", "send n2"});
 }
 
-TEST_CASE("few hosts are told nothing of sharing") {
+TEST_CASE("few hosts get no messages about sharing") {
   Fixture fixture(Sharing::kAuto);
   for (int host = 0; host < 8; ++host) {
     fixture.delivery->want(host, fixture.parts, 8);

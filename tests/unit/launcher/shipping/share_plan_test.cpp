@@ -86,7 +86,7 @@ TEST_CASE("the launcher sends to log2 of the hosts, and they to all others") {
   }
 }
 
-TEST_CASE("the launcher sends to all where there are few hosts, or where it is told to") {
+TEST_CASE("the launcher sends to all hosts if they are few, or if sharing is off") {
   for (int hosts = 1; hosts < kLeastSharingHosts; ++hosts) {
     Play play(Sharing::kAuto);
     play.want_all(hosts);
@@ -101,7 +101,7 @@ TEST_CASE("the launcher sends to all where there are few hosts, or where it is t
   CHECK(never.rounds == 1);
 }
 
-TEST_CASE("two hosts share where they are told to") {
+TEST_CASE("two hosts share if sharing is on") {
   Play play(Sharing::kAlways);
   play.want_all(2);
   play.run();
@@ -129,7 +129,7 @@ TEST_CASE("where no host reaches another, the launcher soon sends to all at once
   CHECK(play.rounds <= 4);
 }
 
-TEST_CASE("a host that reaches nobody costs one more send") {
+TEST_CASE("a host that reaches no other costs one more send") {
   Play play(Sharing::kAuto);
   play.reaches = [](int host, int) { return host != 40; };
   play.want_all(64);
@@ -154,7 +154,7 @@ TEST_CASE("who has bad luck with its sources tries others before the launcher") 
   CHECK(plan.is_settled());
 }
 
-TEST_CASE("a source that nobody reaches is not asked for ever") {
+TEST_CASE("a source that no host reaches is not asked for ever") {
   Play play(Sharing::kAuto);
   int asked = 0;
   play.reaches = [&](int, int source) {
@@ -180,7 +180,7 @@ TEST_CASE("sources that are lost are replaced") {
   CHECK(play.have.size() + gone.size() == 64);
 }
 
-TEST_CASE("a host that is lost while it waits, fetches or serves holds nobody up") {
+TEST_CASE("a host that is lost while it waits, fetches or serves does not delay the others") {
   std::mt19937 random(4711);
   for (int game = 0; game < 200; ++game) {
     const int hosts = 9 + static_cast<int>(random() % 60);
@@ -217,7 +217,7 @@ TEST_CASE("who has waited for too long is served by the launcher") {
   CHECK_FALSE(plan.shares());
 }
 
-TEST_CASE("what nobody serves any more comes from the launcher") {
+TEST_CASE("parts that no host serves any more come from the launcher") {
   Play play(Sharing::kAlways);
   play.want_all(16);
   play.run();
@@ -228,7 +228,7 @@ TEST_CASE("what nobody serves any more comes from the launcher") {
   CHECK(steps[0].sources.empty());
 }
 
-TEST_CASE("reports that nobody waits for change nothing") {
+TEST_CASE("reports that are not expected change nothing") {
   SharePlan plan(Sharing::kAlways);
   CHECK(plan.ready(7, true).empty());
   CHECK(plan.failed(7).empty());

@@ -30,7 +30,7 @@ CacheLimits at_most(std::uint64_t bytes) { return {std::nullopt, bytes}; }
 
 }  // namespace
 
-TEST_CASE("cache choice: what has not been used for so long goes") {
+TEST_CASE("cache choice: entries that have not been used for longer than the limit go") {
   const auto choice = choose_removals(
       {item("new", 1 * kDay, 10), item("old", 40 * kDay, 10), item("older", 50 * kDay, 10),
        item("at the limit", 30 * kDay, 10), used(item("in use", 60 * kDay, 10))},

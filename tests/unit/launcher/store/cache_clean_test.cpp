@@ -110,7 +110,7 @@ TEST_CASE("a shim takes away the mark of an agent that was killed") {
   CHECK(names_in(cache.path) == std::vector<std::string>{cache.bundle.name()});
 }
 
-TEST_CASE("a mark that nobody holds here any more keeps nothing") {
+TEST_CASE("a mark that no process here holds any more keeps nothing") {
   Cache cache;
   cache.ship();
   AgentDriver agent(cache.arguments);
@@ -189,7 +189,7 @@ TEST_CASE("an agent whose rank has cleaned takes its mark and the empty director
 }
 
 // It marks first and looks then; a cleaner takes away first, and looks for marks once more.
-TEST_CASE("a job that starts while the cache is cleaned has its bundle, or is told to ship it") {
+TEST_CASE("a job that starts while the cache is cleaned has its bundle, or ships it") {
   Cache cache;
   for (int round = 0; round < 60; ++round) {
     if (!fs::exists(cache.entry)) cache.ship();
@@ -305,7 +305,7 @@ TEST_CASE("cleaning by age and by size takes what was used longest ago") {
     CHECK(!fs::exists(cache.entry(old)));
     CHECK(fs::exists(cache.entry(recent)));
   }
-  SECTION("a dry run tells and changes nothing") {
+  SECTION("a dry run prints and changes nothing") {
     CleanRequest request = older_than(30 * kDay);
     request.dry_run = true;
     write_file(cache.path + "/.verified-" + sha256_hex("gone"), "a note");

@@ -314,7 +314,7 @@ TEST_CASE("a source that is killed while it serves") {
   second.run_tool();
 }
 
-TEST_CASE("without the key there is nothing to be had, and nobody to be believed") {
+TEST_CASE("without the key a host neither serves nor fetches parts") {
   TestHost first;
   TestHost second;
   const int port = first.keep();
@@ -366,7 +366,7 @@ TEST_CASE("what travels between hosts cannot be read on the way") {
   CHECK(opened == wanted.frames);
 }
 
-TEST_CASE("silent strangers do not keep a host of the job out") {
+TEST_CASE("silent clients do not keep a host of the job out") {
   TestHost first;
   const int port = first.keep();
   std::vector<os::Fd> pending;
@@ -400,7 +400,7 @@ TEST_CASE("a source that serves as many as it can is asked again") {
   CHECK(report.refusals.empty());
 }
 
-TEST_CASE("a host fetches a few deliveries at a time, however many it is told of") {
+TEST_CASE("a host fetches a few deliveries at a time, however many are announced") {
   const os::Fd listener = net::listen_tcp(here(0)).value();
   const int port = net::local_endpoint(listener.get())->port;
   TestHost host;
@@ -422,7 +422,7 @@ TEST_CASE("a host fetches a few deliveries at a time, however many it is told of
   CHECK_FALSE(host.report().here);
 }
 
-TEST_CASE("nobody listens once the launcher has said so, nor after the end") {
+TEST_CASE("no host listens after the launcher asked it to forget the delivery, nor after the end") {
   TestHost first;
   const int port = first.keep();
   CHECK(net::connect_tcp(here(port), Clock::now() + 20s));

@@ -79,7 +79,7 @@ TEST_CASE("a byte that was changed behind the note is seen, and the copy removed
   CHECK(!fs::exists(cache.path));
 }
 
-TEST_CASE("another file in its place is looked at anew") {
+TEST_CASE("a replaced file is verified again") {
   const Cache cache;
   cache.verify_until_noted();
   std::ofstream(cache.folder + "/other") << "THE AGENT";
@@ -87,7 +87,7 @@ TEST_CASE("another file in its place is looked at anew") {
   CHECK(!cache.verify());
 }
 
-TEST_CASE("a note of somebody else, or a link, does not count") {
+TEST_CASE("a note of another user, or a link, does not count") {
   const Cache cache;
   cache.verify_until_noted();
   std::string text;

@@ -222,7 +222,7 @@ TEST_CASE("who says something else goes, at whatever message") {
   CHECK(receive(pending).empty());
 }
 
-TEST_CASE("the oldest stranger gives way to a newcomer, and no peer does") {
+TEST_CASE("a new client replaces the oldest unauthenticated one, but no peer") {
   const Serving serving({.pending = 2, .served = 8, .talk_timeout = 60s, .serve_timeout = 60s});
   const os::Fd peer = served_peer(serving);
   std::vector<os::Fd> pending;
@@ -247,7 +247,7 @@ TEST_CASE("there is room for as many as the limit says, and again when one goes"
   CHECK(receive(served_peer(serving)).size() == kServed.size() - 1);
 }
 
-TEST_CASE("silence ends a stranger, and a peer that reads nothing") {
+TEST_CASE("an unauthenticated client that is silent is closed, and a peer that reads nothing") {
   const Serving serving({.pending = 8, .served = 1, .talk_timeout = 1s, .serve_timeout = 1s});
   const os::Fd pending = serving.connect();
   say(pending, "AAAA");

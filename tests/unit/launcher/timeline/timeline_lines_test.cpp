@@ -28,7 +28,7 @@ TEST_CASE("An event of a timeline is found in its line") {
   CHECK(timeline_event("     ").empty());
 }
 
-TEST_CASE("A file tells its rank and its zero on rank 0's clock") {
+TEST_CASE("The head of a file has its rank and its zero on rank 0's clock") {
   const auto source = read_timeline_source(kHead);
   REQUIRE(source);
   CHECK(source->rank == 3);
@@ -51,7 +51,7 @@ TEST_CASE("Ranks become processes, tensors threads, times one clock") {
         R"({"ph":"M","name":"thread_sort_index","pid":3,"tid":7,"args":{"sort_index":7}})");
 }
 
-TEST_CASE("A head whose numbers are none of a rank's is no head") {
+TEST_CASE("A head whose numbers are not those of a rank is refused") {
   const auto head = [](const std::string& numbers) {
     return read_timeline_source(R"({"ph":"M","name":"hora","args":{)" + numbers + "}}");
   };
@@ -67,7 +67,7 @@ TEST_CASE("Times that are too far apart for a number of nanoseconds are still in
   CHECK(event->value_or("").find(R"("ts":1.844674407)") != std::string::npos);
 }
 
-TEST_CASE("An event that is nested deeper than a stack could bear is an error") {
+TEST_CASE("An event that is nested too deep for the stack is an error") {
   const std::string deep = R"({"ph":"M","name":"x","ts":1,"args":{"a":)" +
                            std::string(200'000, '[') + std::string(200'000, ']') + "}}";
   const auto source = read_timeline_source(kHead);

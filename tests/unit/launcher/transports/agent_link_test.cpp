@@ -202,7 +202,7 @@ TEST_CASE("a host is sent the agent for its processor") {
   CHECK(bench.link->agent_started());
 }
 
-TEST_CASE("a host that cannot tell its processor is sent the agent for ours") {
+TEST_CASE("a host that cannot name its processor gets the agent for ours") {
   Bench bench;
   bench.link->on_remote_output("HORA-" + bench.nonce() + " need raw  /d\n");
   REQUIRE(bench.turn_until([&] { return !bench.link->outgoing().empty(); }));
@@ -375,7 +375,7 @@ TEST_CASE("a supervisor that closes during the start ends it") {
   CHECK(bench.turn_until([&] { return bench.finished == 1; }));
 }
 
-TEST_CASE("a half-closed supervisor still hears the agent out") {
+TEST_CASE("a half-closed supervisor still reads the agent's output to its end") {
   Bench bench;
   bench.start();
   REQUIRE(::shutdown(bench.supervisor.get(), SHUT_WR) == 0);

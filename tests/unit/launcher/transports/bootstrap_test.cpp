@@ -60,7 +60,7 @@ std::vector<std::string> script_under(const std::vector<std::string>& sh,
   return {"bash", "-c", "exec " + named + "-c " + line->substr(prefix.size())};
 }
 
-// zsh is sh only when called by that name; posh has no `test -O`, and is no system's sh.
+// zsh is sh only when called by that name; posh has no `test -O`, and no system has it as sh.
 bool may_be_bin_sh(const std::vector<std::string>& shell) {
   return shell[0] != "zsh" && shell[0] != "posh";
 }
@@ -327,7 +327,7 @@ TEST_CASE("a directory that cannot be used leads to the next one") {
                        transfer_header(false, kAgent.size()) + kAgent,
                        environment(home.path(), temporary));
   };
-  SECTION("a file in its place") { std::ofstream(home.path() + "/.cache") << "x"; }
+  SECTION("a file where the folder belongs") { std::ofstream(home.path() + "/.cache") << "x"; }
   SECTION("a symbolic link") {
     fs::create_directories(home.path() + "/elsewhere");
     fs::create_directories(home.path() + "/.cache");

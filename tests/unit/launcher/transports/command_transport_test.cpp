@@ -219,7 +219,7 @@ TEST_CASE("a command that cannot be started, or fails, says so") {
   CHECK(silent.code == failure::kRsh);
 }
 
-TEST_CASE("a command whose output somebody else keeps open is over when it is over") {
+TEST_CASE("a command is over when it ends, though another process keeps its output open") {
   const auto failure = failure_of({"sh", "-c", "sleep 1000 & echo $! >&2; exit 255", "{host}"});
   CHECK(failure.code == failure::kRsh);
   const auto at = failure.message.find("it said: '");

@@ -17,7 +17,7 @@
 namespace hora::launcher {
 namespace {
 
-// An agent on a socket in a folder of its own, and key files beside it.
+// An agent on a socket in a folder of its own, with key files next to it.
 class Bench {
  public:
   Bench() { keys.agent_socket = path("agent"); }
@@ -88,7 +88,7 @@ TEST_CASE("identities: a file that only shows a public key stands for the agent'
         "k.pub");
     bench.keys.files = {bench.path("k")};
   }
-  SECTION("in an older format, whose public half is beside it") {
+  SECTION("in an older format, whose public half is in a file next to it") {
     bench.make_key("k", "-t rsa -m PEM -N secret");
     bench.run(
         "cp k open; ssh-keygen -q -p -P secret -N '' -f open; SSH_AUTH_SOCK=agent ssh-add open");

@@ -169,12 +169,12 @@ TEST_CASE("a connection by address and by name") {
   const auto numeric = connect("127.0.0.1", listener.port);
   CHECK(numeric.ok);
   CHECK(numeric.endpoint == "127.0.0.1:" + std::to_string(listener.port));
-  // localhost may be ::1 first, where nobody listens: the next address is tried.
+  // localhost may be ::1 first, where no process listens: the next address is tried.
   CHECK(connect("localhost", listener.port).ok);
   CHECK(connect("localhost", listener.port, "inet").ok);
 }
 
-TEST_CASE("refused and unknown are told apart") {
+TEST_CASE("refused and unknown are distinguished") {
   int port = 0;
   {
     const Listener gone;
