@@ -107,7 +107,7 @@ TEST_CASE("requests without the token count, too, on a connection that has shown
   CHECK(client.replies() == 16);
 }
 
-TEST_CASE("a stranger has one answer to what he has sent in line") {
+TEST_CASE("an unauthenticated client gets one answer to its pipelined requests") {
   Connected client("10.0.0.1");
   CHECK(client.connection->unauthenticated());
   SECTION("a question that is answered") { client.say(kAlive, 2); }
@@ -124,7 +124,7 @@ TEST_CASE("a stranger has one answer to what he has sent in line") {
   CHECK(client.replies() == 0);
 }
 
-TEST_CASE("a stranger who is refused has had his answer") {
+TEST_CASE("an unauthenticated client that is refused gets its answer") {
   Connected client("10.0.0.1");
   client.say(kGet);
   CHECK(client.event(EPOLLIN) == kClose);
@@ -132,7 +132,7 @@ TEST_CASE("a stranger who is refused has had his answer") {
   CHECK(client.last_is_last);
 }
 
-TEST_CASE("a stranger may ask again whether we live, and become known") {
+TEST_CASE("an unauthenticated client may repeat the liveness request, and then authenticate") {
   Connected client("10.0.0.1");
   for (int i = 0; i < 100; ++i) {
     client.say(kAlive);
@@ -147,7 +147,7 @@ TEST_CASE("a stranger may ask again whether we live, and become known") {
   CHECK_FALSE(client.connection->unauthenticated());
 }
 
-TEST_CASE("a stranger who takes no answers is not asked for more") {
+TEST_CASE("an unauthenticated client that reads no answers is not read from") {
   Connected client("10.0.0.1");
   // Until the socket's buffers are full.
   for (int i = 0; (client.connection->wanted_events() & EPOLLOUT) == 0; ++i) {
@@ -164,7 +164,7 @@ TEST_CASE("a stranger who takes no answers is not asked for more") {
   CHECK(client.connection->wanted_events() == EPOLLIN);
 }
 
-TEST_CASE("who comes from an address on the list is no stranger") {
+TEST_CASE("a client from an address on the list counts as authenticated") {
   CHECK_FALSE(Connected("127.0.0.1").connection->unauthenticated());
   CHECK(Connected("127.0.0.2").connection->unauthenticated());
 }

@@ -210,7 +210,7 @@ TEST_CASE("bodies on their way count as memory") {
   CHECK(ask(server, request("PUT", "/s/b", std::string(400, 'y'))).first == 200);
 }
 
-TEST_CASE("what is not HTTP is told so, and cut off") {
+TEST_CASE("a client that does not send HTTP gets an error, and is disconnected") {
   RunningServer server;
   for (const std::string_view garbage :
        {"\x16\x03\x01\x02\x00\x01\xfc\x03\x03 a TLS hello\r\n\r\n", "hello\r\n\r\n", "GET\r\n\r\n",
@@ -440,7 +440,7 @@ TEST_CASE("4,096 clients wait for one key") {
   for (auto& client : clients) REQUIRE(client->read_reply() == Reply{200, "go"});
 }
 
-TEST_CASE("at the limit of connections newcomers wait, and idle ones make room") {
+TEST_CASE("at the limit of connections new clients wait, and idle ones are closed") {
   KvServerOptions options;
   options.max_connections = 8;
   RunningServer server(options);
@@ -490,7 +490,7 @@ TEST_CASE("those who wait make room for the one who brings the key") {
   CHECK(served == 7);
 }
 
-TEST_CASE("strangers make room for one another, whatever they do, and leave half of the places") {
+TEST_CASE("unauthenticated clients evict each other, and take at most half of the connections") {
   constexpr std::size_t kCrowd = 40;
   KvServerOptions options;
   options.max_connections = 16;
@@ -567,7 +567,7 @@ TEST_CASE("those who send many requests in line keep neither the owner nor each 
   server.with_service([](KvService&) {});  // after the last requested turn
 }
 
-TEST_CASE("without a descriptor left, newcomers wait until there is one") {
+TEST_CASE("without a descriptor left, new clients wait until there is one") {
 #if defined(__SANITIZE_ADDRESS__)
   return;  // UBSan needs a descriptor to look at an object, and takes it for damaged without one
 #endif

@@ -405,7 +405,7 @@ TEST_CASE("token and addresses together: either will do") {
   CHECK(f.get("/s/k") == 404);
 }
 
-TEST_CASE("an empty policy admits nobody, but says that it lives") {
+TEST_CASE("an empty policy admits no client, but answers liveness requests") {
   Fixture f{AccessPolicy{}};
   f.peer = address("127.0.0.1");
   CHECK(f.get("/s/k") == 403);
@@ -462,7 +462,7 @@ TEST_CASE("the launcher's own hand in the store") {
   CHECK(f.service.get("none", "k") == nullptr);
 }
 
-TEST_CASE("a watched scope tells who waits and who writes") {
+TEST_CASE("a watched scope reports waiting and writing clients") {
   Fixture f;
   std::vector<std::string> waits;
   std::vector<std::string> writes;
@@ -501,6 +501,6 @@ TEST_CASE("a scope that holds: a plain GET waits for ever, and the answer is not
   CHECK(f.get("/rank_and_size/a:0", 8) == 0);  // the next round's
   f.service.forget(8);
   CHECK(f.service.parked_count() == 0);
-  f.service.answer("rank_and_size", "nobody:0", "x");
+  f.service.answer("rank_and_size", "unknown:0", "x");
   CHECK(f.service.take_ready().empty());
 }

@@ -81,7 +81,7 @@ class RunningServer {
     for (bool holds = false; !holds;) {
       with_service([&](KvService& service) { holds = condition(service); });
       if (holds) return;
-      if (Clock::now() >= deadline) FAIL("waited in vain for " << what);
+      if (Clock::now() >= deadline) FAIL("timed out waiting for " << what);
       std::this_thread::yield();
     }
   }

@@ -300,7 +300,7 @@ TEST_CASE("keys are where Horovod's workers look for them") {
   }
 }
 
-TEST_CASE("the token opens the store, without it the reason is told") {
+TEST_CASE("the token opens the store, without it the error says why not") {
   RunningServer server({}, {.token = "secret", .allow = {}});
   HttpStoreOptions options = client_of(server.where());
   options.token = "secret";
@@ -344,7 +344,7 @@ TEST_CASE("a server that parks no more is asked again and again") {
   CHECK(must(value) == "v");
 }
 
-TEST_CASE("a connection that the server closed while it idled is made anew") {
+TEST_CASE("a connection that the server closed while it was idle is opened again") {
   KvServerOptions options;
   options.idle_timeout = 300ms;
   options.sweep_interval = 10ms;

@@ -16,7 +16,7 @@ IpAddress address(std::string_view text) { return *parse_ip_address(text); }
 
 }  // namespace
 
-TEST_CASE("strangers: of one address the oldest goes first") {
+TEST_CASE("unauthenticated peers: of one address the oldest goes first") {
   UnauthenticatedPeers pending;
   CHECK_FALSE(pending.first_to_go());
   for (const UnauthenticatedPeers::Id id : {7, 5, 9}) pending.add(id, address("10.0.0.1"));
@@ -26,7 +26,9 @@ TEST_CASE("strangers: of one address the oldest goes first") {
   CHECK(pending.first_to_go() == 7);
 }
 
-TEST_CASE("strangers: one of the address that most are from goes first, be others older") {
+TEST_CASE(
+    "unauthenticated peers: one of the most frequent address goes first, even if others are "
+    "older") {
   UnauthenticatedPeers pending;
   pending.add(1, address("10.0.0.1"));
   pending.add(2, address("10.0.0.1"));
@@ -36,7 +38,8 @@ TEST_CASE("strangers: one of the address that most are from goes first, be other
   CHECK(pending.first_to_go() == 1);  // as many from each: the oldest
 }
 
-TEST_CASE("strangers: each is counted once, and who is not there is not taken away") {
+TEST_CASE(
+    "unauthenticated peers: each is counted once, and removing an unknown one changes nothing") {
   UnauthenticatedPeers pending;
   pending.add(1, address("10.0.0.1"));
   pending.add(1, address("10.0.0.1"));
@@ -49,7 +52,7 @@ TEST_CASE("strangers: each is counted once, and who is not there is not taken aw
   CHECK_FALSE(pending.first_to_go());
 }
 
-TEST_CASE("strangers: a host's ranks stay, however many come from elsewhere") {
+TEST_CASE("unauthenticated peers: a host's ranks stay, however many come from elsewhere") {
   std::mt19937 random(GENERATE(1, 2, 3));
   const IpAddress host = address("10.0.0.1");
   const std::vector<IpAddress> elsewhere = {address("10.0.0.2"), address("10.0.0.3")};

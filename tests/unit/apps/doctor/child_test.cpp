@@ -23,7 +23,7 @@ Answer shell(const std::string& script, milliseconds timeout = kTimeout) {
 
 }  // namespace
 
-TEST_CASE("a program's answer, its last words and its code are told") {
+TEST_CASE("a program's output, its errors and its exit code are returned") {
   const Answer answer = shell("echo said; echo why >&2; exit 3");
   CHECK(answer.output == "said\n");
   CHECK(answer.errors == "why\n");
@@ -31,7 +31,7 @@ TEST_CASE("a program's answer, its last words and its code are told") {
   CHECK_FALSE(answer.timed_out);
 }
 
-TEST_CASE("a crash is told by its signal") {
+TEST_CASE("a crash is returned as its signal") {
   const Answer answer = shell("echo begun; kill -SEGV $$");
   CHECK(answer.output == "begun\n");
   CHECK(answer.signal == SIGSEGV);
@@ -50,7 +50,7 @@ TEST_CASE("one that hangs is killed with its children") {
   CHECK(state.output == "gone\n");
 }
 
-TEST_CASE("one that ends and leaves its pipes to a child keeps nobody") {
+TEST_CASE("a program that ends and leaves its pipes to a child does not delay the answer") {
   const Answer answer = shell("echo $$; sleep 1000 & exit 4");
   CHECK(answer.exit_code == 4);
   ::kill(-std::atoi(answer.output.c_str()), SIGKILL);
@@ -61,7 +61,7 @@ TEST_CASE("one that closes its output and goes on is waited for") {
   CHECK(answer.exit_code == 5);
 }
 
-TEST_CASE("a program that does not exist is told as a shell tells it") {
+TEST_CASE("a program that does not exist has the exit code that a shell gives it") {
   CHECK(ask({"no-such-program-at-all"}, kTimeout).exit_code == 127);
 }
 

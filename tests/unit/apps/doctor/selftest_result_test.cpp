@@ -20,7 +20,7 @@ Answer answered(const std::string& output, int exit_code = 0) {
 
 }  // namespace
 
-TEST_CASE("what was tried and works is told as it is") {
+TEST_CASE("a result is returned as it is") {
   const auto result = selftest_result(
       answered("{\"stage\":\"loading "
                "it\"}\n{\"result\":{\"version\":\"4.1.4\"}}\n{\"stage\":\"end\"}\n"),
@@ -28,7 +28,7 @@ TEST_CASE("what was tried and works is told as it is") {
   CHECK(result.dump() == R"({"version":"4.1.4"})");
 }
 
-TEST_CASE("a failure is told with the place where it was") {
+TEST_CASE("a failure is returned with the stage that it happened in") {
   const auto result =
       selftest_result(answered("{\"stage\":\"loading it\"}\n{\"result\":{\"error\":\"no such "
                                "file\"}}\n{\"stage\":\"end\"}\n",

@@ -102,7 +102,7 @@ TEST_CASE("hora-perf's reports: one line of CSV for each row, one JSON text") {
   CHECK_FALSE(report.ok());
 }
 
-TEST_CASE("hora-perf plot reads its own CSV and JSON, and anybody's with the same columns") {
+TEST_CASE("hora-perf plot reads its own CSV and JSON, and other files with the same columns") {
   Report report;
   report.version = "1.2.3";
   report.ranks = 4;

@@ -66,7 +66,7 @@ TEST_CASE("visible: what could steer a terminal becomes a question mark") {
   CHECK(visible_line("one\ntwo\tthree") == "one two three");
 }
 
-TEST_CASE("shortened: so many bytes, no half character, and a note") {
+TEST_CASE("shortened: to the given number of bytes, at a whole character, with a note") {
   CHECK(shortened("short", 64) == "short");
   CHECK(shortened(std::string(64, 'x'), 64) == std::string(64, 'x'));
   CHECK(shortened(std::string(65, 'x'), 64) ==

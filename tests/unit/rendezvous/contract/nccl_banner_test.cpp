@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::string_literals;
 
-TEST_CASE("NCCL's banner tells which CUDA it was built for") {
+TEST_CASE("NCCL's banner names the CUDA that it was built for") {
   CHECK(cuda_of_nccl("\x7f"
                      "ELF\0\0NCCL version 2.28.9+cuda13.0\0more"s) == 13000);
   CHECK(cuda_of_nccl("NCCL version 2.8.4+cuda10.2") == 10020);

@@ -183,7 +183,7 @@ TEST_CASE("without a decision no body is taken") {
   CHECK(reader.error_status() == 413);
 }
 
-TEST_CASE("started tells a stalled request from an idle connection") {
+TEST_CASE("started distinguishes a stalled request from an idle connection") {
   RequestReader reader;
   std::string_view bytes = "\r\n";
   CHECK(reader.read(bytes) == ReadStep::kNeedMore);

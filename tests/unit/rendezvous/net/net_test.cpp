@@ -62,7 +62,7 @@ int int_option(int fd, int level, int name) {
 
 }  // namespace
 
-TEST_CASE("without a descriptor to spare, accepting fails only while somebody waits") {
+TEST_CASE("without a descriptor to spare, accepting fails only while a client waits") {
   const Listener listener = listen_on(loopback());
   const os::Fd client = connect_tcp(listener.where, soon()).value();
   std::optional<test::DescriptorLimit> none(std::in_place, test::next_descriptor());

@@ -14,6 +14,6 @@ TEST_CASE("losses: one packet in a hundred is many, fewer are not") {
   CHECK_FALSE(is_lossy(4'000'000'000u, 39'999'999u));
 }
 
-TEST_CASE("losses: what is no connection has none") {
+TEST_CASE("losses: an invalid descriptor has none") {
   CHECK_FALSE(hora::net::has_outlived_losses(-1));
 }

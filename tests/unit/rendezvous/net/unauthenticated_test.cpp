@@ -77,7 +77,7 @@ class Server {
 
 }  // namespace
 
-TEST_CASE("unauthenticated: who authenticates itself is let in, and whoever fails is closed") {
+TEST_CASE("unauthenticated: a client that authenticates is let in, and one that fails is closed") {
   Server server;
   const os::Fd right = server.connect("ok");
   const os::Fd wrong = server.connect("no");

@@ -187,7 +187,7 @@ Fd ready_descriptor() {
 
 }  // namespace
 
-TEST_CASE("a crowd in the background keeps nobody waiting, and each of it has its turn") {
+TEST_CASE("many background descriptors do not delay the others, and each has its turn") {
   constexpr int kCrowd = 1000;
   constexpr int kMostBetween = 64;
   auto loop = make_loop();

@@ -61,7 +61,7 @@ struct Scene {
 
 }  // namespace
 
-TEST_CASE("the end of a process is told once, also when nobody has waited for it") {
+TEST_CASE("the end of a process is reported once, also if it has not been reaped") {
   const Child child;
   Scene scene(child.pid());
   scene.run_for(20ms);
@@ -74,7 +74,7 @@ TEST_CASE("the end of a process is told once, also when nobody has waited for it
   CHECK(scene.reported == 1);
 }
 
-TEST_CASE("a process that has ended before is told as well") {
+TEST_CASE("a process that has ended before is reported as well") {
   const Child child;
   child.kill();
   child.reap();
@@ -84,7 +84,7 @@ TEST_CASE("a process that has ended before is told as well") {
   CHECK(scene.reported == 1);
 }
 
-TEST_CASE("who has gone is not told") {
+TEST_CASE("a watcher that is gone gets no report") {
   const Child child;
   Scene scene(child.pid());
   child.kill();

@@ -183,7 +183,7 @@ TEST_CASE("a server without TLS is not talked to") {
   server.with_service([](KvService& service) { CHECK(service.key_count() == 0); });
 }
 
-TEST_CASE("what is no fingerprint is an error, not a connection without TLS") {
+TEST_CASE("an invalid fingerprint is an error, not a connection without TLS") {
   RunningServer server;
   for (const std::string text : {"a", "zz", "0011"}) {
     const auto set = store_of(server.where(), text).set("a", "secret", soon());
@@ -225,7 +225,7 @@ TEST_CASE("who dawdles with a handshake has as long as with a request") {
   CHECK(works(server, side.fingerprint));
 }
 
-TEST_CASE("strangers who begin handshakes make room for ranks") {
+TEST_CASE("unauthenticated clients that begin handshakes are evicted for ranks") {
   const tls::ServerSide side = server_side();
   KvServerOptions options;
   options.max_connections = 16;
@@ -275,7 +275,7 @@ void await_evicted(RunningServer& server, std::uint64_t count) {
   });
 }
 
-TEST_CASE("sessions of strangers are limited, and those of others are not") {
+TEST_CASE("sessions of unauthenticated clients are limited, and those of others are not") {
   const tls::ServerSide side = server_side();
   KvServerOptions options;
   options.max_unauthenticated = 8;
@@ -331,7 +331,7 @@ TEST_CASE("sessions of strangers are limited, and those of others are not") {
     }
     await_evicted(server, 0);
   }
-  SECTION("a crowd from one address costs nobody at another his place") {
+  SECTION("a crowd from one address does not evict clients of another") {
     const std::string hello = client_hello();
     RawClient slow(server.where());
     slow.send(hello);
