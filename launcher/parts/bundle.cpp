@@ -371,7 +371,7 @@ Result<ShippedFile> ship_file_frames(const std::string& path) {
   // Reading a pipe could block forever, and a device may have no end.
   if (!S_ISREG(info.st_mode)) {
     return make_error(ErrorCode::kUsage, "--ship: " + path + " is " +
-                                             (S_ISDIR(info.st_mode) ? "a folder" : "no file") +
+                                             (S_ISDIR(info.st_mode) ? "a folder" : "not a file") +
                                              "; expected a file, such as an archive of a folder");
   }
   if (info.st_size > kLargestShipped) {

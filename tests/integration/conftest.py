@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 import jobs
 
-# A shell's background jobs, and theirs, ignore these; what is started here is to be told by them.
+# A shell's background jobs, and their children, ignore these; what is started here must get them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGQUIT, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An elastic job whose PyTorch script trains until it is told to stop (programs/elastic_torch.py)."""
+"""An elastic job whose PyTorch script trains until it is asked to stop (programs/elastic_torch.py)."""
 
 import os
 import re
@@ -11,7 +11,7 @@ PYTHON = "/usr/bin/python3"
 
 
 class Training:
-    """A job that trains until it is told to stop."""
+    """A job that trains until it is asked to stop."""
 
     # On a busy machine Python takes its time to import torch.
     timeout = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 100)

@@ -177,7 +177,7 @@ def processes_of(mark):
 
 
 def held(folder, mark):
-    """Those who fork and exit all the time, whom a look at one process after the other misses: they lock a file."""
+    """Processes that fork and exit all the time, so that a walk over /proc misses them: they lock a file."""
     found = []
     for path in glob.glob(f"{folder}/held-{mark}-*"):
         with open(path, "rb") as file:
@@ -211,7 +211,7 @@ def wait_until(condition, what, seconds=30.0):
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for: {what}"
+        assert time.monotonic() < deadline, f"timed out after {seconds} s: {what}"
         time.sleep(0.02)
 
 

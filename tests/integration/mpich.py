@@ -2,7 +2,7 @@
 """Runs programs of MPICH on several hosts.
 
 MPI_Finalize of MPICH 4.0 over UCX closes its connections, for which it needs answers of the other ranks, and then
-waits in a barrier of PMI, where a rank answers nobody. So those that are there already may keep the last ones out
+waits in a barrier of PMI, where a rank answers no other. So those that are there already may keep the last ones out
 for ever. It happens between hosts, that is over TCP, and under MPICH's own mpiexec.hydra, too: there in 35 of 40
 runs of 8 ranks over UCX_TLS=tcp,self on a machine of two cores, in 3 of 40 of 3 ranks, in none of 40 of 2. Neither
 one device for UCX (UCX_NET_DEVICES), nor UCX_TCP_PUT_ENABLE=n, UCX_PROTO_ENABLE=y, UCX_TCP_CONN_NB=y,
@@ -33,7 +33,7 @@ def run(horarun, check, *arguments, **options):
         states = _states(done)
         assert states, done
         # With all of them in the barrier it is hora-pmi1 that does not answer.
-        assert not all(IN_BARRIER in state for state in states), f"nobody is missing in the barrier: {done}"
+        assert not all(IN_BARRIER in state for state in states), f"no rank is missing in the barrier: {done}"
         if attempt + 1 == TRIES:
             check(done)
     pytest.skip(f"MPI_Finalize of this MPICH had no end in any of {TRIES} runs")

@@ -146,7 +146,7 @@ def test_the_page_in_a_browser(horarun, tmp_path):
 
 
 def test_a_report_that_can_no_longer_be_written(horarun, tmp_path):
-    """The ranks were well; that there is no report is said, and is no success."""
+    """The ranks succeeded; the missing report is an error all the same."""
     folder = tmp_path / "folder"
     folder.mkdir()
     done = horarun.run("-np", 1, "--report", folder / "r.json", "rmdir", folder).expect(125)
@@ -226,7 +226,7 @@ for step in range(10):
 """
 
 
-def test_a_failure_is_told_from_those_that_follow_it(horarun):
+def test_a_failure_is_distinguished_from_those_that_follow_it(horarun):
     done = horarun.run("-np", 4, "python3", "-c", LEAVES.format(leave="raise ValueError('bad batch')")).expect(1)
     assert "horarun: rank 1 on localhost " in done.messages and "ValueError: bad batch" in done.messages, done
     assert re.search(r"exit code 1: rank \d; ranks? [\d,-]+ failed because of it", done.messages), done
@@ -235,6 +235,6 @@ def test_a_failure_is_told_from_those_that_follow_it(horarun):
 
 def test_a_rank_that_leaves_while_others_wait_is_named(horarun):
     done = horarun.run("-np", 4, "python3", "-c", LEAVES.format(leave="sys.exit(0)")).expect(1)
-    told = r"horarun: rank 1 on localhost left first, with exit code 0; rank [023] on localhost exited with code 1"
-    assert re.search(told, done.messages), done
+    wanted = r"horarun: rank 1 on localhost left first, with exit code 0; rank [023] on localhost exited with code 1"
+    assert re.search(wanted, done.messages), done
     assert "the same number of steps" in done.messages, done

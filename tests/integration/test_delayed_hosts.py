@@ -76,7 +76,7 @@ def delay_lines():
 
 
 def skip_where_a_cable_may_stand_still():
-    """A frame that waits for a processor waits in the link, as far as a job can tell: on a busy machine, a job would
+    """A frame that waits for a processor waits in the link, as far as a job can see: on a busy machine, a job would
     take the other host for lost. So these tests need delay lines that run ahead of all else."""
     if any(os.sched_getscheduler(int(pid)) != os.SCHED_FIFO for pid in delay_lines()):
         pytest.skip("delay lines cannot run in real time here")
@@ -92,7 +92,7 @@ def test_a_job_runs_and_is_right(horarun, far, shared):
     pathlib.Path(shared, "delayed.py").write_text(PROGRAM)
     done = horarun.run("-H", two.spec(2), "--wdir", shared, "python3", "delayed.py").expect(0)
     barriers = [float(each) for each in re.findall(r"BARRIER (\S+)", done.text)]
-    # Nobody leaves a barrier before the other host's word of it has come.
+    # No rank leaves a barrier before the other host's message has come.
     assert len(barriers) == 4 and max(barriers) >= ROUND_TRIP_MS / 2, done
     # All ranks know the same of it: the border between two algorithms depends on that.
     measured = [float(each) for each in re.findall(r"MEASURED (\S+)", done.text)]
@@ -135,7 +135,7 @@ def test_nothing_is_left_of_a_delay(far, hosts):
 
 
 def test_a_delay_ends_with_its_cable(far, hosts):
-    """As when somebody removes the hosts' devices and knows nothing of delays."""
+    """As when another program removes the hosts' devices and knows nothing of delays."""
     far(2)
     for k in (1, 2):
         subprocess.run(["ip", "link", "del", f"hh-{k}-0"], check=True)

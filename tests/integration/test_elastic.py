@@ -55,7 +55,7 @@ def test_a_killed_rank(horarun, shared):
     os.kill(training.pid_of(3), signal.SIGKILL)
     training.wait_for("goes on with 2", 2)
     finished = training.finish()
-    assert training.workers() == [0, 1, 2, 3], "a survivor was started anew"
+    assert training.workers() == [0, 1, 2, 3], "a survivor was started again"
     assert training.text.count("the same") == 2
     assert "host 127.0.0.1: rank 3 was killed by SIGKILL" in finished.messages
     assert "epoch 2: 2 ranks: localhost:2" in finished.messages
@@ -71,7 +71,7 @@ def test_hosts_come_and_go(horarun, shared, hosts):
     training.wait_for("goes on with 2", 2)
     training.list("node1:2", "node2")
     training.wait_for("goes on with 3", 3)
-    training.list("node2", "this is no host")
+    training.list("node2", "this is not a host")
     training.wait_for_discovery()
     training.list("node2")
     training.wait_for("goes on with 1")
@@ -130,7 +130,7 @@ def test_cut_and_healed(horarun, shared, hosts):
 
 @pytest.mark.hosts
 def test_ranks_that_do_not_meet_say_who_is_missing(horarun, hosts):
-    """They ask for the next epoch without an end, so somebody has to say why."""
+    """They ask for the next epoch without an end, so the error has to name the missing ranks."""
     two = hosts(2)
     two.act("part", 1, 2)
     job = horarun.start(
@@ -145,7 +145,7 @@ def test_ranks_that_do_not_meet_say_who_is_missing(horarun, hosts):
 
 @pytest.mark.hosts
 def test_a_host_without_descriptors_is_left_out(horarun, shared, hosts):
-    """The others wait without result for its rank, which cannot connect to them, and are not to blame."""
+    """The others wait without result for its rank, which cannot connect to them, and are not left out."""
     three = hosts(3)
     pathlib.Path(shared, "few.py").write_text(FEW_DESCRIPTORS)
     job = ("-np", 3, "--min-np", 1, "-H", three.spec(1), "--gloo-timeout-seconds", 10, PYTHON, f"{shared}/few.py")
@@ -195,7 +195,7 @@ train(elastic.SimpleState(step=0))
 @pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
 @pytest.mark.parametrize("count, apart, left_out", [(3, (1, 3), "node3"), (4, (2, 4), "node4")])
 def test_hosts_that_are_cut_from_each_other_for_good(horarun, shared, hosts, count, apart, left_out):
-    """Rank 0 and another one; two that are no neighbours, and connect only in an operation."""
+    """Rank 0 and another one; two that are not neighbours, and connect only in an operation."""
     some = hosts(count)
     some.act("part", *apart)
     pathlib.Path(shared, "cut_off.py").write_text(CUT_OFF)

@@ -35,14 +35,14 @@ def test_horovods_elastic_workers(horarun, shared):
         broken,
     )
     text = job.read_until(" of 2", 2)
-    # A host comes: rank 0 is told, and the three meet.
+    # A host comes: rank 0 is notified, and the three meet.
     list_hosts("localhost:2", "127.0.0.1:1")
     text += job.read_until(" of 3", 3)
-    assert "news added" in text
+    assert "notification added" in text
     # The first host goes: its workers are sent away, who was third is rank 0.
     list_hosts("127.0.0.1:1")
     more = job.read_until("rank 0 of 1")
-    assert "news removed" in more
+    assert "notification removed" in more
     text += more
     list_hosts("127.0.0.1:1", "localhost:1")
     text += job.read_until(" of 2", 2)

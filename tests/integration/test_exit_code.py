@@ -64,7 +64,7 @@ def test_program_not_found(horarun):
     ids=["nothing", "missing", "windows", "endless"],
 )
 def test_a_program_that_is_called_interpreter(horarun, tmp_path, line, code, words):
-    """What it is called is no reason for what is said of it."""
+    """The error does not depend on the name of the program."""
     script = tmp_path / "interpreter"
     if line:
         script.write_text(line + "\necho hi\n")
@@ -172,7 +172,7 @@ def test_as_first_process_of_a_container(horarun, hosts):
 
 
 def test_full_standard_output(horarun):
-    """What nobody could write must not look like success."""
+    """Output that could not be written must not look like success."""
     with open("/dev/full", "w") as full:
         done = horarun.start("-np", 1, "echo", "x", stdout=full).finish()
     assert done.code != 0 and "No space left" in done.messages, done

@@ -83,15 +83,15 @@ def test_a_rank_between_collectives(run):
         "try: hvd.barrier()\n"
         "except hvd.HorovodInternalError: signal.pause()\n"
     ).expect(3)  # else either may end first
-    # The interpreter's end has left the world in good order: there is nothing to tell.
+    # The interpreter's end has left the world in good order: there is nothing to report.
     assert "the.last" not in done.messages, done
     done = run(
         "hvd.allreduce(np.ones(4), name='the.last')\nif hvd.rank() == 1: die()\nhvd.barrier()\n", "--json"
     ).expect(137)
     events = [json.loads(line) for line in done.messages.splitlines() if line.startswith("{")]
-    told = {event["rank"]: event["last_operation"] for event in events if event["event"] == "rank_exit"}
+    reported = {event["rank"]: event["last_operation"] for event in events if event["event"] == "rank_exit"}
     assert re.fullmatch(
-        r"was in no collective; its last, allreduce '\S*the\.last', had ended \d+\.\d+ s before", told[1]
+        r"was in no collective; its last, allreduce '\S*the\.last', had ended \d+\.\d+ s before", reported[1]
     ), done
 
 

@@ -222,7 +222,7 @@ def test_waiting_ranks_and_native_stacks(horarun, tmp_path):
         (err,) = [json.loads(line)["text"] for line in lines if '"event":"hang_report"' in line]
         if re.search(r"^  0,2 ", err, re.M):
             break
-    # The row of who is waited for comes first, and the others' says whom they wait for.
+    # The row of the awaited rank comes first, and the row of the others names it.
     late = re.search(r"^  1 +no collective; its last was allreduce '\S*before' .* s +(\d+\.\d s) +-$", err, re.M)
     wait = re.search(r"^  0,2 +allreduce '\S*late' +\d+\.\d s +- +rank 1$", err, re.M)
     assert late and wait and late.start() < wait.start(), err
@@ -230,7 +230,7 @@ def test_waiting_ranks_and_native_stacks(horarun, tmp_path):
     lonely = err[err.index("  rank 1:") :]
     assert re.search(r"  at \S*read\S* \(libc\S*\)\n(.*\n)*?.*in stands_elsewhere", lonely), err
     assert re.search(r"Hora's own threads: .*hora-runtime", err) and "libhora" not in err, err
-    job.finish(input=b"\n").expect(0)  # the signals have disturbed nobody
+    job.finish(input=b"\n").expect(0)  # the signals have disturbed no rank
 
 
 def test_other_programs_than_python_have_a_row(horarun):

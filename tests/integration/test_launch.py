@@ -18,7 +18,7 @@ has_torch = pytest.mark.skipif(
 
 
 def shipped(done):
-    """host -> bytes of runtime that went there, as --verbose tells."""
+    """host -> bytes of runtime that went there, as --verbose prints them."""
     return {host: int(count) for host, count in re.findall(r"(\S+): agent ready, shipped (\d+) bytes", done.messages)}
 
 
@@ -96,7 +96,7 @@ def test_plain_pytorch_ddp(horarun, hosts, shared, where):
     """Shown by, 2."""
     if "node" in where:
         hosts(4)
-    # PyTorch of Debian 13 is built without libuv, and asks for it unless told not to.
+    # PyTorch of Debian 13 is built without libuv, and asks for it unless USE_LIBUV is 0.
     done = horarun.run(*where.split(), "-x", "USE_LIBUV=0", PYTHON, f"{shared}/ddp_train.py").expect(0)
     assert done.text.count("learned") == 4 and "of 4" in done.text, done
 
@@ -440,7 +440,7 @@ ENDS_WITH = pytest.mark.parametrize(
 
 @ENDS_WITH
 def test_end_with_a_process(horarun, starter, command, times, code):
-    """It need not be the parent, and nobody need have waited for it."""
+    """It need not be the parent, and need not have been reaped."""
     job = horarun.start(*[word.replace("PID", str(starter.pid)) for word in command])
     job.read_until("listening", times)
     starter.kill()

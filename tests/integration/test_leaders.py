@@ -23,8 +23,8 @@ def step(turn):
     values = np.full(7, rank + turn, dtype=np.float64)
     total = hvd.allreduce(values, op=hvd.Sum, name='sum')
     assert (total == sum(each + turn for each in range(size))).all(), total
-    told = hvd.broadcast(np.full(3, rank, dtype=np.int32), root_rank=size - 1, name='told')
-    assert (told == size - 1).all(), told
+    copied = hvd.broadcast(np.full(3, rank, dtype=np.int32), root_rank=size - 1, name='copied')
+    assert (copied == size - 1).all(), copied
     rows = hvd.allgather(np.full((rank % 2 + 1, 2), rank, dtype=np.int64), name='rows')
     assert rows[:, 0].tolist() == [each for each in range(size) for _ in range(each % 2 + 1)], rows
     hvd.barrier()
@@ -64,7 +64,7 @@ def test_a_cut_between_two_leaders_ends_the_job_everywhere(horarun, hosts, progr
     four = hosts(4)
     job = horarun.start("-H", four.spec(1), *program(True))
     job.read_until("FAST_PATH", 4)
-    four.act("part", 3, 4)  # ranks 2 and 3; rank 0 hears both
+    four.act("part", 3, 4)  # ranks 2 and 3; rank 0 is connected to both
     done = job.finish(timeout=60).expect(0)
     lost = re.findall(r"LOST (.*)", done.text)
     assert len(lost) == 4 and all("rank 2" in each and "rank 3" in each for each in lost), done
@@ -82,7 +82,7 @@ def step():
     total = hvd.allreduce(values, op=hvd.Sum, name='large')
     assert (total == sum(range(size))).all(), total
 
-step()  # by rank 0, which has not heard of it before
+step()  # by rank 0, which has not seen the operation before
 hvd.barrier()
 if rank == 1:
     subprocess.Popen(['sh', '-c', f'sleep 8; kill -CONT {os.getpid()}'])
@@ -174,11 +174,11 @@ def test_a_lost_host_or_a_stopped_leader(horarun, hosts, shared, way, operation,
         three.execute(rank // 2 + 1, "kill", "-9", str(pids[rank]), check=False)
     job.send_signal(signal.SIGKILL)
     job.finish()
-    told = re.findall(r"LOST ([0145]) (\S+) (.*)", seen)
-    assert len(told) == 4 and all(re.search(r"rank [23]\b", text) for _, _, text in told), seen
-    if way != "stop" and not options:  # the end of a connection tells sooner than the limit for stopped ranks
-        assert not any("STALL" in text for _, _, text in told), seen
+    reported = re.findall(r"LOST ([0145]) (\S+) (.*)", seen)
+    assert len(reported) == 4 and all(re.search(r"rank [23]\b", text) for _, _, text in reported), seen
+    if way != "stop" and not options:  # the end of a connection is seen sooner than the limit for stopped ranks
+        assert not any("STALL" in text for _, _, text in reported), seen
     print(
         f"{way}, {operation}: the last of the others knew after "
-        f"{max(float(when) for _, when, _ in told) - struck:.1f} s"
+        f"{max(float(when) for _, when, _ in reported) - struck:.1f} s"
     )

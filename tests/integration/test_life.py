@@ -134,7 +134,7 @@ def test_cut_link_and_killed_launcher(horarun, shared, hosts):
 
 
 def test_cut_link_and_killed_launcher_of_a_command(horarun, shared, hosts):
-    """The commands that carry the bytes (--rsh) have nobody to end them but the kernel."""
+    """Only the kernel can end the commands that carry the bytes (--rsh)."""
     two = hosts(2)
     job = horarun.start(
         "-H", two.spec(1), *FAST, "--transport", "command", "--rsh", "ssh -q", "sh", "-c", "echo ready; sleep 1000"
@@ -252,7 +252,7 @@ HERE = [
 
 
 def test_busy_machine_ends_no_local_job(horarun, tmp_path):
-    """The agent gets no time for longer than the lease: its stream is open, it lives, and nobody has stopped it."""
+    """The agent gets no time for longer than the lease: its stream is open, and it is alive and not stopped."""
     messages = tmp_path / "messages"
     with open(messages, "wb") as errors:
         job = horarun.start(*HERE, tmp_path / "go", stderr=errors)
@@ -275,8 +275,8 @@ def test_launcher_without_time_ends_no_local_job(horarun, tmp_path):
 
 
 def test_machine_that_sleeps_ends_no_job(horarun, tmp_path):
-    """Launcher and agent get no time for longer than the lease, as in a virtual machine that is paused. Who wakes
-    first does not blame the other."""
+    """Launcher and agent get no time for longer than the lease, as in a virtual machine that is paused. The first
+    to wake does not take the other for lost."""
     job = horarun.start(*HERE[:2], "--lease", "6s", *HERE[4:], tmp_path / "go")
     job.read_until("ready", times=2)
     agent = agent_of(job)
@@ -291,7 +291,7 @@ def test_machine_that_sleeps_ends_no_job(horarun, tmp_path):
 
 
 def test_stopped_local_agent_is_given_up(horarun, tmp_path):
-    """Nobody knows whether it will ever go on."""
+    """It may never go on."""
     job = horarun.start(*HERE, tmp_path / "go")
     job.read_until("ready", times=2)
     agent = agent_of(job)
@@ -425,11 +425,11 @@ def test_a_limit_of_cpu_time_asks_once(horarun):
 def test_one_request_that_ends_the_starter_too(horarun):
     """As a batch system signals a script that says --end-with $$, and what it has started."""
     starter = subprocess.Popen(["sleep", "1000"])
-    script = "trap 'echo told; sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    script = "trap 'echo term; sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
     job = horarun.start("-np", 2, "--grace", "60s", "--end-with", starter.pid, "sh", "-c", script)
     job.read_until("ready", times=2)
     job.send_signal(signal.SIGTERM)
-    job.read_until("told", times=2)
+    job.read_until("term", times=2)
     starter.kill()
     starter.wait()
     done = job.finish(timeout=30).expect(143)
@@ -440,7 +440,7 @@ def test_one_request_that_ends_the_starter_too(horarun):
 def test_continued_before_it_has_stopped(horarun, tmp_path, number):
     """A batch system that takes back its wish. horarun stops the ranks first, which takes a moment: what comes in it is
     not followed by another signal that continues."""
-    script = f"trap 'echo told; exit 0' TERM; echo ready; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo went"
+    script = f"trap 'echo term; exit 0' TERM; echo ready; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo went"
     job = horarun.start("-np", 2, "sh", "-c", script)
     job.read_until("ready", times=2)
     agent = agent_of(job)
@@ -452,7 +452,7 @@ def test_continued_before_it_has_stopped(horarun, tmp_path, number):
     if number == signal.SIGCONT:
         (tmp_path / "go").touch()
     done = job.finish(timeout=30).expect(0 if number == signal.SIGCONT else 143)
-    assert done.text.count("went" if number == signal.SIGCONT else "told") == 2, done
+    assert done.text.count("went" if number == signal.SIGCONT else "term") == 2, done
 
 
 def test_user_signals_reach_ranks(horarun, hosts):
@@ -507,7 +507,7 @@ def test_signals_that_end_a_job_end_it_before_there_are_ranks(horarun, tmp_path,
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_a_job_while_its_files_are_on_their_way(horarun, tmp_path, number):
-    """The host has stopped taking them, as behind a slow link: nobody waits for what nobody needs any more."""
+    """The host has stopped taking them, as behind a slow link: the end does not wait for them."""
     (tmp_path / "large").write_bytes(os.urandom(32 << 20))
     taken = tmp_path / "taken"
     # Without a buffer of its own, in which the end of the agent would wait for more.

@@ -190,7 +190,7 @@ def test_what_is_refused_late(horarun, build, tmp_path, word, call, error, what)
 
 
 def test_output_that_is_not_awaited(horarun):
-    """The ranks have succeeded, nobody reads, and a Ctrl-C says that nobody will."""
+    """The ranks have succeeded, the output is not read, and a Ctrl-C says that it will not be."""
     job = horarun.start("-np", 1, "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x")
     os.read(job.process.stdout.fileno(), 1)
     jobs.wait_until(lambda: not job.survivors(), "the rank to end")
@@ -226,7 +226,7 @@ def test_paused_reader_keeps_no_job_from_its_end(horarun, grace, program):
 
 
 def test_job_that_fails_waits_for_a_paused_reader(horarun, tmp_path):
-    """Nobody has asked for an end without the output: all that was written comes."""
+    """The user did not ask to end without the output: all that was written comes."""
     script = '[ "$HOROVOD_RANK" = 1 ] && exec yes; until [ -e $0 ]; do sleep 0.1; done; exit 3'
     job = horarun.start("-np", 2, "--grace", "1s", "sh", "-c", script, tmp_path / "fail")
     jobs.wait_until(lambda: is_full(job.process.stdout), "the output to fill its pipe")

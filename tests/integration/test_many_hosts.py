@@ -52,12 +52,12 @@ def test_a_silent_host_is_named_at_the_deadline(play):
     assert "node-" not in err and len(err.splitlines()) < 10, err
 
 
-@pytest.mark.parametrize("manner", ["mute", "gone"])
-def test_a_host_that_is_lost_ends_the_job_and_is_named(play, manner):
+@pytest.mark.parametrize("failure", ["mute", "gone"])
+def test_a_host_that_is_lost_ends_the_job_and_is_named(play, failure):
     options = ["--start-timeout", f"{20 * START_S}s", "--lease", f"{START_S}s", "--grace", f"{START_S}s"]
-    code, out, err = play([f"{manner}-1"], ["--for", "600000"], *options)
+    code, out, err = play([f"{failure}-1"], ["--for", "600000"], *options)
     assert (code, out) == (125, ""), err
-    assert f"host {manner}-1: " in err and "[E_HOST_LOST]" in err, err
+    assert f"host {failure}-1: " in err and "[E_HOST_LOST]" in err, err
     assert f"{COUNT * RANKS} ranks were terminated" in err, err
     assert "node-" not in err and len(err.splitlines()) < 10, err
 

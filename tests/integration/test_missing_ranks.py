@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-# They stay until all have been told, and do not follow the launcher, which ends the job when the first one fails.
+# They stay until all have the error, and do not follow the launcher, which ends the job when the first one fails.
 PROGRAM = """\
 import os, signal, sys, time
 if int(os.environ["HOROVOD_RANK"]) in {missing}:
@@ -17,7 +17,7 @@ hora.init()
 """
 
 
-def told(horarun, folder, missing, *options, **variables):
+def run_without(horarun, folder, missing, *options, **variables):
     """What each rank that came said last, and the launcher at the end."""
     pathlib.Path(folder, "missing.py").write_text(PROGRAM.replace("{missing}", repr(missing)))
     variables = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "4", **variables}
@@ -35,7 +35,7 @@ def expected(ranks, where):
 
 @pytest.mark.parametrize("missing, where", [([2], "rank 2"), ([0, 3], "ranks 0, 3")])
 def test_on_one_host(horarun, tmp_path, missing, where):
-    said, report = told(horarun, tmp_path, missing, "-np", 4, HORA_BACKENDS="shm")
+    said, report = run_without(horarun, tmp_path, missing, "-np", 4, HORA_BACKENDS="shm")
     text = expected(", ".join(map(str, missing)), f"{where} on localhost")
     assert said == {rank: text for rank in range(4) if rank not in missing}
     assert text in report, report
@@ -46,13 +46,13 @@ def test_on_one_host(horarun, tmp_path, missing, where):
     "missing, where",
     [
         ([3], "rank 3 on node2"),
-        ([2], "rank 2 on node2"),  # node2's leader, by whom rank 3 would go
+        ([2], "rank 2 on node2"),  # node2's leader, which rank 3 would go through
         ([0, 5], "rank 0 on node1, rank 5 on node3"),
     ],
 )
 def test_on_several_hosts(horarun, hosts, shared, star, missing, where):
     three = hosts(3)
-    said, report = told(horarun, shared, missing, "-H", three.spec(2), HORA_STAR_RANKS=star)
+    said, report = run_without(horarun, shared, missing, "-H", three.spec(2), HORA_STAR_RANKS=star)
     text = expected(", ".join(map(str, missing)), where)
     assert said == {rank: text for rank in range(6) if rank not in missing}
     assert text in report, report

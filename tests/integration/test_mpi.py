@@ -131,8 +131,8 @@ def test_a_lost_rank_is_an_error_on_the_others_that_names_it(mpirun, tmp_path, w
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
         job.finish()
-    told = dict(re.findall(r"LOST (\d) (.*)", seen))
-    assert sorted(told) == ["0", "1"] and all("rank 2 (" in text for text in told.values()), seen
+    reported = dict(re.findall(r"LOST (\d) (.*)", seen))
+    assert sorted(reported) == ["0", "1"] and all("rank 2 (" in text for text in reported.values()), seen
 
 
 def test_mpi_asked_for_without_a_launcher(mpirun):

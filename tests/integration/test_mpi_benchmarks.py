@@ -43,7 +43,7 @@ def mpi4py(request, shared):
         if not has_mpi4py():
             pytest.skip("no python3-mpi4py (scripts/setup --interop)")
         return Mpi4py(["--pmix"], "Open MPI", {}, newest=False)
-    # A wheel of mpi4py 4 has no MPI in it: it opens the one that it is told, so it can use MPICH, too.
+    # A wheel of mpi4py 4 has no MPI in it: it opens the one that MPI4PY_MPIABI names, so it can use MPICH, too.
     wheel = os.path.join(REPOSITORY, "build", "mpi4py")
     if not os.path.isdir(wheel):
         pytest.skip("no mpi4py 4 in build/mpi4py (scripts/setup --interop)")

@@ -144,13 +144,13 @@ def streams(runner):
 
     first = runner.mpi("-np", 2, "sh", "-c", f'if [ {RANK} = 0 ]; then read a && echo "got $a"; fi', input=b"x\n")
     everyone = runner.mpi("-np", 2, "--stdin", "all", "sh", "-c", 'read a && echo "got $a"', input=b"x\n")
-    nobody = runner.mpi("-np", 2, "--stdin", "none", "sh", "-c", f"if [ {RANK} = 0 ]; then cat; fi", input=b"x\n")
+    none = runner.mpi("-np", 2, "--stdin", "none", "sh", "-c", f"if [ {RANK} = 0 ]; then cat; fi", input=b"x\n")
     return {
         "stdout of a rank": is_terminal(1),
         "stderr of a rank": is_terminal(2),
         "stdin of rank 0": {("got x",): "that of `horarun`"}.get(tuple(untagged(first.text)), str(first)),
         "`--stdin all`": "refused" if everyone.code == 2 else " ".join(untagged(everyone.text)),
-        "`--stdin none`": {(0, ""): "empty"}.get((nobody.code, nobody.text), str(nobody)),
+        "`--stdin none`": {(0, ""): "empty"}.get((none.code, none.text), str(none)),
     }
 
 

@@ -37,7 +37,7 @@ def launch(request, build, shared, horarun):
     return run
 
 
-def told(output, first):
+def lines_of(output, first):
     return sorted(re.findall(rf"{first} .*", output))
 
 
@@ -46,7 +46,7 @@ EVEN, ODD, ALL = 101, 1010, 1111
 
 
 def test_halves_by_communicator(launch):
-    assert told(launch(4, "by_communicator"), "world") == [
+    assert lines_of(launch(4, "by_communicator"), "world") == [
         f"world 0 is 1 of 2 here 2 sum {EVEN}",
         f"world 1 is 1 of 2 here 2 sum {ODD}",
         f"world 2 is 0 of 2 here 2 sum {EVEN}",
@@ -55,7 +55,7 @@ def test_halves_by_communicator(launch):
 
 
 def test_halves_by_ranks(launch):
-    assert told(launch(4, "by_ranks"), "world") == [
+    assert lines_of(launch(4, "by_ranks"), "world") == [
         f"world 0 is 0 of 2 here 2 sum {EVEN}",
         f"world 1 is 0 of 2 here 2 sum {ODD}",
         f"world 2 is 1 of 2 here 2 sum {EVEN}",
@@ -64,17 +64,17 @@ def test_halves_by_ranks(launch):
 
 
 def test_one_of_them_alone(launch):
-    assert told(launch(2, "alone"), "world") == ["world 1 is 0 of 1 sum 10"]
+    assert lines_of(launch(2, "alone"), "world") == ["world 1 is 0 of 1 sum 10"]
 
 
 @pytest.mark.parametrize("way", ["by_set", "added"])
 def test_process_sets_of_a_split(launch, way):
     sets = [f"set {r} is {r // 2} of 2 sum {ODD if r % 2 else EVEN} all {ALL}" for r in range(4)]
-    assert told(launch(4, way), "set") == sets
+    assert lines_of(launch(4, way), "set") == sets
 
 
 def test_a_process_set_within_a_part(launch):
-    assert told(launch(4, "within"), "set") == [
+    assert lines_of(launch(4, "within"), "set") == [
         f"set 0 [0] False sum {EVEN}",
         f"set 1 [0] False sum {ODD}",
         f"set 2 [0] True sum {EVEN}",
@@ -83,15 +83,15 @@ def test_a_process_set_within_a_part(launch):
 
 
 def test_one_world_after_another(launch):
-    assert told(launch(2, "again"), "sums") == ["sums 0 1 11 1", "sums 1 10 11 10"]
+    assert lines_of(launch(2, "again"), "sums") == ["sums 0 1 11 1", "sums 1 10 11 10"]
 
 
 def test_mpi_is_enabled(launch):
-    assert told(launch(2, "enabled"), "mpi") == ["mpi True threads True"] * 2
+    assert lines_of(launch(2, "enabled"), "mpi") == ["mpi True threads True"] * 2
 
 
 def test_mistakes_are_refused(launch):
-    refused = told(launch(2, "mistakes"), "refused")
+    refused = lines_of(launch(2, "mistakes"), "refused")
     assert len(refused) == 10, refused
     assert any("init(comm=[99]): MPI's world has 2 ranks" in line for line in refused), refused
     assert any("init(comm=[1]): this process is rank 0, which the list leaves out" in line for line in refused)
@@ -100,7 +100,7 @@ def test_mistakes_are_refused(launch):
 def test_mpi_is_not_enabled_without_it(horarun):
     program = "import hora.numpy as hvd; hvd.init(); print('mpi', hvd.mpi_enabled())"
     done = horarun.run("-np", 2, PYTHON, "-c", program).expect(0)
-    assert told(done.text, "mpi") == ["mpi False"] * 2
+    assert lines_of(done.text, "mpi") == ["mpi False"] * 2
 
 
 def test_without_mpi_a_part_is_refused(horarun):
@@ -114,7 +114,7 @@ def test_halves_on_two_hosts(horarun, hosts, shared):
     done = horarun.run(
         "-np", 4, "-H", two.spec(2), "--pmix", "--wdir", "/", PYTHON, f"{shared}/mpi_worlds.py", "by_communicator"
     ).expect(0)
-    assert told(done.text, "world") == [
+    assert lines_of(done.text, "world") == [
         f"world 0 is 1 of 2 here 1 sum {EVEN}",
         f"world 1 is 1 of 2 here 1 sum {ODD}",
         f"world 2 is 0 of 2 here 1 sum {EVEN}",

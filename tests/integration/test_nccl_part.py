@@ -256,5 +256,5 @@ def test_dry_run_reports_it(horarun, two, double):
     done = launch(horarun, two, double, "--dry-run").expect(0)
     assert not re.search("^NCCL ", done.text, re.M), done
     done = launch(horarun, two, double, "--dry-run", mode="auto").expect(0)
-    told = f"the host's; where there is none, on hosts with libcuda.so.1, sent: {double.library} (HORA_NCCL=auto)"
-    assert re.search(rf"^NCCL +{re.escape(told)}$", done.text, re.M), done
+    wanted = f"the host's; where there is none, on hosts with libcuda.so.1, sent: {double.library} (HORA_NCCL=auto)"
+    assert re.search(rf"^NCCL +{re.escape(wanted)}$", done.text, re.M), done

@@ -11,7 +11,7 @@ import jobs
 
 PYTHON = "/usr/bin/python3"
 LIMIT = 200 << 20
-# Waits until it is told to take more than there is.
+# Waits until it is asked to take more than there is.
 GREEDY = """import os, sys, time
 print('ready', flush=True)
 while not os.path.exists(sys.argv[1]):

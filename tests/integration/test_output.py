@@ -297,7 +297,7 @@ def test_standard_error_without_a_reader(horarun):
         job.send_signal(signal.SIGINT)
         jobs.wait_until(lambda: not job.survivors(), "the ranks to end")
         time.sleep(0.6)  # sooner, it would be taken for another part of the first request
-        job.send_signal(signal.SIGINT)  # nobody is going to read
+        job.send_signal(signal.SIGINT)  # the output will not be read
         assert job.finish().code == 128 + signal.SIGINT
     finally:
         os.close(writer)

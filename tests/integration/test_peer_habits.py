@@ -148,11 +148,11 @@ def test_a_rank_that_fails_alone(horarun, hosts):
     options = ("-H", "node1:2,node2:1", "--keep-going", "--json", "--stdin", "all")
     script = 'test $RANK != 1 || exit 5; read line; echo "$line"; test $RANK != 2 || exit 6'
     job = horarun.start(*options, "sh", "-c", script, stdin=subprocess.PIPE)
-    told = b""
-    while b'"event":"rank_exit"' not in told:
+    reported = b""
+    while b'"event":"rank_exit"' not in reported:
         chunk = os.read(job.process.stderr.fileno(), 4096)
-        assert chunk, told
-        told += chunk
+        assert chunk, reported
+        reported += chunk
     done = job.finish(input=b"goes on\n").expect(5)
     assert done.ranks() == {0: ["goes on"], 2: ["goes on"]}
     assert "rank 1 on node1" in json.loads(done.messages.splitlines()[-1])["message"]
@@ -177,7 +177,7 @@ def test_output_to_files_only(horarun, tmp_path):
 
 
 def test_hidden_ranks_are_not_held_up(horarun):
-    """What nobody sees returns the host's credit for output: more than its window passes."""
+    """Hidden output returns the host's credit: more than its window passes."""
     script = "import os, sys\nfor _ in range(64): os.write(1, b'x' * 99999 + b'\\n')\nos.write(2, b'end\\n')"
     done = horarun.run("-np", 2, "--show-ranks", "0", PYTHON, "-S", "-c", script).expect(0)
     assert len(done.out) == 64 * (100_000 + len("[0]<stdout>:"))

@@ -77,9 +77,9 @@ def test_mpi_that_one_rank_cannot_use_is_left_out_on_all(horarun, program, tmp_p
     assert lines(done) == ["sum 6.0 by ['gloo']"] * 3, done
     alone = horarun.run("-np", 3, "--pmix", "/usr/bin/python3", script, env={"HORA_BACKENDS": "mpi"}).expect(1)
     for rank in range(3):
-        told = "\n".join(alone.ranks("stderr")[rank])
-        assert "no backend in use can run allreduce of float64" in told, alone
-        assert "mpi was left out: rank 1: " in told, alone
+        reported = "\n".join(alone.ranks("stderr")[rank])
+        assert "no backend in use can run allreduce of float64" in reported, alone
+        assert "mpi was left out: rank 1: " in reported, alone
 
 
 def test_two_hosts_with_a_decoy_network(horarun, hosts, program):

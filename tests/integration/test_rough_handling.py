@@ -223,7 +223,7 @@ def test_a_quota_of_cpus_limits_threads(horarun, quotas, threads):
 
 @pytest.mark.parametrize("kilobytes", [20_000, 30_000])
 def test_a_small_address_space(horarun, kilobytes):
-    """There will never be room for the stacks of threads: it is told at once what is lacking."""
+    """There will never be room for the stacks of threads: the error says at once what is missing."""
     done = subprocess.run(
         ["sh", "-c", f'ulimit -s 8192; ulimit -v {kilobytes}; exec "$0" "$@"', horarun.path, "-np", "2", "--smoke"],
         capture_output=True,
@@ -307,16 +307,16 @@ def test_a_report_pipe_that_is_not_read_to_its_end(horarun, tmp_path):
         done = horarun.run("--report", pipe, "-np", "1", "true", "x" * 10_000).expect(125)
     finally:
         os.close(reader)
-    assert "nobody has read from it" in done.messages and "[E_REPORT]" in done.messages, done
+    assert "it was not read for" in done.messages and "[E_REPORT]" in done.messages, done
 
 
 def test_an_output_file_that_is_a_pipe(horarun, tmp_path):
-    """Nobody reads it: that is told, and not waited for. Somebody does: he gets the rank's lines."""
+    """Without a reader: an error at once. With a reader: it gets the rank's lines."""
     (tmp_path / "rank.0").mkdir()
     pipe = str(tmp_path / "rank.0" / "stdout")
     os.mkfifo(pipe)
     done = horarun.run("--output-filename", tmp_path, "-np", "1", "touch", tmp_path / "ran").expect(2)
-    assert f"{pipe} is a pipe that nobody reads" in done.messages and not (tmp_path / "ran").exists(), done
+    assert f"{pipe} is a pipe without a reader" in done.messages and not (tmp_path / "ran").exists(), done
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         horarun.run("--output-filename", tmp_path, "-np", "1", "echo", "ok").expect(0)
@@ -328,7 +328,7 @@ def test_an_output_file_that_is_a_pipe(horarun, tmp_path):
 def test_a_pipe_is_not_shipped(horarun, tmp_path):
     os.mkfifo(tmp_path / "it")
     done = horarun.run("--ship", str(tmp_path / "it"), "-np", "1", "true")
-    assert done.code == 125 and f"--ship: {tmp_path}/it is no file" in done.messages and "[E_SHIP]" in done.messages
+    assert done.code == 125 and f"--ship: {tmp_path}/it is not a file" in done.messages and "[E_SHIP]" in done.messages
 
 
 def test_an_empty_folder_is_shipped(horarun, tmp_path):

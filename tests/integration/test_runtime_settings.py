@@ -97,7 +97,7 @@ def test_every_variable_of_horovod_is_read_and_documented():
     for name in OF_HOROVOD:
         # Short names are built from parts.
         quoted = f'"{name}"' in text or f'"{name.removeprefix("HOROVOD_")}"' in text
-        assert quoted or name in NEEDS_NO_READER, f"{name} has no reader, and nobody says that it is not used"
+        assert quoted or name in NEEDS_NO_READER, f"{name} is not read, and no message says that it is not used"
         assert name in documented, f"docs/reference/environment.md does not list {name}"
         denied = re.search(rf"^\|.*`{name}`.*\| not read", page, re.M)
         assert not (quoted and denied), f"docs/reference/environment.md says that {name} is not read"
@@ -112,16 +112,16 @@ def test_settings_without_effect_are_reported_once_by_rank_0(horarun):
         "HOROVOD_ENABLE_XLA_OPS": "1",
     }
     done = horarun.run("-np", 2, "--torus-allreduce", PYTHON, "-c", PLACE, env=unused).expect(0)
-    told = [line for line in done.messages.splitlines() if "not used here" in line]
-    assert len(told) == 1 and told[0].startswith("[0]<stderr>:"), done
+    reported = [line for line in done.messages.splitlines() if "not used here" in line]
+    assert len(reported) == 1 and reported[0].startswith("[0]<stderr>:"), done
     for name in [*unused, "HOROVOD_TORUS_ALLREDUCE"]:
-        assert f"{name}=" in told[0], name
+        assert f"{name}=" in reported[0], name
 
 
 def test_an_invalid_log_level_is_reported_once_by_rank_0(horarun):
     done = horarun.run("-np", 2, PYTHON, "-c", PLACE, env={"HOROVOD_LOG_LEVEL": "loud"}).expect(0)
-    told = [line for line in done.messages.splitlines() if "HOROVOD_LOG_LEVEL=loud" in line]
-    assert len(told) == 1 and told[0].startswith("[0]<stderr>:") and "expected trace, debug" in told[0], done
+    lines = [line for line in done.messages.splitlines() if "HOROVOD_LOG_LEVEL=loud" in line]
+    assert len(lines) == 1 and lines[0].startswith("[0]<stderr>:") and "expected trace, debug" in lines[0], done
 
 
 def test_nothing_is_reported_for_unset_variables(horarun):

@@ -30,7 +30,7 @@ def supplies(done):
 
 
 def listeners(nodes, k):
-    """TCP ports that somebody listens on, but for sshd's."""
+    """TCP ports with a listener, but for sshd's."""
     return [line for line in nodes.execute(k, "ss", "-Htln").splitlines() if not line.split()[3].endswith(":22")]
 
 

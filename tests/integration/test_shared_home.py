@@ -146,7 +146,7 @@ def test_cleaning_keeps_what_a_job_on_another_host_uses(horarun, apart, shared_c
     )
 
 
-@pytest.mark.parametrize("dead", [("nowhere.invalid",), ("nowhere.invalid", "nobody.invalid")])
+@pytest.mark.parametrize("dead", [("nowhere.invalid",), ("nowhere.invalid", "missing.invalid")])
 def test_hosts_next_to_a_missing_one(horarun, hosts, dead):
     hosts(2)
     listed = horarun.run("cache", "ls", "-H", ",".join(("node1", *dead, "node2"))).expect(125)
@@ -165,8 +165,8 @@ def test_the_cache_as_json(horarun, hosts):
     entries = [json.loads(line) for line in listed.text.splitlines()]
     assert {entry["host"] for entry in entries} == {"node1", "node2"}, listed
     assert all(entry["path"].startswith("/root/.cache/hora/") and entry["bytes"] > 0 for entry in entries), listed
-    told = horarun.run("cache", "clean", "--dry-run", "--json", "-H", two.spec(1)).expect(0)
-    assert all("would remove" in json.loads(line)["message"] for line in told.text.splitlines()), told
+    reported = horarun.run("cache", "clean", "--dry-run", "--json", "-H", two.spec(1)).expect(0)
+    assert all("would remove" in json.loads(line)["message"] for line in reported.text.splitlines()), reported
 
 
 def test_hosts_that_are_not_there_are_asked_once(horarun, tmp_path):
@@ -257,7 +257,7 @@ def test_the_cache_is_shown_and_limited_by_age(horarun, hosts):
     assert f"0  40 days ago       {old}" in listed.text, listed
     there = two.execute(1, "ls", "-A", "/root/.cache/hora").split()
     horarun.run("-H", two.spec(1), "--cache-max-age", "0", "true").expect(0)
-    assert "a" * 64 in two.execute(1, "ls", "/root/.cache/hora"), "0 is no limit"
+    assert "a" * 64 in two.execute(1, "ls", "/root/.cache/hora"), "0 means without a limit"
     # The defaults.
     horarun.run("-H", two.spec(1), "true").expect(0)
     left = two.execute(1, "ls", "-A", "/root/.cache/hora").split()

@@ -32,7 +32,7 @@ def start(horarun, tmp_path):
 
 
 def test_a_stall_is_reported_and_the_job_goes_on(start):
-    # Rank 1 comes when it is told to, which is after the report.
+    # Rank 1 comes when it reads a line, which is after the report.
     job = start(
         "if hvd.rank() == 1: sys.stdin.readline()\nhvd.allreduce(np.ones(4), name='late')\n",
         "--stdin",
@@ -91,21 +91,21 @@ def test_a_rank_that_is_stopped_in_the_middle_of_an_operation(start, tmp_path, v
     text = job.read_until("at it", times=3, timeout=120)
     assert "stall" not in text, text
     pid = int(re.search(rf"pid {victim} (\d+)", text)[1])
-    told = None
+    reported = None
     for _ in range(10):  # it may happen to be between two operations
         os.kill(pid, signal.SIGSTOP)
         try:
             text = job.read_until(f"rank {victim} ", timeout=120) + job.read_until("\n")
         finally:
             os.kill(pid, signal.SIGCONT)
-        told = told or re.search(rf"rank {victim} .*missing .*allreduce '\S*large'", text)
-        if told:
+        reported = reported or re.search(rf"rank {victim} .*missing .*allreduce '\S*large'", text)
+        if reported:
             break
         # Until it has run again, the next stop finds it where it was.
         text = job.read_until("at it", timeout=120)
     (tmp_path / "end").touch()
     job.finish().expect(0)
-    assert told, text
+    assert reported, text
 
 
 HELD_UP = """\

@@ -140,7 +140,7 @@ def test_a_world_that_cannot_be_joined_is_an_error(script):
 
 @pytest.mark.parametrize("last", [0, 3])
 def test_all_that_come_learn_which_do_not(script, last):
-    """Whoever comes first: rank 0 decides, and stays until the others have heard it."""
+    """In any order: rank 0 decides, and stays until the others have its decision."""
     ranks = [rank for rank in (0, 1, 3) if rank != last] + [last]
     started = []
     for rank in ranks:

@@ -62,10 +62,10 @@ def test_on_hosts(horarun, hosts):
 
 
 def test_a_program_that_comes_to_rank_0_alone(horarun):
-    """The others read the end of it at once and are done: rank 0 waits for them, and the user is told why."""
+    """The others read the end of it at once and are done: rank 0 waits for them, and the error says why."""
     program = b"import hora; hora.init(); print('met', hora.size())"
     job = ("-np", 2, "--gloo-timeout-seconds", 2, "/usr/bin/python3", "-")
-    told = horarun.run(*job, input=program).expect(1).messages
-    assert "rank 1 had ended with code 0, while others waited in init()" in told, told
-    assert "--stdin all" in told, told
+    reported = horarun.run(*job, input=program).expect(1).messages
+    assert "rank 1 had ended with code 0, while others waited in init()" in reported, reported
+    assert "--stdin all" in reported, reported
     assert horarun.run("--stdin", "all", *job, input=program).expect(0).text.count("met 2") == 2

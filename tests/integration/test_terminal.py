@@ -166,7 +166,7 @@ READS = "horarun -np 1 sh -c 'echo rea''dy; while read line; do echo got $line; 
 
 
 def shell_is_there(terminal, number):
-    """The terminal is the shell's: it does what it is told."""
+    """The terminal is the shell's: it runs what is typed."""
     terminal.type(f"echo shell-$(({number}+1))\n")
     terminal.wait_for(f"shell-{number + 1}")
 

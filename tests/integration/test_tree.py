@@ -105,14 +105,14 @@ except HorovodInternalError as error:
         victim = 2 if way == "kill a leader" else 3
         three.execute(2, "kill", "-9", re.search(rf"PID {victim} (\d+)", begun)[1])
     done = job.finish(timeout=60)
-    told = re.findall(r"LOST ([0145]) (.*)", done.text)
+    reported = re.findall(r"LOST ([0145]) (.*)", done.text)
     named = {"crash": r"rank [23]\b", "kill a leader": r"rank 2\b", "kill a rank": r"rank 3\b"}[way]
-    assert len(told) == 4 and all(re.search(named, text) for _, text in told), done
+    assert len(reported) == 4 and all(re.search(named, text) for _, text in reported), done
 
 
 @pytest.mark.parametrize("victim", [2, 3])
 def test_a_stopped_rank_is_named_be_it_a_leader_or_not(hosts, start, victim):
-    """Rank 2 leads node2, and tells rank 0 of rank 3."""
+    """Rank 2 leads node2, and reports rank 3 to rank 0."""
     two = hosts(2)
     body = """\
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -128,6 +128,6 @@ except HorovodInternalError as error:
     begun = job.read_until("PID", 4)
     two.execute(2, "kill", "-STOP", re.search(rf"PID {victim} (\d+)", begun)[1])
     done = job.finish(timeout=60)
-    told = dict(re.findall(r"MISSED ([0-3]) (.*(?:\n.*  rank.*)?)", done.text))
-    told.pop(str(victim), None)  # it goes on when the job ends
-    assert len(told) == 3 and all(re.search(rf"rank {victim}\b", text) for text in told.values()), done
+    reported = dict(re.findall(r"MISSED ([0-3]) (.*(?:\n.*  rank.*)?)", done.text))
+    reported.pop(str(victim), None)  # it goes on when the job ends
+    assert len(reported) == 3 and all(re.search(rf"rank {victim}\b", text) for text in reported.values()), done

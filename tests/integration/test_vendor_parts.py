@@ -279,10 +279,10 @@ def test_no_such_mode(horarun, two, program):
 
 
 def test_dry_run_reports_it(horarun, two, program):
-    for mode, told in (
+    for mode, expected_text in (
         (None, r"the host's; where there is none, sent: /\S*libmpi\.so\.40 \(HORA_MPI=auto\)"),
         ("site", r"the host's \(HORA_MPI=site\)"),
         ("ship", r"sent to other machines: /\S*libmpi\.so\.40 \(HORA_MPI=ship\)"),
     ):
         done = launch(horarun, two, program, "--dry-run", mode=mode).expect(0)
-        assert re.search(rf"^Open MPI +{told}$", done.text, re.M), done
+        assert re.search(rf"^Open MPI +{expected_text}$", done.text, re.M), done

@@ -44,7 +44,7 @@ def test_a_job_shrinks_loses_a_node_and_gets_it_back(horarun, shared, allocation
 
 
 def test_a_job_that_waits_for_nodes_ends_with_its_allocation(horarun, allocation, cluster):
-    """No rank could have begun: Slurm says that nobody will come."""
+    """No rank could have begun: Slurm says that no node will come."""
     held = allocation("-N2", "--ntasks-per-node=1")
     job = start(horarun, held, "--min-np", 3, "sh", "-c", "exec sleep 1000")
     jobs.wait_until(held.steps, "the step to begin")
@@ -71,5 +71,5 @@ def test_a_controller_that_does_not_answer_changes_nothing(horarun, allocation, 
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = horarun.start("--min-np", 2, "hostname", env={**held.variables, "PATH": path}).finish().expect(0)
     assert done.ranks() == {0: ["node1"], 1: ["node2"]}, done
-    told = "squeue: it ended with code 1; it said: Unable to contact slurm controller; the hosts that are known"
-    assert done.messages.count(told) == 1, done
+    wanted = "squeue: it ended with code 1; it said: Unable to contact slurm controller; the hosts that are known"
+    assert done.messages.count(wanted) == 1, done

@@ -47,8 +47,8 @@ def test_ranks_are_where_the_slots_are(horarun, allocation, shape, slots):
     done = start(horarun, held, "hostname").finish().expect(0)
     by_host = collections.Counter(line for lines in done.ranks().values() for line in lines)
     assert by_host == held.slots() and sum(by_host.values()) == slots, (done, held.slots())
-    told = rf"horarun: Grid Engine job {held.job}: {slots} slots on {len(by_host)} hosts \(.*\); "
-    assert re.match(told + r"agents start by qrsh -inherit\n", done.messages), done
+    expected_text = rf"horarun: Grid Engine job {held.job}: {slots} slots on {len(by_host)} hosts \(.*\); "
+    assert re.match(expected_text + r"agents start by qrsh -inherit\n", done.messages), done
 
 
 def test_a_collective_job(horarun, allocation):

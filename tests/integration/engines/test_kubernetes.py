@@ -181,22 +181,22 @@ def test_no_kubectl(k8s):
 
 
 def test_a_pod_that_is_deleted(k8s, cluster):
-    # One that is told, and goes on until it is killed: had it ended with 0 by itself, the others would go on.
-    deaf = "trap 'echo told' TERM; echo up; while :; do sleep 1000 & wait; done"
+    # It gets SIGTERM, and goes on until it is killed: had it ended with 0 by itself, the others would go on.
+    deaf = "trap 'echo term' TERM; echo up; while :; do sleep 1000 & wait; done"
     job = k8s.start("--workers", 2, "-np", 2, "--grace", "2s", "sh", "-c", deaf)
     job.read_until("up", times=2)
     victim = pods_of(cluster)[0]
     cluster.kubectl("delete", "pod", victim, "--wait=false")
     done = job.finish(timeout=90).expect(125)
-    assert b"told" in done.out, done  # ranks learn of it
+    assert b"term" in done.out, done  # ranks learn of it
     expect_engine_failure(done, victim, "it (is being|was) deleted")
     expect_nothing_left(cluster, 90)
 
 
 def expect_engine_failure(done, pod, words):
     """E_ENGINE, which names the pod before all others, and has Kubernetes' words."""
-    told = rf"Kubernetes has ended the job: \d of 2 pods run; {pod}( on node\d)?: {words}.*\[E_ENGINE\]"
-    assert re.search(told, done.messages), done
+    expected_text = rf"Kubernetes has ended the job: \d of 2 pods run; {pod}( on node\d)?: {words}.*\[E_ENGINE\]"
+    assert re.search(expected_text, done.messages), done
 
 
 def test_a_pod_whose_program_ends_on_request(k8s, cluster):
@@ -337,10 +337,10 @@ def ranks_of(job):
 
 def test_pods_that_have_no_way_here_are_reached_through_the_api_server(k8s, cluster):
     done = k8s.run("--workers", 2, "-np", 2, "--dial", "yes", "sh", "-c", "echo $HOROVOD_RANK").expect(0)
-    told = (
+    expected_text = (
         r"not all pods dial this machine \(host hora-.*: no launcher answers: .*\); the others are reached by kubectl"
     )
-    assert re.search(told, done.messages), done
+    assert re.search(expected_text, done.messages), done
     assert done.ranks() == {0: ["0"], 1: ["1"]}, done
 
 

@@ -34,8 +34,8 @@ def test_ranks_are_where_srun_starts_tasks(horarun, allocation, shape):
     by_host = collections.Counter(line for lines in done.ranks().values() for line in lines)
     assert by_host == collections.Counter(held.srun("hostname").split()), (done, held.variables)
     slots = sum(by_host.values())
-    told = rf"horarun: Slurm job {held.job}: {slots} slots? on {len(by_host)} hosts \(.*\); agents start by srun\n"
-    assert re.match(told, done.messages), done
+    wanted = rf"horarun: Slurm job {held.job}: {slots} slots? on {len(by_host)} hosts \(.*\); agents start by srun\n"
+    assert re.match(wanted, done.messages), done
 
 
 def test_some_of_the_nodes_and_places_on_them(horarun, allocation, tmp_path):
@@ -224,8 +224,8 @@ def test_one_srun_for_each_host_where_files_cannot_be_copied(horarun, allocation
     finally:
         cluster.hosts.execute(2, "umount", "/tmp")
     assert sorted(line for lines in done.ranks().values() for line in lines) == ["node1", "node2"]
-    told = re.findall(r"not all hosts are reached by one step \((.*)\); the others by one each\n", done.messages)
-    assert len(told) == 1 and "sbcast" in told[0], done
+    reported = re.findall(r"not all hosts are reached by one step \((.*)\); the others by one each\n", done.messages)
+    assert len(reported) == 1 and "sbcast" in reported[0], done
     jobs.wait_until(lambda: not held.steps(), "the steps to end")
 
 
@@ -315,8 +315,8 @@ def test_reports_of_the_allocation(horarun, allocation, tmp_path):
     done = start(horarun, held, "--report", tmp_path / "report.json", "--json", "true").finish().expect(0)
     assert json.loads((tmp_path / "report.json").read_text())["engine"] == expected
     events = [json.loads(line) for line in done.messages.splitlines()]
-    told = next(event for event in events if event["event"] == "allocation")
-    assert (told["engine"], told["job"], told["text"]) == ("slurm", held.job, text)
+    reported = next(event for event in events if event["event"] == "allocation")
+    assert (reported["engine"], reported["job"], reported["text"]) == ("slurm", held.job, text)
 
 
 @pytest.fixture

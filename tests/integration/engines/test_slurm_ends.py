@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Slurm itself ends a job: its words are told, and nothing of the job is left."""
+"""How Slurm itself ends a job: its words are printed, and nothing of the job is left."""
 
 import os
 import re

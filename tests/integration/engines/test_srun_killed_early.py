@@ -18,7 +18,7 @@ echo killed >"$STAND_IN_WORDS"
 WAYS = {
     "ends with its input": "exec cat",
     "hangs": "exec sleep 1000",
-    "hangs, and heeds no SIGTERM": "trap '' TERM; while :; do sleep 1000; done",
+    "hangs, and ignores SIGTERM": "trap '' TERM; while :; do sleep 1000; done",
 }
 
 
@@ -33,5 +33,5 @@ def test_nothing_is_left(horarun, tmp_path, way):
         job = horarun.start("--grace", "0s", "true", env=environment)
         assert job.process.wait(timeout=60) == -9
         jobs.wait_until(words.exists, "the stand-in to have killed")
-        # Five seconds to end by itself, eight to heed SIGTERM.
+        # Five seconds to end by itself, eight after SIGTERM.
         jobs.wait_until(lambda job=job: not job.survivors(), "everything of the job to end", 60)

@@ -92,8 +92,8 @@ def test_ranks_are_where_the_slots_are(horarun, allocation, engine):
     by_host = collections.Counter(line for lines in done.ranks().values() for line in lines)
     assert by_host == SLOTS, done
     title, way = WAYS[engine]
-    told = f"horarun: {title}: 6 slots on 3 hosts (node1:3,node2:1,node3:2); agents start by {way}\n"
-    assert done.messages == told, done  # and not that some hosts had to be reached in another way
+    expected_text = f"horarun: {title}: 6 slots on 3 hosts (node1:3,node2:1,node3:2); agents start by {way}\n"
+    assert done.messages == expected_text, done  # and not that some hosts had to be reached in another way
     assert not held.files()
     with open(held.output) as file:
         assert file.read() == ""

@@ -79,7 +79,7 @@ class Injector:
         self.sshd("StrictModes yes", "AuthorizedKeysFile /run/loose/keys")
 
     def speaker(self, words, port=2240):
-        """Something that says this to everybody who connects, and closes."""
+        """A server that says this to every client, and closes."""
         code = (
             f"import socket\nserver = socket.create_server(('', {port}))\nwhile True:\n    peer, _ = server.accept()\n"
             f"    peer.sendall({(words + chr(13) + chr(10)).encode()!r})\n    peer.close()\n"
@@ -192,7 +192,7 @@ class Injector:
         self.undo.append(lambda: self.hosts.execute(BAD, "nft", "delete table inet fault"))
 
     def cut_short(self, library):
-        """A library of which the end is missing: whoever loads it dies of SIGBUS."""
+        """A library of which the end is missing: a program that loads it dies of SIGBUS."""
         self.on(
             BAD,
             f"head -c 20000 $(readlink -f {library}) >/run/cut-short; "

@@ -189,7 +189,7 @@ def squeeze(parts, names, seconds, _):
         group.remove()
 
 
-# What is done to whom, for how many leases.
+# What is done to which process, for how many leases.
 PAUSES = {
     "stop the launcher": (stop, "launcher", (0.3, 0.8)),
     "stop the shim": (stop, "shim", (0.3, 2.5)),

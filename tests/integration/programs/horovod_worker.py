@@ -23,7 +23,7 @@ import time
 STOP, BROKEN = sys.argv[1:]
 DEADLINE = time.monotonic() + 100
 KEY = os.urandom(32)
-news = queue.Queue()
+notifications = queue.Queue()
 
 
 class HostUpdateResult(enum.IntFlag):
@@ -70,7 +70,7 @@ def poll(path):
         if value is not None:
             return value
         time.sleep(0.01)
-    raise SystemExit(f"nobody came to {path}")
+    raise SystemExit(f"timed out waiting for {path}")
 
 
 def meet(scope, index, size):
@@ -80,7 +80,7 @@ def meet(scope, index, size):
     for peer in range(size):
         if peer != index:
             assert len(poll(f"/{scope}/{peer}")) == 136 * (size - 1), f"{scope}/{peer} is of another round"
-    # The barrier over the mesh: nobody says that it is done before all have read.
+    # The barrier over the mesh: no worker says that it is done before all have read.
     request("PUT", f"/barrier_{scope}_{size}/{index}", b"1")
     for peer in range(size):
         poll(f"/barrier_{scope}_{size}/{peer}")
@@ -103,7 +103,7 @@ def serve(listener):
             message = Reader(io.BytesIO(body)).load()
             if type(message).__name__ == "HostsUpdatedRequest":
                 assert isinstance(message.timestamp, int) and abs(message.timestamp - time.time()) < 100
-                news.put(message.res)
+                notifications.put(message.res)
             reply = pickle.dumps({"stands for": "AckResponse"}, 5)
             connection.sendall(hmac.new(KEY, reply, hashlib.sha256).digest() + struct.pack("<i", len(reply)) + reply)
 
@@ -124,8 +124,8 @@ def main():
         say("worker", os.getpid(), "rank", rank, "of", size)
         while not os.path.exists(STOP):
             assert time.monotonic() < DEADLINE
-            if rank == 0 and not news.empty():
-                say("news", news.get().name)
+            if rank == 0 and not notifications.empty():
+                say("notification", notifications.get().name)
                 request("PUT", "/gossip/leave", b"1")
             if request("GET", "/gossip/leave") or os.path.exists(BROKEN):
                 break
@@ -140,8 +140,8 @@ def main():
             os.abort()
         rank, size, local_rank = place[0], place[1], place[2]
         slot = f"{host}:{local_rank}"
-        while not news.empty():
-            news.get()
+        while not notifications.empty():
+            notifications.get()
 
 
 main()

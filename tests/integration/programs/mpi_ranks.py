@@ -14,15 +14,15 @@ import hora.numpy as hvd
 hvd.init()
 
 
-def tell(*words):
+def say(*words):
     """A line in one write: the launchers of MPI mix what ranks write in pieces."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-tell("place", hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size())
+say("place", hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size())
 total = hvd.allreduce(numpy.full(1000, hvd.rank() + 1.0), op=hvd.Sum)
 used = [backend["id"] for backend in hora.basics.describe()["backends"] if backend["enabled"]]
-tell("sum", total[999], *used)
+say("sum", total[999], *used)
 if hvd.rank() == 1 and sys.argv[1:] == ["exit"]:
     os._exit(7)
 if hvd.rank() == 1 and sys.argv[1:] == ["kill"]:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An MPI program that wants to start another one (/bin/true, or the second argument) beside itself. With "return" the error comes back to it, and it says
+/* An MPI program that wants to start another one (/bin/true, or the second argument) next to itself. With "return" the error comes back to it, and it says
    which; else MPI ends it. */
 #include <mpi.h>
 #include <stdio.h>

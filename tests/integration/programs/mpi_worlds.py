@@ -14,7 +14,7 @@ me = world.Get_rank()
 half = me % 2
 
 
-def tell(*words):
+def say(*words):
     """A line in one write: the launchers of MPI mix what ranks write in pieces."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
@@ -30,32 +30,32 @@ def total(**options):
 
 def by_communicator():
     hvd.init(split())
-    tell("world", me, "is", hvd.rank(), "of", hvd.size(), "here", hvd.local_size(), "sum", total())
+    say("world", me, "is", hvd.rank(), "of", hvd.size(), "here", hvd.local_size(), "sum", total())
 
 
 def by_ranks():
     hvd.init(comm=[rank for rank in range(world.Get_size()) if rank % 2 == half])
-    tell("world", me, "is", hvd.rank(), "of", hvd.size(), "here", hvd.local_size(), "sum", total())
+    say("world", me, "is", hvd.rank(), "of", hvd.size(), "here", hvd.local_size(), "sum", total())
 
 
 def alone():
     """One rank of MPI's world trains; the others do something else."""
     if me == 1:
         hvd.init(comm=[1])
-        tell("world", me, "is", hvd.rank(), "of", hvd.size(), "sum", total())
+        say("world", me, "is", hvd.rank(), "of", hvd.size(), "sum", total())
     world.Barrier()
 
 
 def by_set():
     part = hvd.ProcessSet(split())
     hvd.init(world, process_sets=[part])
-    tell("set", me, "is", part.rank(), "of", part.size(), "sum", total(process_set=part), "all", total())
+    say("set", me, "is", part.rank(), "of", part.size(), "sum", total(process_set=part), "all", total())
 
 
 def added():
     hvd.init(world)
     part = hvd.add_process_set(hvd.ProcessSet(split()))
-    tell("set", me, "is", part.rank(), "of", part.size(), "sum", total(process_set=part), "all", total())
+    say("set", me, "is", part.rank(), "of", part.size(), "sum", total(process_set=part), "all", total())
 
 
 def within():
@@ -63,7 +63,7 @@ def within():
     comm = split()
     first = hvd.ProcessSet(comm.Split(color=0 if comm.Get_rank() == 0 else MPI.UNDEFINED, key=0))
     hvd.init(comm, process_sets=[first])
-    tell("set", me, first.ranks, first.included(), "sum", total())
+    say("set", me, first.ranks, first.included(), "sum", total())
 
 
 def again():
@@ -74,12 +74,12 @@ def again():
     middle = total()
     hvd.shutdown()
     hvd.init(split())
-    tell("sums", me, before, middle, total())
+    say("sums", me, before, middle, total())
 
 
 def enabled():
     hvd.init()
-    tell("mpi", hvd.mpi_enabled(), "threads", hvd.mpi_threads_supported())
+    say("mpi", hvd.mpi_enabled(), "threads", hvd.mpi_threads_supported())
 
 
 def mistakes():
@@ -87,7 +87,7 @@ def mistakes():
         try:
             hvd.init(comm=comm)
         except ValueError as error:
-            tell("refused", me, str(error).replace("\n", " "))
+            say("refused", me, str(error).replace("\n", " "))
 
 
 globals()[sys.argv[1]]()

@@ -49,7 +49,7 @@ def new_session():
 
 
 def orphan():
-    """Double fork: its parent is gone, so it belongs to whoever reaps orphans."""
+    """Double fork: its parent is gone, so it belongs to the process that reaps orphans."""
     os.setsid()
     if os.fork():
         os._exit(0)

@@ -134,7 +134,7 @@ PYTHONS = sorted(
 )
 
 
-class Done:
+class Outcome:
     def __init__(self, process):
         self.code, self.out, self.err = process.returncode, process.stdout, process.stderr
 
@@ -158,7 +158,7 @@ def newest(own_world, tmp_path):
         folder.mkdir(exist_ok=True)
         more = ["--net", "--uts"] if apart else []
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *more, "sh", "-euc", ENTER, "sh"]
-        return Done(
+        return Outcome(
             subprocess.run(
                 [*command, folder, ROOT, line],
                 stdin=subprocess.DEVNULL,

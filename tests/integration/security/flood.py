@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks a rendezvous as anybody on its network can who has no token.
+"""Attacks a rendezvous as a client on its network without a token can.
 
     flood.py [ADDRESS:]PORT CONNECTIONS SECONDS [KIND...]
 
@@ -83,12 +83,12 @@ class Link:
         if kind.read_pause:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.connect_ex(where)
-        self.say_at = self.hear_at = NOW
+        self.say_at = self.receive_at = NOW
 
     def events(self, now):
         says = self.at < len(self.kind.words) and now >= self.say_at
-        hears = now >= self.hear_at
-        return (select.EPOLLOUT if says else 0) | (select.EPOLLIN if hears else 0)
+        receives = now >= self.receive_at
+        return (select.EPOLLOUT if says else 0) | (select.EPOLLIN if receives else 0)
 
     def say(self, now):
         sent = self.socket.send(self.kind.words[self.at : self.at + self.kind.piece])
@@ -98,12 +98,12 @@ class Link:
         self.say_at = now + self.kind.pause
         return sent
 
-    def hear(self, now):
+    def receive(self, now):
         """None: it was closed."""
         data = self.socket.recv(self.kind.read)
         if self.kind.pause == NEVER:
             self.say_at = NOW
-        self.hear_at = now + self.kind.read_pause
+        self.receive_at = now + self.kind.read_pause
         return len(data) or None
 
 
@@ -156,11 +156,11 @@ def flood(where, connections, seconds, kinds):
                 if events & select.EPOLLOUT:
                     done["sent_bytes"] += link.say(now)
                 if events & select.EPOLLIN:
-                    heard = link.hear(now)
-                    if heard is None:
+                    received = link.receive(now)
+                    if received is None:
                         close(fd)
                         continue
-                    done["received_bytes"] += heard
+                    done["received_bytes"] += received
             except BlockingIOError:
                 pass
             except OSError:

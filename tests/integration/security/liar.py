@@ -114,7 +114,7 @@ def endless(one):
 
 
 def large(kind, megabytes):
-    """A frame of so many, a bit at a time: it is the launcher's memory that is measured."""
+    """A frame of this size, a bit at a time: it is the launcher's memory that is measured."""
     yield struct.pack("<IB", megabytes << 20, kind)
     for _ in range(megabytes):
         yield b"x" * (1 << 20)
@@ -130,7 +130,7 @@ class Liar:
         return frame(kind, changed(payload, rank=0) if kind == EXIT else payload)
 
     def also_an_exit_of_another_hosts_rank(self, kind, payload):
-        """Its own rank's exit is told, too, so that nothing is missing in the end."""
+        """Its own rank's exit is reported, too, so that nothing is missing in the end."""
         return frame(kind, payload) + (frame(kind, changed(payload, rank=0)) if kind == EXIT else b"")
 
     def output_of_another_hosts_rank(self, kind, payload):

@@ -121,12 +121,12 @@ def test_an_elastic_job_takes_no_liar_back(horarun, tmp_path):
     script = "[ $HOROVOD_RANK = 0 ] && sleep 3; echo rank $HOROVOD_RANK is done"
     done, peak = run_with_a_liar(horarun, tmp_path, "gpu-faults-without-end", script, "-np", "2", "--min-np", "1")
     assert done.code == 125 and "rank 0 is done" in done.text, done
-    told = BROKEN + "GPU fault: out of turn [E_PROTOCOL]; it takes no further part"
-    assert done.messages.count(told) == 1 and peak < MOST_KIB, f"{peak} KiB\n{done}"
+    expected_text = BROKEN + "GPU fault: out of turn [E_PROTOCOL]; it takes no further part"
+    assert done.messages.count(expected_text) == 1 and peak < MOST_KIB, f"{peak} KiB\n{done}"
 
 
 def test_a_liar_cannot_make_the_launcher_hold_its_output(horarun, tmp_path):
-    """600 MB that nobody has asked for, while nobody reads what the ranks print."""
+    """600 MB that were not requested, while the ranks' output is not read."""
     job = horarun.start(
         "-H",
         "honest:1,liar:1",

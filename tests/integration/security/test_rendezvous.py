@@ -32,7 +32,7 @@ deadline, slowest, rounds = time.monotonic() + float(sys.argv[2]), 0, 0
 def ask(method, path, body=None):
     global slowest
     began = time.monotonic()
-    while True:  # each by a new connection, as a newcomer has to
+    while True:  # each by a new connection, as a new client has to
         try:
             link = connection(*where, timeout=60, **tls)
             link.request(method, path, body, head)
@@ -46,13 +46,13 @@ def ask(method, path, body=None):
     slowest = max(slowest, time.monotonic() - began)
     return reply.status, data
 while time.monotonic() < deadline:
-    told = os.path.exists(sys.argv[1] + '.go')  # one more round then
+    is_last = os.path.exists(sys.argv[1] + '.go')  # one more round then
     value = b'%d:%d' % (rank, rounds)
     assert ask('PUT', '/test/%d' % rank, value)[0] == 200
     status, data = ask('GET', '/test/%d' % rank)
     assert (status, data) == (200, value), (status, data, value)
     rounds += 1
-    if told:
+    if is_last:
         break
 print('rounds', rounds, 'slowest', round(slowest, 2), flush=True)
 """

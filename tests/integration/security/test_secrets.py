@@ -11,7 +11,7 @@ import pytest
 import jobs
 
 PYTHON = "/usr/bin/python3"
-# Tells its token by a file that only the test reads; stays until it is told to go on.
+# Writes its token to a file that only the test reads; stays until it may go on.
 RANK = """import os, sys, time
 rank = os.environ['HOROVOD_RANK']
 if rank == '0':
@@ -83,7 +83,7 @@ def test_two_jobs_have_two_tokens(horarun, shared):
 
 
 def test_another_user_sees_neither_environment_nor_memory_of_a_rank(horarun, shared):
-    """What the kernel promises; here so that nobody takes it away (a set-uid agent, PR_SET_DUMPABLE)."""
+    """What the kernel promises; here so that no change takes it away (a set-uid agent, PR_SET_DUMPABLE)."""
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root")
 

@@ -18,7 +18,7 @@ import pytest
 import jobs
 
 PYTHON = "/usr/bin/python3"
-# Rank 0 tells what it knows of the rendezvous, by a file that only the test reads; all then stay until told.
+# Rank 0 writes what it knows of the rendezvous to a file that only the test reads; all then wait to go on.
 RANK = """import json, os, sys, time
 rank = os.environ['HOROVOD_RANK']
 if rank == '0':
@@ -68,7 +68,7 @@ def waiting_job(horarun, shared, *arguments):
     os.unlink(place + ".go")
 
 
-def anybody():
+def any_cert():
     """Takes every certificate, as the test looks at it itself."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -77,7 +77,7 @@ def anybody():
 
 
 def ask(known, head, context=None):
-    link = http.client.HTTPSConnection(known["address"], int(known["port"]), timeout=30, context=context or anybody())
+    link = http.client.HTTPSConnection(known["address"], int(known["port"]), timeout=30, context=context or any_cert())
     try:
         link.request("GET", "/tls-test/none", headers=head)
         return link.getresponse().status
@@ -101,8 +101,8 @@ def test_the_wire_is_tls_with_the_certificate_that_ranks_get(horarun, shared):
         assert hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest() == known["tls"]
 
         assert ask(known, {"Authorization": "Bearer " + known["token"]}) == 404  # let in: there is no such key
-        assert ask(known, {}) == 401  # TLS lets nobody in by itself
-        old = anybody()
+        assert ask(known, {}) == 401  # TLS alone lets no client in
+        old = any_cert()
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises((ssl.SSLError, ConnectionError)):
             ask(known, {}, old)
@@ -158,7 +158,7 @@ class Tap:
 
 @pytest.mark.parametrize("encrypted", [True, False])
 def test_ranks_of_two_hosts_meet_and_a_listener_learns_no_token(horarun, hosts, encrypted):
-    """Without the option he does: the tap hears what is to be heard."""
+    """Without the option it does: the tap can read the connection."""
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     two = hosts(2)
     tap = Tap()
@@ -176,11 +176,11 @@ def test_ranks_of_two_hosts_meet_and_a_listener_learns_no_token(horarun, hosts, 
             SUM + "import os\nprint('token', os.environ['HORA_RENDEZVOUS_TOKEN'])\n",
         ).expect(0)
     finally:
-        heard = tap.close()
+        captured = tap.close()
     lines = [line for rank in done.ranks().values() for line in rank]
     assert lines.count("sum 10.0") == 4, done
     token = next(line for line in lines if line.startswith("token ")).split()[1]
-    assert (b"Bearer " + token.encode() in heard) != encrypted
+    assert (b"Bearer " + token.encode() in captured) != encrypted
 
 
 def test_pmi_servers_and_elastic_ranks_meet_by_it_too(horarun, hosts, shared):
@@ -202,7 +202,7 @@ def test_another_certificate_is_refused_by_name(horarun):
 
 
 def test_a_rank_without_the_module_says_so(horarun, shared):
-    """As where somebody's own libhora, built without OpenSSL, is loaded in place of the shipped one."""
+    """As where a user's own libhora, built without OpenSSL, is loaded in place of the shipped one."""
     done = horarun.run(
         "-np",
         2,
@@ -222,7 +222,7 @@ def test_dawdlers_and_garbage_do_not_keep_ranks_from_meeting(horarun, shared):
         where = known["address"], int(known["port"])
         hello = ssl.MemoryBIO()
         with pytest.raises(ssl.SSLWantReadError):
-            anybody().wrap_bio(ssl.MemoryBIO(), hello).do_handshake()
+            any_cert().wrap_bio(ssl.MemoryBIO(), hello).do_handshake()
         hello = hello.read()
         crowd = []
         for i in range(600):

@@ -31,7 +31,7 @@ Host !db-* *
   Port 2022
 ---
 Host !gpu1
-  User nobody-matches-a-block-of-negations
+  User never-matches-a-block-of-negations
 ---
 Match host gpu1
   User matched

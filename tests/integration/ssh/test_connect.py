@@ -72,7 +72,7 @@ def test_frozen(probe, two):
 
 
 class Listener:
-    """Says something to whoever connects to it on this machine, and hangs up."""
+    """Says something to each client that connects to it on this machine, and hangs up."""
 
     def __init__(self, words):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -265,7 +265,7 @@ def test_configs_that_include_each_other_are_an_error(horarun, tmp_path):
 
 
 def test_unknown_user(probe, two):
-    assert "nobody-there" in probe("nobody-there@node1").failure("E_SSH_AUTH")
+    assert "no-such-user" in probe("no-such-user@node1").failure("E_SSH_AUTH")
 
 
 def test_a_server_that_takes_no_keys(probe, two, sshd):

@@ -390,7 +390,7 @@ def test_agents_of_other_kinds(both, two, sshd, config, keys, agent, tmp_path, s
             "node1", config(*lines, "IdentityFile /no/such/key", identity=False), environment=environment
         ).failure("E_SSH_AUTH")
     elif state == "asks its user":
-        # There is nobody to ask: it refuses, and the next key is tried.
+        # There is no user to ask: it refuses, and the next key is tried.
         environment = agent()
         first = keygen(tmp_path / "first")
         run("ssh-add", "-q", "-c", first, env={**os.environ, **environment})
