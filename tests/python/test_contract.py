@@ -3,7 +3,7 @@
 
 What is listed in support/contract.py is looked up in the modules, with an interpreter that has the
 framework; and in the sources of the checks, where a function that is never mentioned is an error:
-its numbers would be tested by nobody.
+no test would check its numbers.
 """
 
 import ast
@@ -52,7 +52,7 @@ print("FOUND " + json.dumps(found))
 
 
 def entries(text):
-    """{name: [(argument, default as text or "")] or None where it is no function}"""
+    """{name: [(argument, default as text or "")] or None where it is not a function}"""
     found = {}
     for name, arguments in re.findall(r"([\w.]+)(\((?:[^()]|\(\))*\))?", text):
         if not arguments:

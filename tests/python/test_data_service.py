@@ -30,23 +30,23 @@ assert config == TfDataServiceConfig.from_dict(config.to_dict())
 def squares():
     return tf.data.Dataset.range(20).map(lambda x: x * x)
 
-def told(dataset):
+def values_of(dataset):
     return sorted(int(each) for each in dataset.as_numpy_iterator())
 
 ALL = [x * x for x in range(20)]
 if sys.argv[2] == "training":
     with tf_data_service(config, rank) as dispatcher:
         service = tf.data.experimental.service.distribute("distributed_epoch", dispatcher)
-        assert told(squares().apply(service)) == ALL
+        assert values_of(squares().apply(service)) == ALL
         hvd.allreduce(1.0)  # rank 0 has the dispatcher of all
     try:
         send_to_data_service(squares(), config, rank)
     except RuntimeError as error:
         assert "tf_data_service()" in str(error)
 else:
-    assert told(squares().send_to_data_service(config, rank, size)) == ALL
+    assert values_of(squares().send_to_data_service(config, rank, size)) == ALL
     if config.dispatchers == 1:
-        shared = told(squares().send_to_data_service(config, rank, size, reuse_dataset=True))
+        shared = values_of(squares().send_to_data_service(config, rank, size, reuse_dataset=True))
         everyones = hvd.allgather_object(shared)
         assert sorted(sum(everyones, [])) == ALL, everyones
     else:
@@ -141,8 +141,8 @@ def test_the_end_reaches_all(registry_module, registry):
 
 
 def test_outsiders_and_mistakes_are_refused(registry_module, registry):
-    stranger = client_of(registry_module, registry, key="00" * 32)
-    for ask in (stranger.shutdown, lambda: stranger.register_dispatcher(0, "x"), stranger.wait_for_shutdown):
+    outsider = client_of(registry_module, registry, key="00" * 32)
+    for ask in (outsider.shutdown, lambda: outsider.register_dispatcher(0, "x"), outsider.wait_for_shutdown):
         with pytest.raises(PermissionError, match="refused"):
             ask()
     with pytest.raises(ValueError, match="the dispatchers 0 to 1"):

@@ -21,7 +21,7 @@ def output_of(framework, script, np=2, **variables):
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_keras_digits(backend):
     if not has_module(needed_python(backend), "keras"):
-        pytest.skip(f"Keras is not installed beside {backend}; scripts/ci.d/test-frameworks does that")
+        pytest.skip(f"Keras is not installed with {backend}; scripts/ci.d/test-frameworks does that")
     out = output_of(backend, "keras_digits.py", KERAS_BACKEND=backend)
     assert number_in(r"2 ranks: ([\d.]+) % right", out) > 85, out
 

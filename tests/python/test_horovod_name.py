@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distribution that gives Hora the name horovod: whoever looks for Horovod finds it, and a real one keeps its
-place."""
+"""The distribution that gives Hora the name horovod: code that looks for Horovod finds it, and a real
+one is not replaced."""
 
 import importlib.util
 import os
@@ -75,7 +75,7 @@ def test_the_name_is_found(archive, environment, tmp_path):
     assert f"Version: {version}" in environment.pip("show", "horovod")
     found = environment.run("-c", "import importlib.metadata as m; print(m.version('horovod'))")
     assert found.strip() == version == f"0.28.1+hora.{load().hora_version()}"
-    # Somebody's package, with a requirement of its own.
+    # A user's package, with a requirement of its own.
     project = tmp_path / "project"
     project.mkdir()
     (project / "pyproject.toml").write_text(
@@ -111,8 +111,8 @@ def test_the_name_is_found(archive, environment, tmp_path):
 
 
 def test_without_hora_it_is_not_installed(archive, environment):
-    told = environment.pip("install", "--no-index", archive, code=1)
-    assert f"hora=={load().hora_version()}" in told, told
+    output = environment.pip("install", "--no-index", archive, code=1)
+    assert f"hora=={load().hora_version()}" in output, output
     assert "not found" in environment.pip("show", "horovod", code=1)
 
 
@@ -120,8 +120,8 @@ def test_without_hora_it_is_not_installed(archive, environment):
 def test_a_real_horovod_is_not_replaced(archive, environment, version):
     environment.put("hora", load().hora_version())
     environment.put("horovod", version)
-    told = environment.pip("install", "--no-index", archive, code=1)
-    assert f"Horovod {version} is installed here, and this distribution would replace it" in told, told
+    output = environment.pip("install", "--no-index", archive, code=1)
+    assert f"Horovod {version} is installed here, and this distribution would replace it" in output, output
     assert f"Version: {version}" in environment.pip("show", "horovod")
 
 

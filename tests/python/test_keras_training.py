@@ -10,7 +10,7 @@ FILE = "keras_training.py"
 def _job(backend, np):
     python = needed_python(backend)
     if not has_module(python, "keras"):
-        pytest.skip(f"Keras is not installed beside {backend}; scripts/ci.d/test-frameworks does that")
+        pytest.skip(f"Keras is not installed with {backend}; scripts/ci.d/test-frameworks does that")
     return check_jobs.finished_job((FILE,), np, python, 400, **VARIABLES, KERAS_BACKEND=backend)
 
 

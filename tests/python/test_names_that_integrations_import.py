@@ -97,9 +97,9 @@ def test_which_variables_ranks_may_get():
 
 
 def test_a_time_limit():
-    patient = timeout.Timeout(60, "waiting for {activity}")
-    assert not patient.timed_out() and 0 < patient.remaining() <= 60
-    patient.check_time_out_for("nothing")
+    limit = timeout.Timeout(60, "waiting for {activity}")
+    assert not limit.timed_out() and 0 < limit.remaining() <= 60
+    limit.check_time_out_for("nothing")
     over = timeout.Timeout(-1, "waiting for {activity}")
     assert over.timed_out() and over.remaining() == 0
     with pytest.raises(timeout.TimeoutException, match="waiting for hosts"):

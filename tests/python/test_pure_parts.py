@@ -155,7 +155,7 @@ def test_what_is_not_here_names_what_is(module):
 
 
 def test_state_of_ones_own():
-    """A State that says how it is saved: commit() saves, then looks for news."""
+    """A State that says how it is saved: commit() saves, then looks for changes of hosts."""
     calls = []
 
     class Mine(horovod.common.elastic.State):
@@ -272,7 +272,7 @@ def test_host_changes():
         state.check_host_updates()
     assert caught.value.skip_sync
     state.on_hosts_updated(11, elastic.HostUpdateResult.added)
-    state.on_reset()  # the ranks met meanwhile: the news is old
+    state.on_reset()  # the ranks met meanwhile: the change is old
     state.check_host_updates()
 
 

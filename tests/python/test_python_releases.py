@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packages with every Python that this machine has (on PATH, or installed by pyenv): nothing is
-compiled against one, so all since 3.7 will do; an older one is told so."""
+compiled against one, so all since 3.7 will do; an older one gets an error."""
 
 import pathlib
 import re

@@ -75,7 +75,7 @@ def test_nodes_that_come_and_go(cluster, tmp_path):
     more = {"num_cpus": CPUS, "object_store_memory": 80 << 20}
     grown, shrunk = tmp_path / "grown", tmp_path / "shrunk"
 
-    def tell_size(folder):
+    def report_size(folder):
         import hora
 
         if hora.rank() == 0:
@@ -84,7 +84,7 @@ def test_nodes_that_come_and_go(cluster, tmp_path):
     def function():
         once(str(tmp_path), "begun")
         # The second epoch begins with six ranks, and lasts until there are four again.
-        return train(str(tmp_path), [6, 4], tell_size)
+        return train(str(tmp_path), [6, 4], report_size)
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = pool.submit(executor(4).run, function)

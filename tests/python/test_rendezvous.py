@@ -103,8 +103,8 @@ def test_a_process_that_failed_to_join_one_job_joins_the_next():
     with rendezvous.Rendezvous("127.0.0.1") as one, rendezvous.Rendezvous("127.0.0.1") as two:
         old = start("alone", one.environment(first))
         new = start("fresh", two.environment(second))
-        told = " ".join(word for pair in two.environment(first).items() for word in pair)
-        assert old.communicate(told + "\n", timeout=120)[0] == "alone\n0\n"
+        line = " ".join(word for pair in two.environment(first).items() for word in pair)
+        assert old.communicate(line + "\n", timeout=120)[0] == "alone\n0\n"
         assert new.communicate(timeout=120)[0] == "1\n"
 
 

@@ -203,7 +203,7 @@ def test_the_launchers_reason_is_in_the_error():
 
 
 def test_what_is_wrong_with_the_launch_is_in_the_error():
-    """In a notebook nobody sees what the launcher prints."""
+    """A notebook does not show what the launcher prints."""
     for text, arguments in [
         (r"-H: column 3: expected the number of slots", dict(hosts="a:b:c")),
         (r"--hostfile: opening /nowhere/hosts", dict(hostfile="/nowhere/hosts")),
@@ -307,16 +307,16 @@ def test_horovod_run():
 def test_a_failure_of_horovod_run_has_the_words_of_horovods():
     import horovod
 
-    told = "Horovod detected that one or more processes exited with non-zero status"
-    with pytest.raises(RuntimeError, match=rf"(?s)^{told}: rank 1 failed:.*rank 1 is wrong") as caught:
+    expected = "Horovod detected that one or more processes exited with non-zero status"
+    with pytest.raises(RuntimeError, match=rf"(?s)^{expected}: rank 1 failed:.*rank 1 is wrong") as caught:
         horovod.run(sum_or_fail, args=(1,), num_proc=2)
     assert type(caught.value) is RuntimeError
     assert caught.value.rank == 1 and isinstance(caught.value.__cause__, ValueError)
-    with pytest.raises(RuntimeError, match=rf"^{told}: the job failed with exit code 9"):
+    with pytest.raises(RuntimeError, match=rf"^{expected}: the job failed with exit code 9"):
         horovod.run(os._exit, args=(9,), num_proc=1)
     with pytest.raises(RuntimeError) as caught:
         hora.run(sum_or_fail, args=(1,), np=2, options=options())
-    assert told not in str(caught.value)
+    assert expected not in str(caught.value)
 
 
 class BadBatch(Exception):

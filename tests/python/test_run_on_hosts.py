@@ -42,7 +42,7 @@ def check(run, hosts):
     except RuntimeError as error:
         assert "rank 1 is wrong" in str(error), error
     else:
-        raise AssertionError("the failure of a rank was not told")
+        raise AssertionError("the failure of a rank was not reported")
 
 if __name__ == "__main__":
     runs = {

@@ -70,12 +70,12 @@ def meet_at_the_master():
     if rank == 0:
         with socket.create_server(("", address[1])) as listener:
             listener.settimeout(60)
-            guests = [listener.accept()[0] for _ in range(size - 1)]
-            return address, sorted(int(guest.recv(8)) for guest in guests)
-    guest = socket.socket()
-    wait_until(lambda: guest.connect_ex(address) == 0, "rank 0 listens")
-    with guest:
-        guest.sendall(str(rank).encode())
+            clients = [listener.accept()[0] for _ in range(size - 1)]
+            return address, sorted(int(client.recv(8)) for client in clients)
+    client = socket.socket()
+    wait_until(lambda: client.connect_ex(address) == 0, "rank 0 listens")
+    with client:
+        client.sendall(str(rank).encode())
     return address, [rank]
 
 

@@ -47,7 +47,7 @@ if __name__ == "__main__":
 
 
 def run(*command, hidden=None, cwd="/", timeout=120, **variables):
-    """A command as a stranger runs it: no variable of ours; with `hidden` that folder is empty."""
+    """A command as a new user runs it: no variable of ours; with `hidden` that folder is empty."""
     env = {
         name: value
         for name, value in os.environ.items()

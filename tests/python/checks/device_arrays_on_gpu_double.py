@@ -155,7 +155,7 @@ def check_what_nccl_does_not_do_goes_through_host_memory():
 
 def check_results_are_done_when_they_are_given_back():
     """For the runtime, work that is ordered on the stream is done. Here the stream is held up behind that point:
-    nobody gets a result, and no input is freed, before it is let go."""
+    no caller gets a result, and no input is freed, before it is let go."""
     gate, results, order = threading.Event(), [], []
     wait = _calls.wait
 

@@ -71,7 +71,7 @@ def check_interrupted_operations():
             return hvd.synchronize(started[0])
 
         def again():
-            """Whoever has the handle still gets the result."""
+            """A caller that has the handle still gets the result."""
             for handle in started:
                 assert (hvd.synchronize(handle) == hvd.size()).all()
 

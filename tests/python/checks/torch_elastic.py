@@ -99,7 +99,7 @@ def check_run_goes_on_after_new_hosts():
 
 
 def check_all_sync_where_one_has_to():
-    """A lost peer may come between the hosts' news of one rank and of another: where one rank went back
+    """A lost peer may come between the notifications of one rank and of another: where one rank went back
     to its last commit, the others do not go on without it."""
     for same_reports in (False, True):
         calls = []
@@ -264,7 +264,7 @@ def check_shutdown_and_init_again():
         pass
     late = None
     if hvd.rank() == 0 and hvd.size() > 1:
-        late = hvd.allreduce_async(torch.ones(2), name="nobody answers")
+        late = hvd.allreduce_async(torch.ones(2), name="unanswered")
     hvd.allreduce(torch.ones(1))
     hvd.shutdown()
     assert not hvd.is_initialized()

@@ -48,9 +48,9 @@ def check_arguments_of_the_wrong_kind():
 
 
 def check_an_error_is_the_only_one_of_its_traceback():
-    """Whether or not the call came before, it is not told as raised "during handling of" one inside of Hora."""
+    """Whether or not the call came before, it is not reported as raised "during handling of" one inside of Hora."""
     for _ in range(3):
-        error = raises(ValueError, hvd.broadcast, torch.ones(2), hvd.size(), name="nobody's")
+        error = raises(ValueError, hvd.broadcast, torch.ones(2), hvd.size(), name="of no rank")
         assert "root rank" in str(error) and error.__context__ is None, error.__context__
 
 

@@ -521,7 +521,7 @@ def check_alltoall():
     mine = torch.tensor([[rank * 100 + to, part] for to in range(size) for part in range(2)])
     expected = torch.tensor([[frm * 100 + rank, part] for frm in range(size) for part in range(2)])
     same(hvd.alltoall(mine), expected)
-    # Unequal: rank r sends i + 1 rows to rank i, the value tells the sender.
+    # Unequal: rank r sends i + 1 rows to rank i, the value names the sender.
     splits = torch.tensor([to + 1 for to in range(size)], dtype=torch.int32)
     rows = torch.full((int(splits.sum()), 2), float(rank))
     received, received_splits = hvd.alltoall(rows, splits=splits)

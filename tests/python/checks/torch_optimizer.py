@@ -253,7 +253,7 @@ CHANGES = {
 
 
 def shows(change):
-    """Whether PyTorch can tell: old releases clip values through .data, which leaves versions as they are."""
+    """Whether PyTorch sees the change: old releases clip values through .data, which leaves versions as they are."""
     model = model_of()
     loss_of(model, own_part(next(batches(1)))).backward()
     gradient = model[0].weight.grad
@@ -361,7 +361,7 @@ def check_closure():
 
 
 def check_parameters_without_gradients():
-    """A part that only some ranks use, one that nobody uses, one that is frozen."""
+    """A part that only some ranks use, one that no rank uses, one that is frozen."""
 
     class Parts(torch.nn.Module):
         def __init__(self):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns files of check_* functions into pytest tests: one job per number of ranks runs all of
-them (starting a framework on every rank costs more than most checks), one test per check tells how it
+them (starting a framework on every rank costs more than most checks), one test per check says how it
 went on every rank."""
 
 import ast

@@ -2,7 +2,7 @@
 """The public interface that scripts written for Horovod use, and that of hora.numpy and hora.jax, module by module:
 every name, and for functions their arguments in order with the defaults. Ours may have more of both.
 
-A default that is no literal (Average, Compression.none, a process set) stands here as ... .
+A default that is not a literal (Average, Compression.none, a process set) stands here as ... .
 """
 
 _OPTIONS = "process_set=..."

@@ -17,7 +17,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
 )
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
 
-_living = {}  # address of a managed tensor -> what it needs, and whom to tell of its end
+_living = {}  # address of a managed tensor -> what it needs, and what to call at its end
 _USED = ctypes.c_char_p(b"used_dltensor")
 _NAMES = {False: ctypes.c_char_p(b"dltensor"), True: ctypes.c_char_p(b"dltensor_versioned")}
 
@@ -30,7 +30,7 @@ def _delete(address):
 
 @_Destructor
 def _destroy(capsule):
-    """A capsule that nobody has consumed ends its tensor."""
+    """A capsule that was not consumed ends its tensor."""
     for versioned, name in _NAMES.items():
         if _is_valid(capsule, name):
             kind = dlpack.DLManagedTensorVersioned if versioned else dlpack.DLManagedTensor
@@ -48,7 +48,7 @@ def capsule(
     version=None,
     ended=lambda: None,
 ):
-    """A capsule of that memory; ended() is called when nobody has it any more."""
+    """A capsule of that memory; ended() is called when it has no owner any more."""
     managed = dlpack.DLManagedTensor() if version is None else dlpack.DLManagedTensorVersioned(*version)
     extents = (ctypes.c_int64 * len(shape))(*shape)
     steps = None if strides is None else (ctypes.c_int64 * len(strides))(*strides)

@@ -79,7 +79,7 @@ def fail(rank):
 
 
 def sleep_long(folder):
-    """Until somebody ends it; a file in the folder says that it has begun."""
+    """Until it is ended; a file in the folder says that it has begun."""
     with open(os.path.join(folder, f"{os.getpid()}.pid"), "w"):
         pass
     time.sleep(600)

@@ -3,7 +3,7 @@
 tests/support/gpu_double: tensors in its memory that say they are on this rank's device, and its streams.
 
 What runs on a stream is what run() puts there; PyTorch's own operations happen at once, in the
-host's memory. Memory that nobody has any more is overwritten, so that who still reads it reads rubbish.
+host's memory. Memory without an owner is overwritten, so that code that still reads it reads rubbish.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def current(stream):
 
 
 def _take(size):
-    """A buffer in the driver's memory, which is overwritten once nobody has it any more."""
+    """A buffer in the driver's memory, which is overwritten once it has no owner any more."""
     place = ctypes.c_uint64()
     _call("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(size))
     address, overwrite = place.value, ctypes.memset

@@ -71,7 +71,7 @@ class Training:
             assert saved.get(name) == expected.get(name), (saved, expected)
 
     def expect_no_loss_scaling_around(self, scaling, set_policy):
-        """Whether to take a step is no decision of each rank; the first step says so, on every rank."""
+        """A rank cannot decide alone whether to take a step; the first step says so, on every rank."""
         x, y = self.data()
         y = y + (float("inf") if self.hvd.rank() == 0 else 0)
         inside_out = scaling(self.hvd.DistributedOptimizer(self.keras.optimizers.SGD(0.1)))

@@ -6,7 +6,7 @@ import os
 import pathlib
 import time
 
-# When a test gives up. Whoever has a twentieth of a processor sees an executor of Spark start after minutes.
+# When a test gives up. On a twentieth of a processor, an executor of Spark starts after minutes.
 TIMEOUT_S = 300
 
 

@@ -5,7 +5,7 @@ of JSON for each into the folder that it is given.
     run_checks.py FOLDER FILE...
 
 A check that fails on one rank only leaves the others waiting in it; the job's time-out ends that,
-and the lines written so far tell where each rank was.
+and the lines written so far say where each rank was.
 """
 
 import faulthandler
