@@ -47,10 +47,10 @@ TEST_CASE("by host: memory stays locked from operation to operation, and grows")
     sum(communicator, 1000);
     const int first = locks();
     for (const std::int64_t count : {1, 2, 3, 999, 1000, 30'000, 60'000}) sum(communicator, count);
-    check(locks() == first, "it was locked anew");
+    check(locks() == first, "it was locked again");
     sum(communicator, 1'000'000);
     check(locks() == first + 1, "a larger tensor took more than one block");
-    check(locked() < 2'000'000, "the smaller block is kept beside the larger one");
+    check(locked() < 2'000'000, "the smaller block is kept next to the larger one");
     sum(communicator, 1000);
     check(locks() == first + 1, "a smaller tensor does not use the larger block");
   });
@@ -65,7 +65,7 @@ TEST_CASE("by host: a rank that cannot lock memory says so") {
     check(call.wait() == HORA_ABORTED, "the operation did not fail");
     check(call.error().find("rank 1") != std::string::npos &&
               call.error().find("cuMemAllocHost") != std::string::npos,
-          "the cause is not told: " + call.error());
+          "the cause is not reported: " + call.error());
   });
   for (const auto& result : results) {
     INFO(result.text);

@@ -58,8 +58,8 @@ bool says(const std::string& part) {
 }
 
 // The exchange of a world of two, the other of which does not come.
-int exchange_in_vain(void* context, const void* /*data*/, size_t /*bytes*/, void* /*received*/,
-                     int64_t /*timeout_ms*/) {
+int exchange_for_ever(void* context, const void* /*data*/, size_t /*bytes*/, void* /*received*/,
+                      int64_t /*timeout_ms*/) {
   *static_cast<std::atomic<bool>*>(context) = true;
   for (;;) std::this_thread::yield();
 }
@@ -71,7 +71,7 @@ void begin_to_join() {
     hora_options options{};
     options.struct_size = sizeof options;
     options.size = 2;
-    options.allgather = exchange_in_vain;
+    options.allgather = exchange_for_ever;
     options.context = &waits;
     hora_init(&options);
   }).detach();
@@ -151,7 +151,7 @@ TEST_CASE("hora.h: null pointers and devices that are not there are mistakes, an
         }) == 0);
 }
 
-TEST_CASE("hora.h: to wait for longer than clocks can tell is to wait for ever") {
+TEST_CASE("hora.h: a timeout beyond the range of the clock waits for ever") {
   CHECK(exit_code_of([] {
           std::vector<float> data(std::size_t{16} << 20, 1);  // it is not done at once
           if (hora_init(nullptr) != HORA_OK) return 1;

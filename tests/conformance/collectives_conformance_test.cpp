@@ -459,7 +459,7 @@ TEST_CASE("process sets: each reduces among its own members, those made at start
   }
 }
 
-TEST_CASE("barrier: nobody passes before all have come") {
+TEST_CASE("barrier: no rank passes before all ranks arrive") {
   for (const Case& each : cases()) {
     DYNAMIC_SECTION(describe(each)) {
       run_all(options_of(each), [&](Communicator& communicator) {

@@ -98,7 +98,7 @@ TEST_CASE("fast path: blocking calls give the same as submissions, whatever else
       hora_handle handle = 7;
       Tensor other(HORA_FLOAT32, {5});
       std::optional<Call> submitted;
-      if (i % 17 == 0) submitted.emplace(communicator, reduce_request("beside", other, other));
+      if (i % 17 == 0) submitted.emplace(communicator, reduce_request("extra", other, other));
       if ((i + rank) % 13 == 0) {
         Call(communicator, reduce_request(name.c_str(), tensor, tensor)).finish();
       } else {
@@ -199,11 +199,12 @@ TEST_CASE("fast path: repeated small operations need no word from rank 0") {
             Tensor reported(HORA_INT64, {3});
             fill(reported, rank_of(communicator), i);
             Call(communicator,
-                 broadcast_request("told", reported, reported, size_of(communicator) - 1))
+                 broadcast_request("copied", reported, reported, size_of(communicator) - 1))
                 .finish();
             for (std::int64_t k = 0; k < 3; ++k) {
               const double expected = value_at(HORA_INT64, size_of(communicator) - 1, i + k);
-              check(reported.get(k) == expected, difference("told", k, reported.get(k), expected));
+              check(reported.get(k) == expected,
+                    difference("copied", k, reported.get(k), expected));
             }
             gather(communicator, "rows", i);
             Call(communicator, bare_request(HORA_BARRIER)).finish();
@@ -263,7 +264,8 @@ TEST_CASE("fast path: ranks that come with different operations first find toget
   });
 }
 
-TEST_CASE("fast path: a rank that has joined, or is in another set's operation, holds up nobody") {
+TEST_CASE(
+    "fast path: a rank that has joined, or is in another set's operation, does not delay others") {
   WorldOptions options = world_of_three();
   options.process_sets = {{0, 2}};
   run_all(options, [](Communicator& communicator) {

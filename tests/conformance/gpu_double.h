@@ -34,7 +34,8 @@ inline void wait_until_started(int count) {
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (started() < count) {
     check(std::chrono::steady_clock::now() < deadline,
-          "operation " + std::to_string(count) + " did not begin beside the one before it");
+          "operation " + std::to_string(count) +
+              " did not begin while the one before it was under way");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

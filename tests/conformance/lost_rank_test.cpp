@@ -433,7 +433,7 @@ TEST_CASE("a stopped rank: one that leads its host, while it waits in the fast p
   expect_to_survive(options, body, SIGSTOP, victim);
 }
 
-TEST_CASE("a stopped rank: one that does not read what it is told any more", "[.long]") {
+TEST_CASE("a stopped rank: one that does not read its messages any more", "[.long]") {
   if (test_device() != HORA_CPU_DEVICE) return;
   const int victim = 1;
   const auto body = [&](Communicator& communicator) {

@@ -201,7 +201,7 @@ TEST_CASE("overlap: a rank that dies ends all that are under way, by name") {
 }
 
 // The process lives, the GPU's work does not go on, and it is noticed only if NCCL is asked.
-TEST_CASE("overlap: an error that NCCL tells of when it is asked ends what is under way") {
+TEST_CASE("overlap: an error that NCCL reports when it is polled ends what is under way") {
   const auto results = run_processes(world_with("2"), [](Communicator& communicator) {
     const bool breaks = rank_of(communicator) == 1;
     const bool holds = rank_of(communicator) == 2;

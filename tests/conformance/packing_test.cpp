@@ -141,12 +141,12 @@ TEST_CASE("packing: a driver gets the kernels in the form that it can read") {
       become(driver);
       sum_once(communicator, 0, 0.5);
       check(launches() > 0, "no kernel has run");
-      check(notes_of_nccl(communicator).empty(), "there is nothing to tell");
+      check(notes_of_nccl(communicator).empty(), "NCCL reported something");
     });
   }
 }
 
-TEST_CASE("packing: without kernels tensors still are reduced, and the reasons are told once") {
+TEST_CASE("packing: without kernels tensors are still reduced, and the reasons are reported once") {
   struct Row {
     Driver driver;
     std::vector<std::string> reasons;
@@ -208,7 +208,7 @@ TEST_CASE("packing: more than one part fits into the stage of host memory") {
 }
 
 // If the communicators waited for it, they would time out where it takes long enough.
-TEST_CASE("packing: a driver that compiles for long keeps nobody from beginning") {
+TEST_CASE("packing: a driver that compiles for long does not keep ranks from beginning") {
   expect_all_well(world(), [](Communicator& communicator) {
     const bool compiles = rank_of(communicator) == 0;
     const auto hold = find<void (*)(bool)>("libcuda.so.1", "hora_double_hold_loads");

@@ -109,7 +109,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("prepared: sets of any size, again and again, beside submissions") {
+TEST_CASE("prepared: sets of any size, again and again, together with submissions") {
   WorldOptions options;
   options.size = GENERATE(1, 2, 4);
   options.backends = GENERATE("", "tcp");
@@ -140,10 +140,10 @@ TEST_CASE("prepared: sets of any size, again and again, beside submissions") {
       Tensor tensor(HORA_INT32, {5});
       fill(tensor, rank, round);
       for (Prepared* each : order) each->start();
-      Call submitted(communicator, reduce_request("beside", tensor, tensor));
+      Call submitted(communicator, reduce_request("extra", tensor, tensor));
       for (Prepared* each : order) each->finish(all, round);
       submitted.finish();
-      check(tensor.get(4) == reduced(HORA_INT32, HORA_SUM, all, round + 4), "beside");
+      check(tensor.get(4) == reduced(HORA_INT32, HORA_SUM, all, round + 4), "extra");
     }
   });
 }

@@ -152,7 +152,7 @@ TEST_CASE("repeated sets: deviations in the middle of a set, and the set again")
   for (const std::string& failure : failures) CHECK(failure == "");
 }
 
-TEST_CASE("repeated sets: groups that come again, beside others and in another order") {
+TEST_CASE("repeated sets: groups that come again, together with others and in another order") {
   WorldOptions options;
   options.size = kSize;
   options.backends = GENERATE("", "tcp");

@@ -531,7 +531,7 @@ TEST_CASE("random schedules: four threads on each rank, any order, checked resul
   }
 }
 
-TEST_CASE("shutdown: one rank's end is everybody's; what is in flight is aborted, nothing hangs") {
+TEST_CASE("shutdown: one rank's end ends all; what is in flight is aborted, nothing hangs") {
   run_all(world_of(3), [](Communicator& communicator) {
     Tensor tensor(HORA_FLOAT32, {4});
     Call(communicator, reduce_request("before", tensor, tensor)).finish();
@@ -579,7 +579,7 @@ TEST_CASE("init: ranks that do not come are named") {
   CHECK(has(joined.error().message, "timed out waiting for rank 1 to start"));
 }
 
-TEST_CASE("init: a process without the job token is refused, and holds up nobody") {
+TEST_CASE("init: a process without the job token is refused, and does not delay the ranks") {
   const auto store = std::make_shared<rendezvous::MemoryStore>();
   WorldOptions options = world_of(2);
   std::string pending;

@@ -59,11 +59,11 @@ std::vector<std::string> notes_of_nccl(const Communicator& communicator) {
 
 }  // namespace
 
-TEST_CASE("versions: NCCL 2.8 does what it can, and tells its version as people write it") {
+TEST_CASE("versions: NCCL 2.8 does what it can, and its version is written in the usual form") {
   expect_all_well(world(use_old_nccl), [](Communicator& communicator) {
     expect_right_sum(communicator, HORA_FLOAT32);
     expect_text(collectives::describe(&communicator), "\"version\":\"2.8.4\"");
-    check(notes_of_nccl(communicator).empty(), "there is nothing to tell");
+    check(notes_of_nccl(communicator).empty(), "NCCL reported something");
   });
 }
 

@@ -36,7 +36,7 @@ SLACK_S = 12  # for a machine with other work
 SUM = "sum of one world: "
 STRAY_KINDS = ["plain", "session", "orphan", "deaf", "nameless", "threads", "chain"]
 # What a job may have made. The launcher's own machine is used by others, too: there it is the folder that
-# the job was told to use.
+# the job was given.
 NAMES = " -o ".join(
     f"-name '{name}'"
     for name in ("hora-job-*", ".incoming-*", ".used-*", ".ship-*", "hora-*-????????????????", ".verified-*.*")
@@ -175,7 +175,7 @@ class Job:
         os.close(writer)
         os.set_blocking(reader, False)
         self.reader, self.said, self.times = reader, b"", 0
-        self.told, self.reported_bytes = [], 0
+        self.parsed, self.reported_bytes = [], 0
         self.pid, self.mark = self.running.pid, self.running.mark
 
     def close_reader(self):
@@ -203,9 +203,9 @@ class Job:
         for line in whole.split(b"\n"):
             if line.startswith(b'{"schema":'):
                 with contextlib.suppress(ValueError):  # cut in two by the launcher's death
-                    self.told.append(json.loads(line))
+                    self.parsed.append(json.loads(line))
         self.reported_bytes += len(whole) + len(newline)
-        return self.told
+        return self.parsed
 
     def ended(self):
         self.look()
@@ -271,7 +271,7 @@ class Run:
             "threads": [PYTHON, "-S", f"{self.folder}/stray.py", "threads"],
             "chain": [PYTHON, "-S", f"{self.folder}/stray.py", "chain"],
             "collectives": [PYTHON, "-c", COLLECTIVES],
-            "talk": ["sh", "-c", "echo ready; while :; do echo 'some words that are of no use to anybody'; done"],
+            "talk": ["sh", "-c", "echo ready; while :; do echo 'some words that are of no use at all'; done"],
             "quick": ["true"],
             "chatter": [PYTHON, "-S", f"{self.folder}/chatter.py", "2000000"],
         }[s.program]
@@ -358,7 +358,7 @@ class Run:
             self.striker.heal()
             strike.send(self.job.pid, signal.SIGINT)
             if not self.wait_for_end(schedules.LEASE_S + schedules.GRACE_S + 3 + SLACK_S):
-                self.broken.append("the launcher did not return when it was told to end")
+                self.broken.append("the launcher did not return when it was asked to end")
                 self.job.running.process.kill()
         self.code = self.job.running.process.wait(10)
         self.judge_cause()
@@ -508,7 +508,7 @@ def say(line):
 
 
 def share(worlds, runs, seed):
-    """The same campaign in so many worlds at once, each with its part of the seeds."""
+    """The same campaign in several worlds at once, each with its part of the seeds."""
     reader, writer = os.pipe()
     part = -(-runs // worlds)
     children = [

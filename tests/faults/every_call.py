@@ -52,7 +52,7 @@ MUST_GO_ON = {("epoll_wait", "EINTR"), ("poll", "EINTR"), ("wait4", "EINTR"), ("
 RANKS_MUST_GO_ON = MUST_GO_ON | {("clone", "EAGAIN"), ("clone3", "EAGAIN"), ("connect", "EAGAIN")}
 # 1: the program's own end, for instance hora-smoke that cannot meet; 126 and 127: it could not be executed.
 CODES = {0, 1, 2, 71, 124, 125, 126, 127}
-# Before main() there is nobody to tell it nicely; nor is there where the C library ends the program.
+# Before main() no code can report it nicely; nor can it where the C library ends the program.
 NO_WAY_OUT = ("terminate called without an active exception", "Fatal glibc error")
 
 
@@ -175,7 +175,7 @@ class Campaign:
         elif not struck:
             wrong.append(f"exit {ended.code}, and nothing had failed")
         elif (call, error) in (RANKS_MUST_GO_ON if program == "rank" else MUST_GO_ON):
-            wrong.append(f"exit {ended.code}: an interruption is no failure")
+            wrong.append(f"exit {ended.code}: an interruption is not a failure")
         elif call != "malloc" and re.search(
             f"^ *hora-perf: {os.strerror(getattr(errno, error))}$", message, re.MULTILINE
         ):

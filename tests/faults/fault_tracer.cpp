@@ -5,8 +5,8 @@
 // ROLE is launcher, agent or rank (horarun, hora-agent, hora-perf, and what they fork); others run
 // untraced. CALL is a name of the table below, or "all"; ERROR a name such as ENOMEM. The N-th such
 // call returns ERROR instead of being done; N = 0 lets all succeed. LOG gets the number of calls by
-// name, and whether the fault was put. Exits as horarun does; 128 + signal where one ended it. Whom
-// it traces ends with it.
+// name, and whether the fault was put. Exits as horarun does; 128 + signal where one ended it. The
+// processes that it traces end with it.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -64,9 +64,9 @@ class Striker:
         self.hosts, self.job, self.schedule = hosts, job, schedule
         self.heal_at = None
         self.healing = []
-        self.struck = False  # it found somebody to hit
+        self.struck = False  # it found a process to hit
 
-    # --- whom
+    # --- which process
     def namespace(self, k):
         return os.stat(f"/proc/{self.hosts.init(k)}/ns/pid").st_ino if k else os.stat("/proc/self/ns/pid").st_ino
 
@@ -93,13 +93,13 @@ class Striker:
         return (pids[0], 0) if pids else (0, 0)
 
     def ranks(self):
-        """Those that the launcher has told of; orphans of a rank are children of the agent as well."""
+        """Those that the launcher has reported; orphans of a rank are children of the agent as well."""
         name = f"node{self.schedule.victim}" if self.schedule.victim else "localhost"
-        told = {event["pid"] for event in self.job.events() if event["event"] == "rank_start" and event["host"] == name}
+        pids = {event["pid"] for event in self.job.events() if event["event"] == "rank_start" and event["host"] == name}
         found = []
         for pid in self.processes():
             inside = re.search(rb"NSpid:.*?(\d+)\n", read(f"/proc/{pid}/status"))
-            if inside and int(inside[1]) in told and parent_of(pid):
+            if inside and int(inside[1]) in pids and parent_of(pid):
                 found.append(pid)
         return sorted(found)
 
@@ -154,8 +154,8 @@ class Striker:
         elif action in ("stop", "pause"):
             self.struck = send(pid, signal.SIGSTOP)
             if self.schedule.fault == "shim stop":
-                return  # for ever: nobody but the job itself continues it
-            # For longer than anybody waits, or not.
+                return  # for ever: only the job itself continues it
+            # For longer than any timeout, or not.
             seconds = 25 if action == "stop" else self.schedule.heal_ms / 1000
             self.heal_later(seconds, lambda: send(pid, signal.SIGCONT))
         elif action == "files":

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host that says whatever it likes, to all that a launcher does with it: the conversation, the
-// state of the job, the texts and the records that come of it. An honest host is beside it.
+// state of the job, the texts and the records that come of it. An honest host is next to it.
 //
 // The input is a list of steps. What the launcher does: 'P' sends a probe, 'O' the order, 'S' the
 // start, 'D' asks for stacks, 'Z' suspends, 'A' acknowledges all output so far, 'I' sends 5 bytes
 // of input, 'K' has it serve a part of the runtime, 'G' has it get one from two hosts. What the
 // agent does: 'F' type:u8 length:u16le payload is a frame, 'B' length:u16le bytes are bytes as they
-// come, 'M' length:u16le a frame header for so many megabytes. Other bytes are nothing.
+// come, 'M' length:u16le a frame header for that many megabytes. Other bytes are nothing.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -16,9 +16,9 @@ def read_rows():
     for line in (HERE / "horovodrun_options.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             fields = [field.strip() for field in line.split(";")] + ["", "", ""]
-            names, value, beside, variables = fields[:4]
+            names, value, others, variables = fields[:4]
             for name in names.split():
-                yield pytest.param(name, value, beside, set(variables.split()), id=name)
+                yield pytest.param(name, value, others, set(variables.split()), id=name)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 def horarun(folder, *args):
     environment = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-    environment["HOME"] = str(folder)  # mpirun of Open MPI 5 does not tell its version without one
+    environment["HOME"] = str(folder)  # mpirun of Open MPI 5 does not print its version without one
     return subprocess.run(
         [os.environ["HORARUN"], *args],
         cwd=folder,
@@ -44,16 +44,16 @@ def horarun(folder, *args):
     )
 
 
-@pytest.mark.parametrize("name, value, beside, variables", read_rows())
-def test_option(folder, name, value, beside, variables):
-    if beside == "question":
+@pytest.mark.parametrize("name, value, others, variables", read_rows())
+def test_option(folder, name, value, others, variables):
+    if others == "question":
         assert horarun(folder, name).returncode == 0
         return
     may_be_refused = value.startswith("refused")
     words = value.removeprefix("refused").split() if may_be_refused else [value] if value else []
     option = [name + words[0]] if words and words[0].startswith("=") else [name, *words]
     ranks = [] if name in ("-np", "--num-proc") else ["-np", "2"]
-    done = horarun(folder, *ranks, *beside.split(), *option, "--dry-run", "--json", "program")
+    done = horarun(folder, *ranks, *others.split(), *option, "--dry-run", "--json", "program")
     if may_be_refused and done.returncode == 2:
         named = name in done.stderr or (name == "--host-discovery-script" and "the discovery script" in done.stderr)
         assert named and len(done.stderr.splitlines()) == 1, done.stderr
@@ -61,6 +61,6 @@ def test_option(folder, name, value, beside, variables):
     assert done.returncode == 0, done.stderr
     if may_be_refused:
         return  # tested where its machinery is
-    told = set(json.loads(done.stdout)["environment"]["set_by_options"])
-    assert variables <= told, (variables, told)
-    assert not name.startswith("--no-autotune") or "HOROVOD_AUTOTUNE" not in told
+    found = set(json.loads(done.stdout)["environment"]["set_by_options"])
+    assert variables <= found, (variables, found)
+    assert not name.startswith("--no-autotune") or "HOROVOD_AUTOTUNE" not in found

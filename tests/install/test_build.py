@@ -27,13 +27,13 @@ def test_a_checkout_that_was_moved(tmp_path):
     shutil.copy(BUILD, checkout / "scripts")
     (checkout / "CMakeLists.txt").write_text(PROJECT)
     (checkout / "CMakePresets.json").write_text(json.dumps({"version": 6, "configurePresets": [PRESET]}))
-    anew = "build: build/dev was made in another folder than this checkout's; building it again"
-    assert anew not in build(checkout)
+    rebuilt = "build: build/dev was made in another folder than this checkout's; building it again"
+    assert rebuilt not in build(checkout)
     link = tmp_path / "link"
     link.symlink_to(checkout)
-    assert anew not in build(link)
+    assert rebuilt not in build(link)
     assert "Configuring done" not in build(checkout)
     moved = checkout.rename(tmp_path / "moved")
     (moved / "build/dev/built").unlink()
-    assert anew in build(moved)
-    assert anew not in build(moved)
+    assert rebuilt in build(moved)
+    assert rebuilt not in build(moved)

@@ -29,6 +29,6 @@ def configure(folder, home):
 @pytest.mark.skipif(not shutil.which("ccache"), reason="no ccache")
 def test_ccache_without_a_home(tmp_path):
     assert f"launcher: {shutil.which('ccache')}." in configure(tmp_path, tmp_path)
-    said = configure(tmp_path, "/proc/nobody")
+    said = configure(tmp_path, "/proc/none")
     assert "-- without ccache: " in said
     assert "launcher: ." in said

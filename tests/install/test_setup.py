@@ -132,9 +132,9 @@ def test_the_end_of_a_long_failure_is_shown(machine):
 
 
 def test_an_interrupted_installation_is_finished(machine):
-    mended = machine.checkout / "mended"
-    machine.has("dpkg", f'echo >"{mended}"')
-    fails = f'[ -e "{mended}" ] || {{ echo "{INTERRUPTED}" >&2; exit 100; }}'
+    repaired = machine.checkout / "repaired"
+    machine.has("dpkg", f'echo >"{repaired}"')
+    fails = f'[ -e "{repaired}" ] || {{ echo "{INTERRUPTED}" >&2; exit 100; }}'
     machine.has("apt-get", f'case "$*" in *install*) {fails} ;; esac')
     assert "setup: finishing an installation that was interrupted (dpkg --configure -a)" in machine.setup()
     assert machine.called("dpkg ") == ["dpkg --configure -a"]

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "cmake"
-# As apt-get: an archive out of reach is a warning, unless it is told otherwise.
+# As apt-get: an archive out of reach is a warning, unless an option says otherwise.
 APT_GET = """#!/bin/sh
 . /etc/os-release
 case "$*" in

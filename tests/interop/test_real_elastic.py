@@ -13,7 +13,7 @@ import test_elastic as elastic  # of tests/integration, which conftest.py puts o
 @pytest.fixture(autouse=True)
 def real_workers(monkeypatch, python):
     monkeypatch.setattr(elastic, "PYTHON", python)
-    # So long Horovod's own ranks wait for one that is gone before they notice.
+    # Horovod's own ranks wait this long for one that is gone before they notice.
     monkeypatch.setattr(elastic.Training, "timeout", ("--elastic-timeout", 100, "--gloo-timeout-seconds", 20))
 
 
@@ -25,12 +25,12 @@ def test_a_killed_rank(horarun, shared):
     os.kill(training.pid_of(3), signal.SIGKILL)
     training.wait_for("goes on with 2", 2)
     training.finish()
-    assert training.workers() == [0, 1, 2, 3], "a survivor was started anew"
+    assert training.workers() == [0, 1, 2, 3], "a survivor was started again"
     assert training.text.count("the same") == 2
 
 
 def test_hosts_come_and_go(horarun, shared, hosts):
-    """Nobody asks Horovod's workers to look: only the launcher's message to rank 0 makes them meet again."""
+    """Horovod's workers do not look by themselves: only the launcher's message to rank 0 makes them meet again."""
     hosts(3)
     training = elastic.on_discovered(horarun, shared, "--runtime", "host", "-np", 2, "--min-np", 1)
     training.list("node1:2")

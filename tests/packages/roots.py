@@ -40,7 +40,7 @@ class Root:
         self.within = EMULATED if emulated else ""
         # Its Python is not set up, either: it would write what it compiles. And all takes many times as long.
         self.variables = "PYTHONDONTWRITEBYTECODE=1 HOROVOD_START_TIMEOUT=120" if emulated else ""
-        self.patience_s = 600 if emulated else 300
+        self.timeout_s = 600 if emulated else 300
         for part in ("upper", "upper/packages", "work", "root"):
             (self.folder / part).mkdir()
 
@@ -54,7 +54,7 @@ class Root:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=self.patience_s,
+            timeout=self.timeout_s,
         )
         assert done.returncode == code, done.stdout[-6000:]
         return done.stdout

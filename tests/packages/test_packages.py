@@ -271,7 +271,7 @@ def test_the_conda_recipe(rattler_build, platform):
     assert recipe["package"] == {"name": "hora", "version": VERSION}
     assert "__glibc >=2.28" in recipe["requirements"]["run"]
     assert recipe["build"]["python"]["version_independent"] is True
-    # Files of another build are no good: manifest.json names the hashes.
+    # Files of another build would not fit: manifest.json names the hashes.
     assert recipe["build"]["dynamic_linking"]["binary_relocation"] is False
     assert "LGPL-2.1-or-later" in recipe["about"]["license"]
 

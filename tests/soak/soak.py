@@ -3,7 +3,7 @@
 
 loops NP RUNS         RUNS x horarun -np NP /bin/true: none may hang or fail
 output RANKS MB       each rank prints MB megabytes, lines of its own length; their hashes are compared
-reader RANKS SECONDS  ranks print as fast as they can, somebody reads 4 KB every 10 ms: memory is bounded
+reader RANKS SECONDS  ranks print as fast as they can, a reader takes 4 KB every 10 ms: memory is bounded
 pair RUNS             two jobs of one user start at the same time on the same two hosts, use the same rendezvous
                       keys, and ship files of the same name: neither receives anything of the other
 beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow;
@@ -103,7 +103,7 @@ def status_of(pid, field):
 
 
 def reader(horarun, ranks, seconds):
-    job = horarun.start("-np", ranks, "yes", "a line of output that nobody has time to read")
+    job = horarun.start("-np", ranks, "yes", "a line of output that is not read in time")
     until, read = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         read += len(os.read(job.process.stdout.fileno(), 4096))

@@ -13,8 +13,9 @@
 // ended before its buffer goes.
 // The sanitizer forgets who has written the name of a library that dl_iterate_phdr() shows, since
 // it does not see the lock of the loader; but it leaves out the NUL at the name's end.
-// A report without the other thread's stack cannot be told from others: it remembers as much as it
-// can. Ranks of a test are forked, and begin threads; from GCC 13 on that has to be allowed.
+// A report without the other thread's stack cannot be distinguished from others: it remembers as
+// much as it can. Ranks of a test are forked, and begin threads; from GCC 13 on that has to be
+// allowed.
 extern "C" const char* __tsan_default_options();
 extern "C" const char* __tsan_default_options() { return "history_size=7:die_after_fork=0"; }
 extern "C" const char* __tsan_default_suppressions();

@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < 2; ++i) lines[i].end = &lines[i].first;
   puts("ready");
   fflush(stdout);
-  /* A packet socket hears that its device goes down, but not always that it is gone. */
+  /* A packet socket reports that its device goes down, but not always that it is gone. */
   while (if_nametoindex(argv[1]) == index) {
     const int64_t check = now() + kSecond;
     for (int64_t time = now(); time < check; time = now()) {

@@ -58,8 +58,8 @@ def run(argv, timeout):
     return done.stdout, None
 
 
-class Place:
-    """Where ranks run: `np` of them here, or as many on each of so many test hosts."""
+class Site:
+    """Where ranks run: `np` of them here, or as many on each of that many test hosts."""
 
     def __init__(self, np, hosts=0):
         self.np = np * hosts if hosts else np
@@ -238,8 +238,8 @@ def print_table(first, names, rows, last=None):
         for name in names:
             cells.append(figure(middle[name]) if name in middle else "-")
             if not is_ours(name):
-                beside = middle.get(HELD_AGAINST.get(name), ours)
-                cells.append(times(middle[name] / beside, name) if name in middle and beside else "-")
+                reference = middle.get(HELD_AGAINST.get(name), ours)
+                cells.append(times(middle[name] / reference, name) if name in middle and reference else "-")
         if last:
             cells.append(last[1](label, ours) if ours else "-")
         print("| " + " | ".join(cells) + " |", flush=True)
@@ -272,7 +272,7 @@ def measure_sizes(peers, place, rounds, record):
 
 def sizes(peers, options, record):
     for np in options.np:
-        found = medians(measure_sizes(peers, Place(np), options.rounds, record))
+        found = medians(measure_sizes(peers, Site(np), options.rounds, record))
         print(
             f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora "
             "(torch: as hora in place; other: as the same way of hora)\n"
@@ -287,10 +287,10 @@ def busy(peers, options, record):
     for np in options.np:
         for loops in options.loops:
             with background(loops):
-                found = measure_sizes(peers, Place(np), options.rounds, record)
+                found = measure_sizes(peers, Site(np), options.rounds, record)
             print(
-                f"\nallreduce of float32, np={np}, beside {loops} processes that never wait: median, 99th percentile;\n"
-                "x: how many times as long as hora\n"
+                f"\nallreduce of float32, np={np}, next to {loops} processes that never wait: median,"
+                " 99th percentile;\nx: how many times as long as hora\n"
             )
             print("| bytes | " + " | ".join("hora | p99" if is_ours(n) else f"{n} | x | p99 | x" for n in names) + " |")
             print("|---" * (1 + sum(2 if is_ours(name) else 4 for name in names)) + "|")
@@ -374,14 +374,14 @@ def measure_sets(peers, place, rounds, record, chosen):
 def sets(peers, options, record):
     chosen = chosen_sets()
     for np in options.np:
-        names, found = measure_sets(peers, Place(np), options.rounds, record, chosen)
+        names, found = measure_sets(peers, Site(np), options.rounds, record, chosen)
         print(f"\nsets of tensors in flight, np={np}: microseconds; x: how many times as long as hora\n")
         print_table("set", names, list(found.items()))
         for name in ("hora", PREPARED, GROUPED):
             small, large = (found[label].get(name) for label in list(chosen)[1:])
             if small and large:
                 share = statistics.median(large) / statistics.median(small)
-                print(f"\n{name}: 1,000 beside one: {share:.0%} of its speed (bar: 80 %)", flush=True)
+                print(f"\n{name}: 1,000 against one: {share:.0%} of its speed (bar: 80 %)", flush=True)
 
 
 @contextlib.contextmanager
@@ -391,7 +391,7 @@ def test_hosts(count, slots, rate, rtt):
     try:
         for k in range(1, count + 1):
             subprocess.run([HOSTS, "netem", str(k), "--rate", str(rate), "--delay", str(rtt / 4)], check=True)
-        yield Place(slots, count)
+        yield Site(slots, count)
     finally:
         subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
 
@@ -453,7 +453,7 @@ def main():
         "parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), busy, sets, hosts, hosts-sets"
     )
     parser.add_argument("--build", required=True)
-    parser.add_argument("--other", metavar="BUILD", help="another build of Hora, beside this one")
+    parser.add_argument("--other", metavar="BUILD", help="another build of Hora, to compare with this one")
     parser.add_argument("--np", type=numbers, default=[2, 4], help="numbers of ranks here (default 2,4)")
     parser.add_argument("--loops", type=numbers, default=[0, 1, 2, 4], help="for busy (default 0,1,2,4)")
     parser.add_argument("--hosts", type=numbers, default=[2, 4], help="numbers of test hosts (default 2,4)")

@@ -16,7 +16,7 @@ typedef struct {
   float* data[SET_CAPACITY];
 } tensor_set;
 
-/* Ends the program when the text is no set, or memory is short. */
+/* Ends the program when the text is not a set, or memory is short. */
 static inline tensor_set* make_set(const char* text) {
   tensor_set* set = (tensor_set*)calloc(1, sizeof *set);
   while (set != NULL && *text != '\0') {

@@ -19,7 +19,7 @@ BAR_S = 10.0
 
 
 def examine(horarun, spec):
-    # What is slow shall be seen, and not be cut off.
+    # A slow check must be seen, not cut off.
     done = subprocess.run(
         [horarun, "doctor", "-H", spec, "--json", "--start-timeout", "60s"], capture_output=True, text=True, timeout=600
     )

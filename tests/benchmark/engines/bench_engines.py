@@ -41,7 +41,7 @@ FORGET = "rm -rf ~/.cache/hora /tmp/hora-* /dev/shm/hora-*"
 
 
 def timed(command, environment, data=b"", expected=b""):
-    """Seconds. What fails, or says something else, is no contestant."""
+    """Seconds. A command that fails, or says something else, is not a contestant."""
     began = time.perf_counter()
     done = subprocess.run(command, env=environment, input=data, capture_output=True, cwd="/", timeout=LIMIT_S)
     seconds = time.perf_counter() - began
@@ -81,7 +81,7 @@ def launches(options, cluster, environment):
             for k in range(1, nodes + 1):
                 cluster.hosts.execute(k, "sh", "-c", FORGET)
         elif name == "horarun":
-            timed(ours, environment)  # it is warm whoever came before
+            timed(ours, environment)  # it is warm, whatever ran before
 
     contestants = {
         name: lambda command=command: timed(command, environment)
@@ -92,7 +92,7 @@ def launches(options, cluster, environment):
 
 
 def stream_in(command, environment):
-    """What does not arrive unchanged is no contestant."""
+    """A command that changes the data is not a contestant."""
     data = os.urandom(BYTES_IN)
     answer = hashlib.sha256(data).hexdigest().encode() + b"  -\n"
     return lambda: timed([*command, "sha256sum"], environment, data, answer)

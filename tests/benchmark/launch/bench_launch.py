@@ -4,8 +4,8 @@
 
   local    /bin/true on this machine at np = 1, 4, 16, 64, 128
   busy     the same next to 0, 1, 2 and 4 processes that never wait (--loops), with the switches between processes
-  hosts    /bin/true over ssh on 1 and 16 test hosts, 1 and 4 ranks each, cold and warm cache; --rtt: that take so
-           many ms from this machine and back, and twice that from each other
+  hosts    /bin/true over ssh on 1 and 16 test hosts, 1 and 4 ranks each, cold and warm cache; --rtt: with
+           a round trip of that many ms from this machine, and twice that from each other
   memory   resident memory and open descriptors of launcher and agent in a job of 64 ranks
   soak     1,000 jobs of 32 ranks: none may hang
 
@@ -44,7 +44,7 @@ class Crash(Exception):
 
 
 def once(command):
-    """Seconds, or Hang or Crash. Every contestant must succeed: a failure that is quick is no time."""
+    """Seconds, or Hang or Crash. Every contestant must succeed: a quick failure is not a time."""
     began = time.perf_counter()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", close_fds=False
@@ -154,7 +154,7 @@ def busy(options):
                 if count > 16:
                     contestants.pop("mpirun", None)
                 rows.append((f"{loops} loops, np={count}", compare(contestants, options.rounds)))
-    show("/bin/true on this machine beside processes that never wait", rows, names)
+    show("/bin/true on this machine next to processes that never wait", rows, names)
     waits = {}
     print("\nhow often a process of a launch waits for another one\n")
     for count in options.np:

@@ -41,7 +41,7 @@ def measure(build, ranks, per_host, star):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
-    parser.add_argument("--star", action="store_true", help="beside a connection of each rank to rank 0")
+    parser.add_argument("--star", action="store_true", help="compare with a connection of each rank to rank 0")
     parser.add_argument("--ranks", default="512,1024,2048,4096,8192")
     parser.add_argument("--per-host", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What signs of life cost rank 0: hora-heartbeats RANKS RANKS_PER_HOST ROUNDS [all]
 //
-// Rank 0 is real. This process plays those whom it asks, a socket for each: the leaders of the
+// Rank 0 is real. This process plays the ranks that it asks, a socket for each: the leaders of the
 // other hosts and the ranks of its own, as in a large job; with `all` every rank, as in a small
 // one. They answer in turns with rank 0, with as many bytes as the real ones. Prints one line of
 // JSON: the CPU seconds that rank 0 takes for a round of questions and answers, and how many it
@@ -74,7 +74,7 @@ void answer(const Played& self) {
   socklen_t length = sizeof from;
   const ssize_t got = ::recvfrom(self.socket.get(), question, sizeof question, MSG_DONTWAIT,
                                  reinterpret_cast<sockaddr*>(&from), &length);
-  if (got != static_cast<ssize_t>(kSigns + kSignBytes)) die("this is no question of rank 0");
+  if (got != static_cast<ssize_t>(kSigns + kSignBytes)) die("this is not a question of rank 0");
   std::string sign(question + kSigns, kSignBytes);
   sign.replace(sizeof(std::int32_t), sizeof(std::int32_t), sizeof(std::int32_t), '\0');
   for (std::size_t at = 0; at < self.speaks_for.size(); at += kMostSigns) {
@@ -141,7 +141,8 @@ int main(int argc, char** argv) {
     }
     if (round > 0) cpu += took;
   }
-  if (rank_0->waits(begun).size() != hosts.size() - 1) die("rank 0 has not heard of all");
+  if (rank_0->waits(begun).size() != hosts.size() - 1)
+    die("rank 0 has not received the answers of all");
   const nlohmann::ordered_json out = {
       {"ranks", ranks}, {"asked", played.size()}, {"cpu_s", cpu / rounds}};
   std::printf("%s\n", out.dump().c_str());

@@ -21,7 +21,7 @@ HEAD = 250  # the number of this machine among the test hosts
 TIMEOUT_S = 60.0
 MASTER_PORT, HOST_PORT = 26444, 26445
 SLOTS = 4  # of each host
-# Parallel environments: the slots of a job fill one host after the other, or are so many on each.
+# Parallel environments: the slots of a job fill one host after the other, or are that many on each.
 SHAPES = {"fill": "$fill_up", "two": "2", "one": "1"}
 
 BOOTSTRAP = """\
@@ -107,7 +107,7 @@ class Cluster:
         os.makedirs(os.path.join(os.path.dirname(common), "spool"))
 
     def _configuration(self):
-        """Debian's, but for what the tests need: root may submit, the spool is in sight, all is told at once."""
+        """Debian's, but for what the tests need: root may submit, the spool is in sight, all is reported at once."""
         changed = {
             "execd_spool_dir": f"{self.folder}/spool",
             "min_uid": "0",
@@ -177,7 +177,7 @@ class Cluster:
         while not condition():
             ended = self.master.poll()
             assert ended is None, f"sge_qmaster ended with {ended}; see {self.folder}"
-            assert time.monotonic() < deadline, f"waited {TIMEOUT_S:g} s in vain for {what}; see {self.folder}"
+            assert time.monotonic() < deadline, f"waited {TIMEOUT_S:g} s for {what}; see {self.folder}"
             time.sleep(0.1)
 
     def close(self):

@@ -289,7 +289,7 @@ class Cluster:
         while not condition():
             ended = [name for name, process in self.processes if process.poll() is not None]
             assert not ended, f"{ended} ended; see {self.folder}/*.log"
-            assert time.monotonic() < deadline, f"waited {timeout:g} s in vain for {what}; see {self.folder}/*.log"
+            assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}; see {self.folder}/*.log"
             time.sleep(0.2)
 
     def close(self):

@@ -99,8 +99,8 @@ class Cluster:
             for k, name in enumerate(hosts.names, 1)
         )
         ports = "{}-{}".format(*self.srun_ports)
-        # Never the same number as a cluster before on these hosts: their slurmd remember for which job they were told
-        # that its credentials are revoked.
+        # Never the same number as a cluster before on these hosts: their slurmd remember the jobs whose
+        # credentials were revoked.
         first_job = 1 + int(time.time() * 10) % 10_000_000
         text = CONFIGURATION.format(
             first_job=first_job,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for the agent in tests of the transports: says Hello, then does as it is told.
+// Stands in for the agent in tests of the transports: says Hello, then follows its arguments.
 //   double_agent agent --cache DIR [--report-sha] [--parts H] [--stay] MODE...
 //     --echo          sends back every frame it gets, until its input ends
 //     --flood BYTES   sends that many bytes in kData frames, then kGoodbye

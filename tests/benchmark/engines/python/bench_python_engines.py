@@ -54,11 +54,11 @@ def reported_after(run, how):
         try:
             run(fail, (how, str(clock)), 2)
         except Exception as error:
-            told = time.time()
+            reported = time.time()
             if how == "raises" and "bad luck" not in str(error):
                 raise
-            return told - float(clock.read_text())
-    sys.exit(f"a rank that {how} was not told")
+            return reported - float(clock.read_text())
+    sys.exit(f"a rank that {how} was not reported")
 
 
 def took(run):

@@ -6,7 +6,7 @@
 //   mute     falls silent once its ranks run: no output, no heartbeat
 //   gone     ends its stream once its ranks run
 //   refuses  answers the order with a failure
-// and any other name is a host that does what it is told.
+// and any other name is a host that works as it should.
 #pragma once
 
 #include <cstdint>
