@@ -16,8 +16,8 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FILES = ("train.py", "hosts", "hosts.sh", "server", "src/train.py", "job.token")
 # Where a page starts a job without hosts, it is in an allocation.
 ALLOCATION = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
-# They have no plan before hosts dial, or a script has run.
-WITHOUT_PLAN = {"--listen", "--host-discovery-script"}
+# They have no plan before hosts dial, a script has run, or a host has counted its GPUs.
+WITHOUT_PLAN = {"--listen", "--host-discovery-script", "gpu"}
 VERBS = {"cache", "doctor", "rendezvous", "timeline"}
 JUST_RUN = {"explain", "completion", "--check-build"}
 
@@ -42,6 +42,7 @@ def project(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     (tmp_path / "hosts").write_text("a slots=2\nb slots=2\n")
+    (tmp_path / "roles").write_text("0 ./coordinator\n* ./worker\n")
     subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True, timeout=60)
     return tmp_path
 
