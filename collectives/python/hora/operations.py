@@ -21,7 +21,7 @@ class Pending:
     """One submitted operation or group. It owns the native handles, and keeps the tensors alive
     that the library reads and writes until those are done."""
 
-    __slots__ = ("aborted", "after", "fetch", "grouped", "kept", "natives", "outputs", "settle")
+    __slots__ = ("aborted", "after", "failure", "fetch", "grouped", "kept", "natives", "outputs", "over", "settle", "value")
 
     def __init__(
         self,
@@ -41,17 +41,20 @@ class Pending:
         self.aborted: str | None = None  # text, once the job was left with this in flight
         # Called when the operations are done, before anything that they used is freed: see Framework.settler().
         self.settle: Callable[[], None] | None = None
+        self.over = False  # value, or failure, is there
+        self.value: Any = None  # the result
+        self.failure: tuple[int, str] | None = None  # status and text
 
     def done(self) -> bool:
         """Whether result() would return without waiting."""
         poll = _native.library().poll
         return self.aborted is not None or all(poll(native) != _native.IN_PROGRESS for native in self.natives)
 
-    def result(self) -> Any:
-        """Waits, frees the native handles, and returns the result or raises. When a signal's
-        handler raises, the operation is still in flight and this can be called again."""
-        if self.aborted is not None:
-            raise exceptions.HorovodInternalError(self.aborted)
+    def complete(self) -> None:
+        """Waits until the outcome is there. A signal's handler may raise at any place in here: then this can be
+        called again."""
+        if self.over or self.aborted is not None:
+            return self._release()
         native_wait = _calls.wait
         failed = 0
         for native in self.natives:
@@ -59,22 +62,39 @@ class Pending:
             if status != _native.OK and not failed:
                 failed, failed_native = status, native
         library = _native.library()
-        try:
-            if self.settle is not None:
-                self.settle()
-            if failed:
-                text = library.error(failed_native).decode(errors="replace")
-                raise _native.failure(failed, text)
+        if self.settle is not None:
+            self.settle()
+        if failed:
+            self.failure = failed, library.error(failed_native).decode(errors="replace")
+        else:
             fetch = self.fetch
             results: Any = self.outputs if fetch is None else [fetch(each) for each in self.natives]
-        finally:
-            for native in self.natives:
-                library.release(native)
-            self.natives = ()
-            self.kept = None
-        if self.after is not None:
-            results = self.after(results)
-        return results if self.grouped else results[0]
+            if self.after is not None:
+                results = self.after(results)
+            self.value = results if self.grouped else results[0]
+        self.over = True
+        self._release()
+
+    def _release(self) -> None:
+        library = _native.library()
+        for native in self.natives:  # the library ignores a handle that was released before
+            library.release(native)
+        self.natives = ()
+        self.kept = None
+
+    def error(self) -> Exception | None:
+        """What a completed operation failed with."""
+        if self.aborted is not None:
+            return exceptions.HorovodInternalError(self.aborted)
+        return None if self.failure is None else _native.failure(*self.failure)
+
+    def result(self) -> Any:
+        """Completes the operation, and returns the result or raises what it failed with."""
+        self.complete()
+        error = self.error()
+        if error is not None:
+            raise error
+        return self.value
 
     def __del__(self):
         if self.natives and orphans is not None:  # a signal handler raised on the way
@@ -82,34 +102,12 @@ class Pending:
 
     def abandon(self, text: str) -> None:
         """Frees the handles after the job was left: the library does not touch the tensors any more."""
-        library = _native.library()
-        for native in self.natives:
-            library.release(native)
-        self.natives = ()
-        self.kept = None
+        self._release()
         self.aborted = text
 
 
-class _Ready:
-    """Stands in for a Pending whose result was taken before the job was left."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value):
-        self.value = value
-
-    def done(self):
-        return True
-
-    def result(self):
-        return self.value
-
-    def abandon(self, text):
-        pass
-
-
 _handles = itertools.count(1)
-_in_flight: dict[int, Any] = {}  # handle that the caller has -> Pending
+_in_flight: dict[int, Pending] = {}  # handle that the caller has -> Pending
 orphans: list[Pending] = []  # operations whose results are not wanted any more (a wait was interrupted)
 
 
@@ -166,23 +164,24 @@ def synchronize(handle: int) -> Any:
     """Waits for an operation and returns its result; None for a handle that is not in flight.
 
     Blocks until all ranks of the set have started the operation and it is done. Raises what the operation failed
-    with: see allreduce(). A handle is good for one call.
+    with: see allreduce(). A handle is good for one call. When a signal's handler raises on the way, the call can be
+    repeated.
     """
-    pending = _in_flight.pop(handle, None)
+    pending = _in_flight.get(handle)
     if pending is None:
         return None
-    try:
-        return pending.result()
-    except BaseException:
-        if getattr(pending, "natives", ()):
-            _in_flight[handle] = pending
-        raise
+    pending.complete()
+    error, value = pending.error(), pending.value
+    del _in_flight[handle]  # no call comes after this, in which a signal's handler could run
+    if error is not None:
+        raise error
+    return value
 
 
 def forget(handle: int) -> None:
     """Gives up the result of a handle. The operation keeps its memory until it is done."""
     pending = _in_flight.pop(handle, None)
-    if pending is not None and getattr(pending, "natives", None):
+    if pending is not None and pending.natives:
         let_go(pending)
 
 
@@ -193,7 +192,7 @@ def wait_for(handle: int, seconds: float) -> bool:
     if pending is None:
         return True
     wait = _native.library().wait
-    for native in getattr(pending, "natives", ()):
+    for native in pending.natives:
         if wait(native, int(seconds * 1000)) == _native.TIMED_OUT and not pending.done():
             return False
     return True
@@ -207,10 +206,10 @@ def in_flight_count() -> int:
 
 def settle() -> None:
     """Takes the results of operations that are done, so that leaving the job does not lose them."""
-    for handle, pending in list(_in_flight.items()):
-        if isinstance(pending, Pending) and pending.aborted is None and pending.done():
+    for pending in list(_in_flight.values()):
+        if pending.aborted is None and pending.done():
             try:
-                _in_flight[handle] = _Ready(pending.result())
+                pending.complete()
             except Exception as error:
                 pending.aborted = str(error) or type(error).__name__
 
@@ -219,7 +218,7 @@ def abort_all(text: str) -> None:
     """Fails all operations that are still in flight with this text, after the job was left."""
     _adopt()
     for pending in list(_in_flight.values()) + orphans:
-        if isinstance(pending, Pending) and pending.aborted is None:
+        if not pending.over and pending.aborted is None:
             pending.abandon(text)
     orphans.clear()
 

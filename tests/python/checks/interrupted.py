@@ -3,6 +3,9 @@
 stays its own until it is done."""
 
 import contextlib
+import itertools
+import os
+import sys
 
 import numpy as np
 
@@ -93,3 +96,47 @@ def check_interrupted_blocking_calls():
             for _ in range(3):
                 late(name, call)
                 assert (call() == 2).all()
+
+
+def interrupted_at(line, handle):
+    """synchronize(), with a handler that raises before the line of the package that runs as number `line`. None if it
+    raised. Signals arrive in calls, and none comes between the end of a handle and the return."""
+    package = os.path.dirname(operations.__file__)
+    left = itertools.count(line, -1)
+
+    def trace(frame, event, _):
+        if not frame.f_code.co_filename.startswith(package):
+            return None
+        if event == "line" and handle in operations._in_flight and next(left) == 0:
+            raise Interrupted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return hvd.synchronize(handle)
+    except Interrupted:
+        return None
+    finally:
+        sys.settrace(None)
+
+
+def check_a_result_survives_an_interruption_anywhere():
+    columns = np.ones((4, 4))[:, :2]
+    for start, right in (
+        (lambda name: hvd.allreduce_async(np.ones(4), op=hvd.Sum, name=name), [hvd.size()] * 4),
+        (lambda name: hvd.allreduce_async_(columns, op=hvd.Average, name=name), columns),
+        (lambda name: hvd.allgather_async(np.ones(2), name=name), [1] * 2 * hvd.size()),
+    ):
+        for line in itertools.count():
+            handle = start(f"line {line}")
+            result = interrupted_at(line, handle)
+            is_whole = result is not None
+            if not is_whole:
+                assert hvd.poll(handle) in (True, False)
+                result = hvd.synchronize(handle)
+            assert (result == np.array(right)).all(), f"line {line}: {result}"
+            assert hvd.synchronize(handle) is None
+            if is_whole:
+                break
+        assert line > 8  # there were places to be interrupted at
+    assert operations.in_flight_count() == 0
