@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 import jobs
+from test_signals import SAVES, by_name, expect_signal
 
 DATA = os.urandom(1 << 20) * 32
 
@@ -143,6 +144,16 @@ def test_the_line_that_is_printed(horarun, two):
     assert typed.startswith("echo 'hora://") and typed.endswith("| horarun --join -")
     two.execute(1, "sh", "-c", typed.replace("horarun", horarun.path))
     assert job.finish().expect(0).ranks() == {0: ["done"]}
+
+
+@pytest.mark.parametrize("number", [*SAVES, signal.SIGQUIT], ids=by_name)
+def test_signals_arrive_by_name(listening, shared, number):
+    wait = listening("-np", 2, "/usr/bin/python3", "-S", f"{shared}/signals.py")
+    machines = [wait.join(1), wait.join(2)]
+    wait.job.read_until("ready", 2)
+    done = expect_signal(wait.job, number)
+    assert [machine.finish().code for machine in machines] == [done.code] * 2
+    expect_clean(wait.job)
 
 
 def test_input_and_output_arrive_whole(listening):

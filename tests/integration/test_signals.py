@@ -39,6 +39,19 @@ def start(horarun, shared, place, *words, **options):
     return job
 
 
+def expect_signal(job, number):
+    """Of a job of two ranks that are ready. SIGQUIT makes a report and ends nothing."""
+    job.send_signal(number)
+    if number == signal.SIGQUIT:
+        assert any(b"where the ranks stand (SIGQUIT)" in line for line in job.process.stderr)
+        number = signal.SIGTERM
+        job.send_signal(number)
+    done = job.finish(timeout=60).expect(128 + number)
+    assert sorted(done.ranks().values()) == [SAVES[number]] * 2, done
+    assert f"ended by {by_name(number)}" in done.messages, done
+    return done
+
+
 @pytest.mark.parametrize("number", SAVES, ids=by_name)
 def test_signals_arrive_by_name(horarun, shared, place, number):
     job = start(horarun, shared, place)
@@ -47,6 +60,12 @@ def test_signals_arrive_by_name(horarun, shared, place, number):
     assert done.ranks() == {0: SAVES[number], 1: SAVES[number]}, done
     assert f"ended by {by_name(number)}" in done.messages, done
     jobs.expect_nothing_left(job, 15)
+
+
+@pytest.mark.parametrize("number", [*SAVES, signal.SIGQUIT], ids=by_name)
+def test_elastic_jobs(horarun, shared, number):
+    place = ["-np", 2, "--min-np", 1, "-H", "localhost:2"]
+    expect_signal(start(horarun, shared, place), number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=by_name)

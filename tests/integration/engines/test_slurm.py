@@ -14,6 +14,7 @@ import pytest
 from slurm_jobs import expect_clean, start
 
 import jobs
+from test_signals import SAVES, by_name, expect_signal
 
 HOSTS = 4
 
@@ -291,6 +292,16 @@ def test_exit_code_and_signal(horarun, allocation):
     held = allocation("-N2", "--ntasks-per-node=1")
     assert start(horarun, held, "sh", "-c", "exit $((7 * $HOROVOD_RANK))").finish().code == 7
     assert start(horarun, held, "sh", "-c", "kill -9 $$").finish().code == 137
+
+
+@pytest.mark.parametrize("number", [*SAVES, signal.SIGQUIT], ids=by_name)
+def test_signals_arrive_by_name(horarun, allocation, shared, number):
+    held = allocation("-N2", "--ntasks-per-node=1")
+    job = start(horarun, held, "/usr/bin/python3", "-S", f"{shared}/signals.py")
+    job.read_until("ready", 2)
+    since = time.monotonic()
+    expect_signal(job, number)
+    expect_clean(job, held, since)
 
 
 def test_what_the_user_says_wins(horarun, allocation):
