@@ -381,8 +381,8 @@ def broadcast_parameters(
     """The root's tree of arrays (parameters, the state of an optimizer) on every rank.
 
     The trees have the same structure everywhere, and their arrays the same shapes and dtypes. Leaves that are not
-    arrays travel as objects. Blocks until all ranks of process_set have called it. Raises what broadcast() and
-    broadcast_object() raise.
+    arrays travel as objects, and so do 64-bit integers of NumPy without jax_enable_x64. Blocks until all ranks of
+    process_set have called it. Raises what broadcast() and broadcast_object() raise.
     """
     leaves, structure = jax.tree_util.tree_flatten(params)
     values = [leaf if _is_array(leaf) else None for leaf in leaves]
@@ -408,7 +408,10 @@ def broadcast_parameters(
 
 
 def _is_array(leaf):
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) or is_traced(leaf)
+    """Whether a leaf becomes an array of JAX. Integers of NumPy that JAX would cut to 32 bits do not."""
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return leaf.dtype.kind not in "iu" or jnp.asarray(np.zeros(0, leaf.dtype)).dtype == leaf.dtype
+    return isinstance(leaf, jax.Array) or is_traced(leaf)
 
 
 def allreduce_gradients(

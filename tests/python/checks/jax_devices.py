@@ -105,3 +105,14 @@ def check_use_after_an_error():
     close(hvd.allreduce(own()), OPERATIONS["allreduce"](own()))
     doubled = jax.jit(lambda x: 2 * hvd.allreduce(x, op=hvd.Sum))
     close(doubled(jnp.ones(4)), np.full(4, 2 * hvd.size()))
+
+
+def check_large_integers_of_numpy():
+    """JAX itself would cut them to 32 bits here: jax_enable_x64 is not set."""
+    assert jnp.asarray(np.zeros(0, np.int64)).dtype == np.int32
+    hashes = np.array([2**64 - 1 - hvd.rank()], np.uint64)
+    seen = {"samples": np.int64(7 + 2**40), "hashes": hashes, "w": np.ones(2, np.float32)}
+    received = hvd.broadcast_parameters(seen, root_rank=hvd.size() - 1)
+    assert received["samples"] == 7 + 2**40 and received["samples"].dtype == np.int64
+    assert received["hashes"].dtype == np.uint64 and received["hashes"].tolist() == [2**64 - hvd.size()]
+    assert isinstance(received["w"], jax.Array)
