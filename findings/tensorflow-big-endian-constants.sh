@@ -6,7 +6,7 @@
 #            so does tf.make_tensor_proto. An array that is an operand, an argument or a feed is right.
 # guess:     the same line gives the same numbers in a tf.function, as it does for all other arrays
 # seen:      2026-11-29, the lines that the script compares
-# relies:    docs/reference/frameworks.md, "Behaviour to know"
+# relies:    to_tensor() in collectives/python/horovod/tensorflow/tensors.py; tensorflow_ops.check_big_endian_arrays
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

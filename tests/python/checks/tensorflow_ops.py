@@ -366,6 +366,24 @@ def check_errors():
             close(numbers(call(tf.ones(1))), [hvd.size()])
 
 
+def check_big_endian_arrays():
+    """In a graph, TensorFlow itself takes their bytes as they are (findings/tensorflow-big-endian-constants.sh)."""
+    rows = np.arange(2 * hvd.size()).astype(">i4")
+    operations = {
+        "allreduce": lambda: hvd.allreduce(rows, op=hvd.Sum),
+        "grouped_allreduce": lambda: hvd.grouped_allreduce([rows], op=hvd.Sum)[0],
+        "allgather": lambda: hvd.allgather(rows),
+        "grouped_allgather": lambda: hvd.grouped_allgather([rows])[0],
+        "broadcast": lambda: hvd.broadcast(rows, 0),
+        "alltoall": lambda: hvd.alltoall(rows, [2] * hvd.size())[0],
+        "reducescatter": lambda: hvd.reducescatter(rows, op=hvd.Sum),
+        "grouped_reducescatter": lambda: hvd.grouped_reducescatter([rows], op=hvd.Sum)[0],
+    }
+    for name, operation in operations.items():
+        eager, graph = (call().numpy() for call in modes(operation))
+        assert eager.max() <= 2 * hvd.size() ** 2 and np.array_equal(eager, graph), (name, eager, graph)
+
+
 def check_join():
     steps = hvd.rank() + 1
     for step in range(steps):

@@ -35,6 +35,7 @@ from hora.operations import choose_op, numeric_splits, scatter_op  # noqa: F401
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set, is_process_set_included
 from horovod.tensorflow import errors, execution
+from horovod.tensorflow.tensors import to_tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def allreduce_dense(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The reduction of all ranks' dense tensors."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = to_tensor(tensor)
     name = _graph_name("Allreduce", name, tensor, ignore_name_scope)
     return _allreduce_tensors([tensor], name, op, prescale_factor, postscale_factor, process_set, False)[0]
 
@@ -202,7 +203,7 @@ def grouped_allreduce_dense(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """The reductions of several dense tensors, which run together."""
-    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    tensors = [to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
     name = _graph_name("GroupedAllreduce", name, tensors[0], ignore_name_scope)
@@ -245,7 +246,7 @@ def allgather(
     tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> Any:
     """Concatenates the tensors of all ranks along the first dimension, whose extents may differ."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = to_tensor(tensor)
     name = _graph_name("Allgather", name, tensor, ignore_name_scope)
     return _allgather_tensors([tensor], name, process_set, False)[0]
 
@@ -259,7 +260,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Concatenates each of several tensors of all ranks along the first dimension; returns a list."""
-    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    tensors = [to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
     name = _graph_name("GroupedAllgather", name, tensors[0], ignore_name_scope)
@@ -279,7 +280,7 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Returns the tensor of root_rank on every rank."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = to_tensor(tensor)
     name = _graph_name("Broadcast", name, tensor, ignore_name_scope)
 
     def begin(array):
@@ -351,7 +352,7 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Sends a part of the rows to each rank; returns the rows that the ranks sent here."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = to_tensor(tensor)
     name = _graph_name("Alltoall", name, tensor, ignore_name_scope)
     if splits is not None:
         return _alltoall(tensor, tf.cast(splits, tf.int32), name, process_set)
@@ -401,7 +402,7 @@ def reducescatter_dense(
     postscale_factor: float = 1.0,
 ) -> Any:
     """This rank's rows of the reduction."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = to_tensor(tensor)
     name = _graph_name("Reducescatter", name, tensor, ignore_name_scope)
     return _reducescatter_tensors(
         [tensor], name, scatter_op(op), prescale_factor, postscale_factor, process_set, False
@@ -418,7 +419,7 @@ def grouped_reducescatter_dense(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """This rank's rows of the reductions of several dense tensors, which run together."""
-    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    tensors = [to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
     name = _graph_name("GroupedReducescatter", name, tensors[0])

@@ -11,6 +11,7 @@ from hora.process_sets import global_process_set
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.mpi_ops import Average, Sum
+from horovod.tensorflow.tensors import to_tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def allreduce(
         with tf.device(device_sparse or None):
             return _sparse_allreduce(tensor, op, name, process_set, prescale_factor, postscale_factor)
     with tf.device(device_dense or None):
-        wire, context = compression.compress(tf.convert_to_tensor(tensor))
+        wire, context = compression.compress(to_tensor(tensor))
         reduced = mpi_ops.allreduce_dense(
             wire, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
         )
@@ -93,7 +94,7 @@ def grouped_allreduce(
             dense.append(index)
     if dense:
         with tf.device(device_dense or None):
-            compressed = [compression.compress(tf.convert_to_tensor(tensors[index])) for index in dense]
+            compressed = [compression.compress(to_tensor(tensors[index])) for index in dense]
             reduced = mpi_ops.grouped_allreduce_dense(
                 [wire for wire, _ in compressed],
                 name,
@@ -125,7 +126,7 @@ def reducescatter(
     if isinstance(tensor, tf.IndexedSlices):
         raise NotImplementedError("reducescatter of sparse tensors (IndexedSlices): make them dense first")
     with tf.device(device_dense or None):
-        wire, context = compression.compress(tf.convert_to_tensor(tensor))
+        wire, context = compression.compress(to_tensor(tensor))
         reduced = mpi_ops.reducescatter_dense(
             wire, name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor
         )
@@ -148,7 +149,7 @@ def grouped_reducescatter(
     if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
         raise NotImplementedError("grouped_reducescatter of sparse tensors (IndexedSlices): make them dense first")
     with tf.device(device_dense or None):
-        compressed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+        compressed = [compression.compress(to_tensor(tensor)) for tensor in tensors]
         reduced = mpi_ops.grouped_reducescatter_dense(
             [wire for wire, _ in compressed], name, op, process_set, prescale_factor, postscale_factor
         )

@@ -55,6 +55,13 @@ def is_on_gpu(tensor: Any) -> bool:
     return keeps_gpu_tensors() and tensor.dtype.name in dtypes.CODE_OF_NAME and "GPU" in tensor.backing_device
 
 
+def to_tensor(value: Any) -> Any:
+    """tf.convert_to_tensor(), which in a graph would take the bytes of a big-endian array as they are."""
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
+    return tf.convert_to_tensor(value)
+
+
 def as_array(tensor: Any) -> Any:
     """A view of an eager tensor's memory."""
     if is_on_gpu(tensor):
