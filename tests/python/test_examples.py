@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every example of docs/examples runs and prints the expected results."""
 
+import re
+import shutil
 import subprocess
 import sys
 
@@ -62,6 +64,31 @@ def test_torch_elastic_that_loses_a_rank():
     assert finished.code == 0 and not finished.timed_out, str(finished)
     assert "going on with 1 rank(s)" in finished.out and "4 epochs" in finished.out
     assert number_in(r"weight is ([\d.]+)", finished.out) < 0.05
+
+
+def checkpointed(path, epochs, *options):
+    """What docs/examples/torch_checkpoint.py prints: the first epoch of each attempt, and the error at the end."""
+    finished = job.run_python(
+        2, EXAMPLES / "torch_checkpoint.py", "--checkpoint", path, *epochs, options=list(options), timeout=200
+    )
+    assert not finished.timed_out, str(finished)
+    begins = [int(epoch) for epoch in re.findall(r"attempt \d+: begins with epoch (\d+)", finished.out)]
+    return finished, begins, re.findall(r"epochs: the largest error of a weight is ([\d.]+)", finished.out)
+
+
+def test_torch_checkpoint_continues(tmp_path):
+    """With the same result as in one piece: in a later job, and when a rank is killed or asked to end."""
+    needs("torch")
+    finished, _, whole = checkpointed(tmp_path / "whole", ["--epochs", 8, "--seconds", 0])
+    assert finished.code == 0 and len(whole) == 1 and 0.001 < float(whole[0]) < 0.5, str(finished)
+    checkpointed(tmp_path / "begun", ["--epochs", 2, "--seconds", 0])
+    for fault in ("kill", "term"):
+        path = shutil.copy(tmp_path / "begun", tmp_path / fault)
+        # The six epochs that are left take 3 s and more.
+        options = ["--restarts", "1", "--chaos", f"{fault}:1@2s"]
+        finished, begins, result = checkpointed(path, ["--epochs", 8, "--seconds", 0.5], *options)
+        assert finished.code == 0 and result == whole, str(finished)
+        assert begins[0] == 3 and "restart 1 of 1" in finished.err, str(finished)
 
 
 def test_numpy_pi():
