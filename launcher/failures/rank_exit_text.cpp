@@ -78,6 +78,49 @@ std::string how_it_ended(const RankExit& exit) {
   return "exited with code " + std::to_string(exit.exit_code);
 }
 
+std::string_view without_margin(std::string_view line) {
+  if (line.substr(0, 5) == "[rank") {
+    const std::size_t end = line.find("]: ");
+    if (end != std::string_view::npos && end < 12) return line.substr(end + 3);
+  }
+  const std::size_t bar = line.find_first_not_of(' ');
+  if (bar != std::string_view::npos && line.substr(bar, 2) == "| ") return line.substr(bar + 2);
+  return line;
+}
+
+constexpr std::size_t kNone = std::string_view::npos;
+
+bool continues_own_frame(std::string_view line, bool is_own) {
+  if (!line.starts_with("  File \"")) return is_own && line.starts_with("    ");
+  for (const char* folder : {"/python/", "-packages/"}) {
+    for (const char* package : {"hora/", "horovod/"}) {
+      if (line.find(std::string(folder) + package) != std::string_view::npos) return true;
+    }
+  }
+  return false;
+}
+
+std::optional<int> rank_that_left(std::string_view last_stderr) {
+  constexpr std::string_view kName = "rank ";
+  // A rank that could not go on is named like lines of a log may be, so only an exception counts.
+  for (const char* said : {" has shut down", " is gone: ", "): "}) {
+    const std::size_t end = last_stderr.rfind(said);
+    const std::size_t start = end == kNone ? kNone : last_stderr.rfind(kName, end);
+    if (start == kNone) continue;
+    const std::string_view name =
+        last_stderr.substr(start + kName.size(), end - start - kName.size());
+    const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+    const std::string_view host = name.substr(digits);
+    const bool is_name = host.empty() || host.starts_with(", by which ") ||
+                         (host.starts_with(" (") && host.find(' ', 1) == kNone);
+    const std::size_t line = last_stderr.rfind('\n', end) + 1;
+    const bool is_exception = last_stderr.substr(line, start - line).find("Error: ") != kNone;
+    if (!is_name || (said[0] == ')' && !is_exception)) continue;
+    if (const auto rank = parse_int<int>(name.substr(0, digits))) return rank;
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 using Lines = std::span<const std::string_view>;
@@ -103,17 +146,6 @@ bool is_blank(std::string_view line) { return trim(line).empty(); }
 
 bool is_indented(std::string_view line) {
   return !line.empty() && (line[0] == ' ' || line[0] == '\t');
-}
-
-// "[rank0]: " of PyTorch, and "  | " of exception groups, stand before a line of a traceback.
-std::string_view without_margin(std::string_view line) {
-  if (line.substr(0, 5) == "[rank") {
-    const std::size_t end = line.find("]: ");
-    if (end != std::string_view::npos && end < 12) return line.substr(end + 3);
-  }
-  const std::size_t bar = line.find_first_not_of(' ');
-  if (bar != std::string_view::npos && line.substr(bar, 2) == "| ") return line.substr(bar + 2);
-  return line;
 }
 
 // The line of a log: a date, "[...]", or a severity and a date ("E1128 ", "[W1128 ") in front.

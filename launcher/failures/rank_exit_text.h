@@ -3,11 +3,13 @@
 // mean.  [pure]
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
-#include "launcher/protocol/messages.h"
 #include <string_view>
 #include <vector>
-#include <span>
+
+#include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
 
@@ -41,5 +43,16 @@ std::span<const StderrHint> stderr_hints();
 // The first row whose pattern stands in the error that ended the program, which printed `text`
 // last; nullptr when none does.
 const StderrHint* find_stderr_hint(std::string_view text);
+
+// The rank of which a rank's last lines say, in the words of the runtime, that it left, is gone or
+// could not go on: "rank 1 (host) has shut down". This rank failed because of that one.
+std::optional<int> rank_that_left(std::string_view last_stderr);
+
+// "[rank0]: " of PyTorch, and "  | " of exception groups, stand before a line of a traceback.
+std::string_view without_margin(std::string_view line);
+
+// Whether a line of a Python traceback belongs to a frame inside of Hora's packages, given whether
+// the line before does.
+bool continues_own_frame(std::string_view line, bool is_own);
 
 }  // namespace hora::launcher

@@ -8,9 +8,9 @@
 #include <csignal>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/text/units.h"
-#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -35,17 +35,6 @@ int exit_code_of(const RankExit& exit) {
 }
 
 bool failed(const RankExit& exit) { return exit_code_of(exit) != 0; }
-
-std::optional<int> rank_that_left(std::string_view last_stderr) {
-  constexpr std::string_view kName = "rank ";
-  std::size_t end = last_stderr.rfind(") has shut down");
-  if (end == std::string_view::npos) end = last_stderr.rfind(") is gone: ");
-  if (end == std::string_view::npos) return std::nullopt;
-  const std::size_t start = last_stderr.rfind(kName, end);
-  if (start == std::string_view::npos) return std::nullopt;
-  last_stderr.remove_prefix(start + kName.size());
-  return parse_int<int>(last_stderr.substr(0, last_stderr.find(' ')));
-}
 
 JobState::JobState(const Options& options, TimePoint now)
     : options_(options),

@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -144,9 +143,6 @@ struct JobOutcome {
 // 128 + signal, 126/127 for a program that could not be started, else its own code.
 int exit_code_of(const RankExit& exit);
 bool failed(const RankExit& exit);
-// The rank of which a rank's last lines say, in the words of the runtime, that it left or is gone:
-// this rank failed because of that one.
-std::optional<int> rank_that_left(std::string_view last_stderr);
 
 class JobState {
  public:

@@ -36,7 +36,8 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
       sinks_(loop, writer_,
              {plan.world_size, spec.prefix_output, spec.prefix_timestamp, spec.output_directory,
               spec.elastic ? std::max(spec.num_proc, spec.elastic->max_np.value_or(0)) : 0,
-              spec.restart && spec.restart->attempt > 0, spec.merge_stderr, spec.shown_ranks},
+              spec.restart && spec.restart->attempt > 0, spec.merge_stderr, spec.shown_ranks,
+              spec.prefix_output && !spec.verbose},
              handlers_.row_is_open),
       input_(loop, STDIN_FILENO, [this](std::string_view bytes) { return send_input(bytes); }) {
   for (const HostPlan& host : plan.hosts) {

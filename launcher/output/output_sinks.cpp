@@ -195,6 +195,7 @@ void OutputSinks::relabel(int rank, int label) {
     if (in_row(entry)) leave_row(&entry, false);
     entry.tagger.relabel(label);
     entry.file_tagger.relabel(label);
+    if (entry.folder) entry.folder->relabel(label);
     entry.shown = is_shown(label);
   }
 }
@@ -208,10 +209,13 @@ OutputSinks::Stream& OutputSinks::stream_of(int host, int rank, int stream) {
     LineTagger file_tagger(rank, kind, options_.prefix, Returns::kReplaceLine);
     const int console = options_.merge_stderr ? STDOUT_FILENO : stream;
     found =
-        streams_.emplace(key, Stream{std::move(tagger), std::move(file_tagger), {}, console, host})
+        streams_
+            .emplace(key, Stream{std::move(tagger), std::move(file_tagger), {}, {}, console, host})
             .first;
-    const auto label = labels_.find(rank);
-    found->second.shown = is_shown(label == labels_.end() ? rank : label->second);
+    const auto labelled = labels_.find(rank);
+    const int label = labelled == labels_.end() ? rank : labelled->second;
+    found->second.shown = is_shown(label);
+    if (options_.fold_tracebacks && stream == 2) found->second.folder.emplace(label);
   }
   return found->second;
 }
@@ -260,22 +264,31 @@ void OutputSinks::output(int host, int rank, int stream, std::string_view bytes)
   if (stream != 1 && stream != 2) return;
   Stream& entry = stream_of(host, rank, stream);
   entry.host = host;
-  std::string text;
-  text.reserve(bytes.size() + 64);
-  if (last_on(entry.console) != &entry) entry.tagger.interrupt();
-  const bool is_new = entry.tagger.held_bytes() == 0;
-  const std::size_t head = on_terminal(entry) ? head_of(entry) : 0;
-  entry.tagger.feed(bytes, timestamp(), text);
   if (entry.file.valid()) {
     std::string lines;
     entry.file_tagger.feed(bytes, timestamp(), lines);
     write_file(entry, std::move(lines));
   }
+  if (!entry.folder) return show(entry, bytes, bytes.size());
+  show(entry, entry.folder->feed(bytes), bytes.size());
+  entry.folder_due = kNever;
+  if (entry.folder->holds()) show_later(entry.folder_due, Clock::now() + kTracebackDelay);
+}
+
+// On the console.
+void OutputSinks::show(Stream& stream, std::string_view bytes, std::size_t credit) {
+  std::string text;
+  text.reserve(bytes.size() + 64);
+  if (last_on(stream.console) != &stream) stream.tagger.interrupt();
+  const bool is_new = stream.tagger.held_bytes() == 0;
+  const std::size_t head = on_terminal(stream) ? head_of(stream) : 0;
+  stream.tagger.feed(bytes, timestamp(), text);
   const bool ends_line = !text.empty();
-  drop_shown(entry, head, text);
-  // An incomplete line waits in the tagger, which is bounded by itself: its credit goes back now.
-  emit(entry, std::move(text), false, bytes.size());
-  expect_end(entry, is_new || ends_line);
+  drop_shown(stream, head, text);
+  // An incomplete line waits in the tagger, which is bounded by itself, and so does a traceback in
+  // the folder: their credit goes back now.
+  emit(stream, std::move(text), false, credit);
+  expect_end(stream, is_new || ends_line);
 }
 
 void OutputSinks::end_of_stream(int host, int rank, int stream) {
@@ -283,7 +296,8 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   Stream& entry = stream_of(host, rank, stream);
   if (entry.ended) return;
   entry.ended = true;
-  entry.due = kNever;
+  if (entry.folder) show(entry, entry.folder->release(), 0);
+  entry.due = entry.folder_due = kNever;
   std::string text;
   if (last_on(entry.console) != &entry) entry.tagger.interrupt();
   const std::size_t head = on_terminal(entry) ? head_of(entry) : 0;
@@ -343,7 +357,7 @@ void OutputSinks::leave_row(Stream* last, bool next_is_bar) {
   if (std::exchange(last->row, 0) > 0) {
     const auto now = Clock::now();
     const auto wait = std::max<Clock::duration>(kUnfinishedDelay, now - last->since);
-    if (!replaces) show_later(*last, now + wait);
+    if (!replaces) show_later(last->due, now + wait);
     // Its colours stay with it.
     if (last->tagger.unfinished({}).find('\033') != std::string::npos) end.insert(0, "\033[0m");
   }
@@ -370,7 +384,7 @@ void OutputSinks::expect_end(Stream& stream, bool is_new) {
   if (is_new) stream.since = now;
   const bool has_row = in_row(stream) || (stream.is_bar && last_on(stream.console) == &stream);
   if (has_row) return show_unfinished(stream);
-  if (is_new) show_later(stream, now + kUnfinishedDelay);
+  if (is_new) show_later(stream.due, now + kUnfinishedDelay);
 }
 
 void OutputSinks::show_unfinished(Stream& stream) {
@@ -387,8 +401,9 @@ void OutputSinks::show_unfinished(Stream& stream) {
   writer_.write(stream.console, std::move(text), stream.host, 0);
 }
 
-void OutputSinks::show_later(Stream& stream, Clock::time_point due) {
-  stream.due = due;
+// `what`: the due time of a stream.
+void OutputSinks::show_later(Clock::time_point& what, Clock::time_point due) {
+  what = due;
   if (timer_at_ <= due) return;
   loop_.cancel(timer_);
   timer_at_ = due;
@@ -400,11 +415,13 @@ void OutputSinks::show_due() {
   timer_at_ = kNever;
   const auto now = Clock::now();
   for (auto& [key, stream] : streams_) {
-    if (stream.due == kNever) continue;
-    if (stream.due <= now) {
-      show_unfinished(stream);
-    } else {
-      show_later(stream, stream.due);
+    if (stream.folder_due <= now) {
+      stream.folder_due = kNever;
+      show(stream, stream.folder->release(), 0);
+    }
+    if (stream.due <= now) show_unfinished(stream);
+    for (Clock::time_point* later : {&stream.due, &stream.folder_due}) {
+      if (*later != kNever) show_later(*later, *later);
     }
   }
 }

@@ -31,6 +31,7 @@
 
 #include "launcher/output/line_tagger.h"
 #include "launcher/output/output_writer.h"
+#include "launcher/output/traceback_folder.h"
 #include "launcher/plan/selection.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
@@ -50,9 +51,12 @@ class OutputSinks {
     bool append = false;  // the files are those of an earlier attempt
     bool merge_stderr = false;      // the console's stderr goes to its stdout
     std::optional<RankList> shown;  // whose output the console has; none: all. Files have all.
+    bool fold_tracebacks = false;   // on the console, see TracebackFolder
   };
 
   static constexpr Milliseconds kUnfinishedDelay{200};
+  // For the next line of a traceback.
+  static constexpr Milliseconds kTracebackDelay{1'000};
 
   // `row_is_open`: the last row of the terminal has text that other text must not follow. Shared
   // with what else writes there.
@@ -89,6 +93,7 @@ class OutputSinks {
   struct Stream {
     LineTagger tagger;
     LineTagger file_tagger;
+    std::optional<TracebackFolder> folder;  // of a stderr
     os::Fd file;
     int console = 1;
     int host = 0;
@@ -100,11 +105,13 @@ class OutputSinks {
     std::size_t row = 0;     // its bytes in the last row, prefix included
     std::size_t passed = 0;  // its bytes, without prefix, in rows that a typed line has ended
     Clock::time_point since{};
-    Clock::time_point due = kNever;  // when it is to be shown
-    bool is_bar = false;             // what came before it ended with '\r'
+    Clock::time_point due = kNever;         // when it is to be shown
+    bool is_bar = false;                    // what came before it ended with '\r'
+    Clock::time_point folder_due = kNever;  // when to show what the folder holds
   };
 
   Stream& stream_of(int host, int rank, int stream);
+  void show(Stream& stream, std::string_view bytes, std::size_t credit);
   bool is_shown(int label) const;
   Status open_files(int rank, int label, bool append);
   std::string directory_of(int label) const;
@@ -125,7 +132,7 @@ class OutputSinks {
   void drop_shown(Stream& stream, std::size_t head, std::string& text);
   void expect_end(Stream& stream, bool is_new);
   void show_unfinished(Stream& stream);
-  void show_later(Stream& stream, Clock::time_point due);
+  void show_later(Clock::time_point& what, Clock::time_point due);
   void show_due();
 
   os::EventLoop& loop_;

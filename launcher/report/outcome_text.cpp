@@ -35,12 +35,7 @@ std::vector<std::string_view> without_own_frames(const std::vector<std::string_v
   std::vector<std::string_view> out;
   bool is_own = false;
   for (const std::string_view line : lines) {
-    if (line.starts_with("  File \"")) {
-      is_own = line.find("/python/hora/") != std::string_view::npos ||
-               line.find("/python/horovod/") != std::string_view::npos;
-    } else if (!line.starts_with("    ")) {
-      is_own = false;
-    }
+    is_own = continues_own_frame(line, is_own);
     if (!is_own) out.push_back(line);
   }
   return out;

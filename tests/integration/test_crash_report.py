@@ -238,3 +238,49 @@ def test_a_rank_that_leaves_while_others_wait_is_named(horarun):
     wanted = r"horarun: rank 1 on localhost left first, with exit code 0; rank [023] on localhost exited with code 1"
     assert re.search(wanted, done.messages), done
     assert "the same number of steps" in done.messages, done
+
+
+FOLLOWS = """
+import threading
+import hora.numpy as hvd
+hvd.init()
+def work():
+    try:
+        for step in range(10):
+            if hvd.rank() == 1 and step == 3:
+                raise ValueError("bad batch")
+            hvd.allreduce([1.0], name="grad")
+    except hvd.HorovodInternalError as error:
+        if hvd.rank() == 2:
+            raise RuntimeError("no step") from error
+        raise
+if hvd.rank() == 3:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    raise SystemExit(1)
+work()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--verbose"], ["--no-prefix-output"]], ids=" ".join)
+def test_each_rank_that_only_follows_is_one_line(horarun, tmp_path, options):
+    """And the traceback of the one that failed is whole; in the files all are."""
+    (tmp_path / "train.py").write_text(FOLLOWS)
+    options = ["-np", 6, "--output-filename", tmp_path / "out", *options]
+    done = horarun.run(*options, "python3", tmp_path / "train.py").expect(1)
+    files = [(tmp_path / f"out/rank.{rank}/stderr").read_text() for rank in range(6)]
+    for rank, text in enumerate(files):
+        assert f'{tmp_path}/train.py", line {9 if rank == 1 else 10}, in work' in text, text
+    assert "RuntimeError: no step" in files[2], files[2]
+    shown = done.messages
+    lines = re.findall(r"rank (\d) failed because of rank 1: (.*)", shown)
+    if len(options) > 4:
+        assert not lines and shown.count("Traceback (most recent call last)") > 6, done
+        return
+    assert sorted(rank for rank, line in lines) == list("02345"), done
+    where = re.escape(str(tmp_path)) + r"/train.py:10, in work: hvd.allreduce\(.*\): HorovodInternalError: .*rank 1 \(.*\) has shut down"
+    assert all(re.match(where, line) for rank, line in lines), lines
+    assert [line for rank, line in lines if rank == "2"][0].count("; then RuntimeError: no step") == 1, lines
+    assert shown.count("[1]<stderr>:Traceback") == 1 and "[1]<stderr>:ValueError: bad batch" in shown, done
+    assert shown.count("Traceback") == 2, done  # once more in the message about rank 1
