@@ -94,3 +94,46 @@ def test_programs_of_tensorflow(module, tmp_path):
     python = python_with(module, "tensorflow")
     program = PROGRAMS / f"{module}_horovod.py"
     trained(job.run_python(2, program, tmp_path, python=python, timeout=400, **VARIABLES), 2, is_line=False)
+
+
+@pytest.mark.parametrize(("np", "options"), [(1, ()), (2, ()), (4, ()), (2, ("--rendezvous-tls",))])
+def test_jax_distributed(np, options):
+    """jax.distributed.initialize() without arguments; a GPU each where there are several ranks on a host."""
+    python = needed_python("jax")
+    program = PROGRAMS / "jax_distributed.py"
+    finished = job.run_python(np, program, python=python, options=options, timeout=300, **VARIABLES)
+    trained(finished, np)
+    gpus = dict(re.findall(r"rank (\d+) of .* GPUs (\S+)", finished.out))
+    assert gpus == ({"0": "all"} if np == 1 else {str(rank): str(rank) for rank in range(np)}), str(finished)
+
+
+def test_jax_takes_the_gpus_of_gpus_per_rank():
+    """That a rank sees one GPU, and not all of its host, is what CUDA_VISIBLE_DEVICES of --gpus-per-rank 1 says."""
+    program = PROGRAMS / "jax_distributed.py"
+    finished = job.run_python(
+        2, program, python=needed_python("jax"), timeout=300, **{**VARIABLES, "CUDA_VISIBLE_DEVICES": "3"}
+    )
+    trained(finished, 2)
+    assert dict(re.findall(r"rank (\d+) of .* GPUs (\S+)", finished.out)) == {"0": "0", "1": "all"}, str(finished)
+
+
+def test_jax_finds_no_world_in_an_elastic_job():
+    program = PROGRAMS / "jax_distributed.py"
+    finished = job.run_python(
+        1, program, python=needed_python("jax"), options=("--min-np", 1), timeout=100, **VARIABLES
+    )
+    assert finished.code == 1 and "coordinator_address should be defined" in finished.err, str(finished)
+
+
+def test_jax_without_rank_0():
+    finished = job.run_python(
+        2, PROGRAMS / "jax_distributed.py", 0, python=needed_python("jax"), timeout=100, **VARIABLES
+    )
+    assert finished.code == 1 and not finished.timed_out, str(finished)
+    assert "rank 1: rank 0 has not called jax.distributed.initialize() within 2 s" in finished.err, str(finished)
+
+
+def test_keras_distribution_on_jax():
+    python_with("keras", "jax")
+    program = PROGRAMS / "keras_distribution.py"
+    trained(job.run_python(2, program, python=needed_python("jax"), timeout=300, **VARIABLES), 2)
