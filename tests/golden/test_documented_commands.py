@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HORARUN = os.environ["HORARUN"]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # What the commands name besides the options.
-FILES = ("train.py", "hosts", "hosts.sh", "server", "src/train.py", "job.token")
+FILES = ("train.py", "hosts", "hosts.sh", "server", "src/train.py", "job.token", "job.env")
 # Where a page starts a job without hosts, it is in an allocation.
 ALLOCATION = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 # They have no plan before hosts dial, a script has run, or a host has counted its GPUs.
