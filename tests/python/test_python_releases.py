@@ -103,6 +103,31 @@ def test_objects_of_the_main_script_travel(release, tmp_path):
     assert done.code == 0 and "all is well" in done.out, str(done)
 
 
+SEND_A_PATH = """
+import argparse, pathlib, sys
+from hora import serialization
+sent = argparse.Namespace(data=pathlib.Path("/a/b"), pure=pathlib.PureWindowsPath("c:/d"), here=pathlib.Path())
+sys.stdout.buffer.write(serialization.dumps(sent))
+"""
+READ_A_PATH = """
+import pathlib, sys
+from hora import serialization
+read = serialization.loads(sys.stdin.buffer.read())
+assert type(read.data) is type(pathlib.Path()) and read.data == pathlib.Path("/a/b"), read
+assert read.pure == pathlib.PureWindowsPath("c:/d") and read.here == pathlib.Path(), read
+"""
+
+
+def test_paths_travel_between_releases():
+    """Those of Python 3.13 are of the module pathlib._local, which older ones lack."""
+    pythons = [path for release, path in sorted(interpreters().items()) if release >= OLDEST]
+    environment = job.environment()
+    for sender in pythons:
+        sent = subprocess.run([sender, "-S", "-c", SEND_A_PATH], stdout=subprocess.PIPE, env=environment, check=True)
+        for reader in pythons:
+            subprocess.run([reader, "-S", "-c", READ_A_PATH], input=sent.stdout, env=environment, check=True)
+
+
 def test_the_wheel_says_so_too():
     sys.path.insert(0, str(job.ROOT / "scripts" / "packages" / "wheel"))
     try:

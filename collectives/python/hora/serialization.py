@@ -45,16 +45,35 @@ def _pickler():
     return pickle
 
 
+def _make_path(kind, *parts):
+    import pathlib
+
+    return getattr(pathlib, kind)(*parts)
+
+
+def _reduce_path(path):
+    return _make_path, (type(path).__name__, *path.parts)
+
+
+def _path_reducers():
+    """For Python 3.13, whose paths are of a module that older releases lack (findings/python-paths-of-3.13.sh)."""
+    pathlib = sys.modules.get("pathlib")
+    if pathlib is None or pathlib.PurePath.__module__ == "pathlib":
+        return {}
+    return {getattr(pathlib, kind): _reduce_path for kind in ("PosixPath", "PurePosixPath", "PureWindowsPath")}
+
+
 def dumps(obj: Any, what: str = "this object") -> bytes:
     """Bytes for loads(); TypeError names what cannot be sent, and why."""
     pickler = _pickler()
     try:
-        if not reducers:
+        own = {**reducers, **_path_reducers()}
+        if not own:
             return pickler.dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
         base = pickler.Pickler
         others = copyreg.dispatch_table if base is pickle.Pickler else base.dispatch_table
         # An attribute of the class: an instance reads its table when it is made.
-        writer = type("Pickler", (base,), {"dispatch_table": collections.ChainMap(reducers, others)})
+        writer = type("Pickler", (base,), {"dispatch_table": collections.ChainMap(own, others)})
         file = io.BytesIO()
         writer(file, protocol=min(4, pickle.HIGHEST_PROTOCOL)).dump(obj)
         return file.getvalue()
