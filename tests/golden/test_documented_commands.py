@@ -11,7 +11,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HORARUN = os.environ["HORARUN"]
-BLOCK = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^ *```(sh|console)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+PROMPT = re.compile(r"^ *\w*[$#] ")
 # What the commands name besides the options.
 FILES = ("train.py", "hosts", "hosts.sh", "server", "src/train.py", "job.token", "job.env")
 # Where a page starts a job without hosts, it is in an allocation.
@@ -23,11 +24,13 @@ JUST_RUN = {"explain", "completion", "--check-build"}
 
 
 def documented_commands():
-    """(page, words) of each line of a shell block that starts with horarun."""
+    """(page, words) of each command of a shell block, or after a prompt, that starts with horarun."""
     for page in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]):
-        for block in BLOCK.findall(page.read_text()):
+        for kind, block in BLOCK.findall(page.read_text()):
             for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
+                if kind == "console" and not PROMPT.match(line):
+                    continue
+                words = shlex.split(PROMPT.sub("", line) if kind == "console" else line, comments=True)
                 words = words[: next((at for at, word in enumerate(words) if word.startswith((">", "|"))), len(words))]
                 while words and re.match(r"[A-Z_]+=", words[0]):
                     words.pop(0)
@@ -65,7 +68,7 @@ def horarun(project, *words):
 
 @pytest.mark.parametrize("words", documented_commands())
 def test_command(project, words):
-    if words[0] in VERBS:
+    if words[0] in VERBS or "--manifest" in words:
         known = horarun(project, words[0], "--help" if words[0] == "timeline" else "--help=all").stdout
         unknown = [word for word in words[1:] if word.startswith("-") and word not in known]
         assert not unknown and known.startswith(f"usage: horarun {words[0]} "), known
