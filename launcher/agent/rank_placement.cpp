@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::string_view kThreads = "OMP_NUM_THREADS";
 constexpr std::string_view kDevices = "CUDA_VISIBLE_DEVICES";
+constexpr std::string_view kJaxDevices = "JAX_LOCAL_DEVICE_IDS";
 
 // Finds a variable as the ranks would: in the order, else in this machine's environment if the
 // ranks inherit it.
@@ -60,12 +61,21 @@ void limit_threads(HostOrder& order, const char* const* machine, std::size_t cpu
       " on " + counted(cpus, "CPU") + quota + "; set it yourself for another number");
 }
 
-// The list of a rank's own program, or else that of the host.
-const std::string* own_devices(const RankOrder& rank) {
+// A value for a rank's own program, which comes before that of the host.
+const std::string* own_value(const RankOrder& rank, std::string_view variable) {
   for (const auto& [name, value] : rank.environment) {
-    if (name == kDevices) return &value;
+    if (name == variable) return &value;
   }
   return nullptr;
+}
+
+const std::string* own_devices(const RankOrder& rank) { return own_value(rank, kDevices); }
+
+// jax.distributed.initialize() would take the one with the number of the local rank.
+void give_all_to_jax(RankOrder& rank, std::size_t gpus) {
+  std::vector<std::string> numbers;
+  for (std::size_t gpu = 0; gpu < gpus; ++gpu) numbers.push_back(std::to_string(gpu));
+  rank.environment.emplace_back(kJaxDevices, join(numbers, ","));
 }
 
 Result<std::string> gpus_of(std::string_view list, int ranks, int index, const HostOrder& order) {
@@ -106,7 +116,8 @@ Status give_gpus(HostOrder& order, const char* const* machine, RankPlacement& pl
           (is_set ? " (" + std::string(kDevices) + "=" + list + ")" : ""));
     }
     if (gpus->empty()) continue;
-    for (const std::string_view gpu : split(*gpus, ',')) {
+    const auto list_of_rank = split(*gpus, ',');
+    for (const std::string_view gpu : list_of_rank) {
       const auto [other, is_free] = user.emplace(gpu, rank.rank);
       if (is_free || order.gpus_per_rank == "auto") continue;
       return make_error(ErrorCode::kUsage, "--gpus-per-rank " + order.gpus_per_rank + ": rank " +
@@ -117,6 +128,10 @@ Status give_gpus(HostOrder& order, const char* const* machine, RankPlacement& pl
     std::erase_if(rank.environment, [](const auto& each) { return each.first == kDevices; });
     placement.notes.push_back("rank " + std::to_string(rank.rank) + ": " + std::string(kDevices) +
                               "=" + *gpus);
+    if (own_value(rank, kJaxDevices) == nullptr &&
+        find_variable(order, machine, kJaxDevices) == nullptr) {
+      give_all_to_jax(rank, list_of_rank.size());
+    }
     rank.environment.emplace_back(kDevices, *std::move(gpus));
   }
   if (user.empty()) {

@@ -210,6 +210,12 @@ def test_gpus_by_uuid_and_of_programs(horarun):
     assert done.ranks() == {0: ["0"], 1: ["5"], 2: ["1"]}, done
     done = horarun.run("-np", 1, "--gpus-per-rank", 1, *show, *own, env={"CUDA_VISIBLE_DEVICES": "1"}).expect(2)
     assert "rank 0 and rank 2 would share GPU 1" in done.messages, done
+    # JAX would take the one with the number of the local rank.
+    show_jax = ("sh", "-c", "echo $JAX_LOCAL_DEVICE_IDS")
+    two = ("-np", 2, "--gpus-per-rank", 2, *show_jax)
+    assert horarun.run(*two, env={"CUDA_VISIBLE_DEVICES": "4,5,6,7"}).expect(0).ranks() == {0: ["0,1"], 1: ["0,1"]}
+    own = {"CUDA_VISIBLE_DEVICES": "4,5,6,7", "JAX_LOCAL_DEVICE_IDS": "1"}
+    assert horarun.run(*two, env=own).expect(0).ranks() == {0: ["1"], 1: ["1"]}
     # Sharing is asked for.
     done = horarun.run("-np", 2, "--gpus-per-rank", "auto", *show, env={"CUDA_VISIBLE_DEVICES": "3"}).expect(0)
     assert done.ranks() == {0: ["3"], 1: ["3"]}, done

@@ -82,12 +82,10 @@ def _make_class(base):
         @classmethod
         def get_local_process_id(cls):
             """The GPU of this process among those that it sees; None: all of them."""
-            if os.environ["HOROVOD_LOCAL_SIZE"] == "1":
+            # --gpus-per-rank sets JAX_LOCAL_DEVICE_IDS, which old releases do not read.
+            if os.environ["HOROVOD_LOCAL_SIZE"] == "1" or os.environ.get("JAX_LOCAL_DEVICE_IDS"):
                 return None
-            local_rank = int(os.environ["HOROVOD_LOCAL_RANK"])
-            seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-            # Fewer than that: they are this process's own (--gpus-per-rank).
-            return None if seen[0] and len(seen) <= local_rank else local_rank
+            return int(os.environ["HOROVOD_LOCAL_RANK"])
 
 
 def _coordinator(key, seconds, port):
