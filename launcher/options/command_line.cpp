@@ -32,14 +32,29 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-// Other launchers have -h for hosts and -v for more words. Answered by a text and exit code 0, a
-// script would take its job for done.
-Status check_short_question(const SpelledOption& option, const Spelled& spelled) {
-  if (spelled.command.empty() || (option.typed != "-h" && option.typed != "-v")) return Ok{};
-  const bool is_help = option.typed == "-h";
-  return usage(option.typed + " prints the " + (is_help ? "help" : "version") +
-               " and runs nothing, found " + quote(spelled.command.front()) + "; " +
-               (is_help ? "hosts are given with -H" : "--verbose explains each step"));
+// Answered by a text and exit code 0, a script would take its job for done. Other launchers have -h
+// for hosts and -v for more words.
+Status check_stands_alone(const std::string& typed, std::string_view prints,
+                          const Arguments& others, bool takes_hosts) {
+  if (others.empty()) return Ok{};
+  std::string hint;
+  if (typed == "-h" && takes_hosts) hint = "; hosts are given with -H";
+  if (typed == "-v") hint = "; --verbose explains each step";
+  return usage(typed + " prints the " + std::string(prints) + " and runs nothing, found " +
+               quote(others.front()) + hint);
+}
+
+bool is_help(std::string_view word) { return word == "-h" || word == "--help"; }
+
+// For the verbs that read their words themselves. Nothing: they do not ask for help.
+Result<std::optional<ShowText>> asks_for_help(const Arguments& words, std::string text,
+                                              bool takes_hosts = false) {
+  const auto asked = std::find_if(words.begin(), words.end(), is_help);
+  if (asked == words.end()) return std::optional<ShowText>();
+  Arguments others(words.begin(), asked);
+  others.insert(others.end(), asked + 1, words.end());
+  HORA_TRY(check_stands_alone(*asked, "help", others, takes_hosts));
+  return std::optional(ShowText{std::move(text)});
 }
 
 // Help and version work whatever the configuration files say, even if they are broken.
@@ -47,7 +62,8 @@ Result<std::optional<ShowText>> asks_for_help(const Spelled& spelled, Verb verb)
   for (const SpelledOption& option : spelled.options) {
     const bool is_version = long_name(*option.row) == "--version";
     if (!is_version && shown_name(*option.row) != "-h") continue;
-    HORA_TRY(check_short_question(option, spelled));
+    HORA_TRY(check_stands_alone(option.typed, is_version ? "version" : "help", spelled.command,
+                                find_option("-H", verb) != nullptr));
     const bool all = option.value == std::optional<std::string>("all");
     return std::optional(
         ShowText{is_version ? std::string(HORA_VERSION) + "\n" : help_text(verb, all)});
@@ -169,14 +185,15 @@ Result<Command> parse_completion(const Arguments& arguments, const ProcessInputs
   if (!arguments.empty() && arguments[0] == "--") {
     return Command(ShowText{complete_words({arguments.begin() + 1, arguments.end()}, inputs)});
   }
+  auto help = asks_for_help(
+      arguments,
+      "usage: horarun completion bash|zsh|fish\nPrints a completion script for horarun's options, "
+      "their values, host names, and\nwhat follows a program.\n"
+      "The script asks horarun: horarun completion -- WORD... prints what may\ncomplete the last "
+      "WORD.\n");
+  if (!help) return std::move(help).error();
+  if (*help) return Command(std::move(**help));
   if (arguments.size() != 1) return usage("expected: horarun completion bash|zsh|fish");
-  if (arguments[0] == "-h" || arguments[0] == "--help") {
-    return Command(
-        ShowText{"usage: horarun completion bash|zsh|fish\nPrints a completion script for "
-                 "horarun's options, their values, host names, and what follows a program.\n"
-                 "The script asks horarun: horarun completion -- WORD... prints what may complete "
-                 "the last WORD.\n"});
-  }
   auto script = completion_script(arguments[0]);
   if (!script) return std::move(script).error();
   return Command(ShowText{std::move(*script)});
@@ -185,13 +202,14 @@ Result<Command> parse_completion(const Arguments& arguments, const ProcessInputs
 Result<Command> parse_bundle_report(const Arguments& arguments, const ProcessInputs& inputs) {
   constexpr std::string_view kExpected =
       "expected: horarun bundle-report RECORD.json -o OUT.json [options of doctor]";
-  if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
-    return Command(
-        ShowText{"usage: horarun bundle-report RECORD.json -o OUT.json [options of doctor]\n"
-                 "Writes everything known about a job to one file: its record (--report "
-                 "RECORD.json), what doctor\nfinds on its hosts now, and the variables that affect "
-                 "it. Secrets are removed.\n"});
-  }
+  auto help = asks_for_help(
+      arguments,
+      "usage: horarun bundle-report RECORD.json -o OUT.json [options of doctor]\n"
+      "Writes everything known about a job to one file: its record (--report\nRECORD.json), what "
+      "doctor finds on its hosts now, and the variables that\naffect it. Secrets are removed.\n",
+      true);
+  if (!help) return std::move(help).error();
+  if (*help) return Command(std::move(**help));
   if (arguments.size() < 3 || arguments[0].empty() || arguments[0][0] == '-' ||
       arguments[1] != "-o" || arguments[2].empty()) {
     return usage(std::string(kExpected));
@@ -200,21 +218,21 @@ Result<Command> parse_bundle_report(const Arguments& arguments, const ProcessInp
   auto doctor = parse_doctor({arguments.begin() + 3, arguments.end()}, inputs);
   if (!doctor) return std::move(doctor).error();
   auto* run = std::get_if<RunDoctor>(&*doctor);
-  // The words asked for doctor's help.
-  if (run == nullptr) return doctor;
+  if (run == nullptr) return doctor;  // --help=all
   return Command(BundleReport{arguments[0], arguments[2], std::move(*run)});
 }
 
 Result<Command> parse_timeline(const Arguments& arguments) {
   constexpr std::string_view kExpected = "expected: horarun timeline merge FILE... -o OUT";
-  const auto asks = [](const std::string& word) { return word == "-h" || word == "--help"; };
-  if (std::any_of(arguments.begin(), arguments.end(), asks)) {
-    return Command(ShowText{
-        "usage: horarun timeline merge FILE... -o OUT\nPuts the timelines of several ranks "
-        "(--timeline-filename 'trace.{rank}.json') into one, on one clock.\n-o -: standard output; "
-        "the summary goes to standard error then.\n"});
-  }
-  if (arguments.empty() || arguments[0] != "merge") return usage(std::string(kExpected));
+  const bool is_merge = !arguments.empty() && arguments[0] == "merge";
+  auto help = asks_for_help(
+      {arguments.begin() + (is_merge ? 1 : 0), arguments.end()},
+      "usage: horarun timeline merge FILE... -o OUT\nPuts the timelines of several ranks "
+      "(--timeline-filename 'trace.{rank}.json')\ninto one, on one clock.\n-o -: standard output; "
+      "the summary goes to standard error then.\n");
+  if (!help) return std::move(help).error();
+  if (*help) return Command(std::move(**help));
+  if (!is_merge) return usage(std::string(kExpected));
   MergeTimelines merge;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -233,15 +251,16 @@ Result<Command> parse_timeline(const Arguments& arguments) {
 
 // An unknown code is reported by the command itself, which can suggest similar ones.
 Result<Command> parse_explain(const Arguments& arguments) {
+  auto help = asks_for_help(
+      arguments,
+      "usage: horarun explain [code]\n"
+      "Explains a failure (E_SSH_AUTH), a finding of horarun doctor (D_SHM), an exit\n"
+      "code (137), a signal (SIGKILL) or a fault of an NVIDIA GPU (xid79), and what to\n"
+      "do about it. Without a code: lists exit codes and failures.\n"
+      "horarun explain events: prints the JSON schema of the events of --json.\n");
+  if (!help) return std::move(help).error();
+  if (*help) return Command(std::move(**help));
   if (arguments.size() > 1) return usage("expected: horarun explain [code]");
-  if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
-    return Command(
-        ShowText{"usage: horarun explain [code]\n"
-                 "Explains a failure (E_SSH_AUTH), a finding of horarun doctor (D_SHM), an exit "
-                 "code (137),\na signal (SIGKILL) or a fault of an NVIDIA GPU (xid79), and what "
-                 "to do about it.\nWithout a code: lists exit codes and failures.\n"
-                 "horarun explain events: prints the JSON schema of the events of --json.\n"});
-  }
   return Command(Explain{arguments.empty() ? "" : arguments[0]});
 }
 
@@ -435,6 +454,9 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
                                                   : show_config_text(*settled, allocation)});
   }
   if (values->has("--check-build")) {
+    if (!spelled->command.empty()) {
+      return usage("--check-build runs nothing, found " + quote(spelled->command.front()));
+    }
     return Command(CheckBuild{values->has("--verbose"), values->has("--json"), as_horovodrun});
   }
   if (values->has("--join")) return parse_join(*spelled, *values);
@@ -476,9 +498,7 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
 Result<Arguments> read_help(const Arguments& verb) {
   if (verb.empty()) return Arguments{"--help"};
   if (verb.size() > 1) return usage("expected: horarun help [verb]");
-  if (verb[0] == "help" || verb[0] == "version" || verb[0].starts_with("-")) {
-    return Arguments{"--help"};
-  }
+  if (verb[0] == "help" || verb[0] == "version" || is_help(verb[0])) return Arguments{"--help"};
   if (is_verb(verb[0])) return Arguments{verb[0], "--help"};
   // All of them where nothing comes close: the list is short.
   const auto close = did_you_mean(verb[0], verb_names());

@@ -60,7 +60,21 @@ TEST_CASE("What prints help or the version runs no program") {
         "-h prints the help and runs nothing, found 'a:2'; hosts are given with -H");
   CHECK(error_of({"-np", "2", "-v", "x"}).find("--verbose explains each step") !=
         std::string::npos);
-  CHECK(error_of({"doctor", "-h", "a"}).find("hosts are given with -H") != std::string::npos);
+  CHECK(error_of({"--version", "true"}) ==
+        "--version prints the version and runs nothing, found 'true'");
+  CHECK(error_of({"-np", "2", "--help", "true"}) ==
+        "--help prints the help and runs nothing, found 'true'");
+  CHECK(error_of({"--check-build", "true"}) == "--check-build runs nothing, found 'true'");
+  for (const char* verb : {"doctor", "cache", "bundle-report"}) {
+    CHECK(error_of({verb, "-h", "a"}) ==
+          "-h prints the help and runs nothing, found 'a'; hosts are given with -H");
+  }
+  for (const char* verb : {"k8s", "timeline", "explain", "rendezvous", "completion"}) {
+    CHECK(error_of({verb, "-h", "a"}) == "-h prints the help and runs nothing, found 'a'");
+    CHECK_FALSE(parsed<ShowText>({verb, "--help"}).text.empty());
+  }
+  CHECK(error_of({"timeline", "merge", "a", "-h"}).find("found 'a'") != std::string::npos);
+  CHECK(error_of({"help", "--bogus"}).find("'--bogus'") != std::string::npos);
   CHECK_FALSE(parsed<ShowText>({"-h"}).text.empty());
 }
 
