@@ -195,7 +195,12 @@ Status Agent::watch_signals() {
 Status Agent::watch_shim() {
   return loop_->watch(shim_alive_.get(), EPOLLIN, [this](std::uint32_t) {
     loop_->unwatch(shim_alive_.get());
-    fail({std::string(failure::kAgent), "the agent's shim was killed", ""});
+    fail(
+        {std::string(failure::kAgent),
+         "the process that watches over the job on this host (hora-agent) was killed, and the job "
+         "with it",
+         "horarun did not send that signal: look for what kills processes of this user there, such "
+         "as a script that cleans up, or the kernel when memory runs out (dmesg)"});
   });
 }
 

@@ -346,7 +346,8 @@ void ElasticState::begin_epoch(TimePoint now, Actions& actions) {
   settle_until_.reset();
   first_failure_.reset();
   phase_ = Phase::kRunning;
-  add_message(false, "epoch " + std::to_string(epoch_) + ": " + describe_plan(epoch_seats_.plan()),
+  add_message(false,
+              "elastic epoch " + std::to_string(epoch_) + ": " + describe_plan(epoch_seats_.plan()),
               actions);
   // Survivors are at the rendezvous and read their new places there.
   actions.emplace_back(BeginEpoch{});
@@ -405,7 +406,7 @@ void ElasticState::advance_broken(TimePoint now, Actions& actions) {
     for (const Seat& seat : std::vector<Seat>(epoch_seats_.all())) {
       if (roster_.worker(seat.worker).phase != WorkerPhase::kRunning) continue;
       const std::string why = "rank " + std::to_string(roster_.worker(seat.worker).rank) +
-                              " neither ended nor came to the next epoch within " +
+                              " neither ended nor met the others again within " +
                               format_duration(options_.elastic_timeout) + " (--elastic-timeout)";
       Cause cause = launch_cause(failure::kElasticTimeout, why);
       cause.kind = Cause::Kind::kHost;
@@ -451,7 +452,7 @@ void ElasticState::leave_out_unreached(TimePoint now, Actions& actions) {
   }
   for (const auto& [place, missing] : unreached_.end_epoch(members)) {
     const std::string why = "no connection between it and " + few_names(missing) + " in " +
-                            std::to_string(UnreachedHosts::kMostEpochs) + " epochs in a row";
+                            std::to_string(UnreachedHosts::kMostEpochs) + " meetings in a row";
     Cause cause = launch_cause(failure::kNetwork, why);
     cause.kind = Cause::Kind::kHost;
     cause.host = first_seat_on(hosts[place]).incarnation;

@@ -250,7 +250,7 @@ constexpr FailureClass kFailureClasses[] = {
      "Run the script by hand: it prints one 'host' or 'host:slots' per line and exits with 0."},
     {failure::kElasticTimeout, kExitTimeout, "an elastic job timed out waiting for hosts or ranks",
      "Fewer ranks than -np or --min-np were available during --elastic-timeout, or a rank did not "
-     "join a new epoch in that time.",
+     "meet the others again in that time.",
      "Find out which hosts failed and why. Add hosts, lower --min-np, or raise the limit."},
     {failure::kElasticHosts, kExitLauncher, "too few hosts are left for an elastic job",
      "Hosts from -H or the hostfile failed, and no other hosts can join.",

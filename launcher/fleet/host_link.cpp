@@ -159,7 +159,7 @@ bool HostLink::read_some() {
   // An agent ends with a goodbye, and its handler closes the link: an end that is seen here is a
   // loss.
   if (got <= 0) {
-    end(magic_seen_ ? "the connection closed without a goodbye" : "no agent answered");
+    end(magic_seen_ ? "the connection closed before the job was over" : "no agent answered");
     return false;
   }
   silence_.received(Clock::now());

@@ -16,15 +16,15 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kNameColumn = 34;  // where the help text begins
+constexpr std::size_t kWidth = 80;
 
 constexpr std::string_view kUsageLaunch =
     "usage: horarun [options] program [arguments] [: -np N program [arguments]]...\n"
     "       horarun [options] --smoke   |   horarun --join FILE|-\n"
     "       horarun doctor [-H hosts]   |   horarun cache ls|clean [-H hosts]\n"
-    "       horarun rendezvous --port N   |   horarun explain [code]   |   horarun completion "
-    "SHELL\n"
+    "       horarun rendezvous --port N   |   horarun explain [code]\n"
     "       horarun k8s [options] program   |   horarun timeline merge FILE... -o OUT\n"
-    "       horarun bundle-report RECORD.json -o OUT.json\n"
+    "       horarun bundle-report RECORD.json -o OUT.json | horarun completion SHELL\n"
     "Starts the ranks of a distributed job here and on other hosts.\n";
 
 struct Example {
@@ -34,9 +34,8 @@ struct Example {
 constexpr Example kExamples[] = {
     {"horarun -np 4 python3 train.py", "Four ranks on this machine."},
     {"horarun -np 8 -H a:4,b:4 python3 train.py", "Four ranks on each of the hosts a and b."},
-    {"horarun --hostfile hosts --ship train.py --output-filename logs python3 train.py",
-     "Copy the script to all hosts of a file, and write each rank's output to its "
-     "own file."},
+    {"horarun --hostfile hosts --ship train.py --report job.html python3 train.py",
+     "Copy the script to all hosts of a file, and write a report."},
     {"horarun -np 4 -H a:2,b:2 --smoke", "Check every collective on these hosts."},
     {"horarun doctor -H a:2,b:2", "Find out what would keep a job from running there."},
 };
@@ -65,15 +64,17 @@ constexpr ManualEntry kFiles[] = {
 };
 
 constexpr std::string_view kUsageCache =
-    "usage: horarun cache ls [options]      list the runtimes kept on the hosts, with size and "
-    "last use\n"
-    "       horarun cache clean [options]   remove those that no job uses, or only the oldest\n"
-    "Without -H and --hostfile: on this machine.\n";
+    "usage: horarun cache ls [options]\n"
+    "       horarun cache clean [options]\n"
+    "Lists what is kept on the hosts for later jobs, with size and last use, or\n"
+    "removes what no job uses, or only the oldest. Without -H and --hostfile: on this\n"
+    "machine.\n";
 
 constexpr std::string_view kUsageDoctor =
     "usage: horarun doctor [options]\n"
-    "Checks whether jobs can run on the hosts of -H or --hostfile, or else on this machine, and\n"
-    "reports what would stop them. Exits with 1 if it finds an error, and with 0 otherwise.\n";
+    "Checks whether jobs can run on the hosts of -H or --hostfile, or else on this\n"
+    "machine, and reports what would stop them. Exits with 1 if it finds an error,\n"
+    "and with 0 otherwise.\n";
 
 constexpr std::string_view kUsageRendezvous =
     "usage: horarun rendezvous [options]\n"
@@ -81,8 +82,8 @@ constexpr std::string_view kUsageRendezvous =
 
 constexpr std::string_view kUsageKubernetes =
     "usage: horarun k8s --image IMAGE --workers N [options] program [arguments]\n"
-    "Creates pods with kubectl, runs the job in them and deletes them. The image needs only a\n"
-    "shell.\n";
+    "Creates pods with kubectl, runs the job in them and deletes them. The image\n"
+    "needs only a shell.\n";
 
 std::string_view usage_of(Verb verb) {
   if (verb == kVerbCache) return kUsageCache;
@@ -111,6 +112,21 @@ std::string name_and_value(const OptionRow& row, std::size_t most_names = 2) {
   return out;
 }
 
+// Broken at blanks into lines that fit next to the names.
+std::string wrapped_help(std::string_view text) {
+  constexpr std::size_t kRoom = kWidth - kNameColumn;
+  std::string out;
+  while (text.size() > kRoom) {
+    std::size_t blank = text.rfind(' ', kRoom);
+    // A default stays in one piece.
+    if (text.substr(0, blank).ends_with("(default:")) blank = text.rfind(' ', blank - 1);
+    if (blank == std::string_view::npos) break;
+    out += std::string(text.substr(0, blank)) + "\n" + std::string(kNameColumn, ' ');
+    text.remove_prefix(blank + 1);
+  }
+  return out + std::string(text) + "\n";
+}
+
 // A name that does not fit into the column is shortened to one spelling, then set on a line of its
 // own.
 std::string help_line(const OptionRow& row, Verb verb) {
@@ -121,7 +137,7 @@ std::string help_line(const OptionRow& row, Verb verb) {
   } else {
     line.resize(kNameColumn, ' ');
   }
-  return line + std::string(help_of(row, verb)) + "\n";
+  return line + wrapped_help(help_of(row, verb));
 }
 
 // Visits the groups in the order of their first row.
@@ -211,8 +227,7 @@ std::string help_text(Verb verb, bool all) {
 // The longer text first: the shorter one is a part of it.
 std::string horovodrun_help(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kChanges[] = {
-      {"horarun's standard input (default: 0)", "horovodrun's standard input (default: none)"},
-      {"horarun", "horovodrun"}};
+      {"standard input (default: 0)", "standard input (default: none)"}, {"horarun", "horovodrun"}};
   for (const auto& [ours, theirs] : kChanges) {
     for (std::size_t at = text.find(ours); at != text.npos; at = text.find(ours, at)) {
       text.replace(at, ours.size(), theirs);

@@ -135,7 +135,9 @@ void Narrator::network_chosen(const std::string& name, const HostRoute& route) {
                name + ": " + route.interface + " " + route.address + ": " + route.reason);
 }
 
-void Narrator::ranks_started(const std::string& name, const Started& started) {
+void Narrator::ranks_started(int host, const std::string& name, const Started& started,
+                             std::size_t shipped_bytes) {
+  display_.note_sent(host, shipped_bytes);
   for (const std::string& note : started.notes) {
     events_.emit("placement", {{"host", name}, {"note", note}});
     report_placement(name + ": " + note);

@@ -78,7 +78,8 @@ class Narrator {
   void vendor_part_sent(const std::string& library, std::size_t bytes, int hosts);
   void runtime_supplied(const std::string& name, const RuntimeSource& source);
   void network_chosen(const std::string& name, const HostRoute& route);
-  void ranks_started(const std::string& name, const Started& started);
+  void ranks_started(int host, const std::string& name, const Started& started,
+                     std::size_t shipped_bytes);
   void all_ranks_run() { display_.ranks_run(); }
   void end_start() { display_.stop(); }
   // Keeps where the hosts stand, to be shown with the outcome: time was up.

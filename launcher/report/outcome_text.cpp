@@ -391,14 +391,14 @@ std::string unconfirmed_text(const JobOutcome& outcome, const std::vector<HostPl
   std::vector<std::string> others;
   for (const int host : outcome.unconfirmed_hosts) {
     if (outcome.cause && outcome.cause->kind == Cause::Kind::kHost && outcome.cause->host == host) {
-      text += "  its ranks end with their agent's lease\n";
+      text += "  its ranks end by themselves within --lease\n";
     } else {
       others.push_back(planned_host_name(hosts, host));
     }
   }
   if (others.size() == 1) {
     text += "host " + others[0] +
-            " did not confirm that its ranks have ended; they end with their agent's lease\n";
+            " did not confirm that its ranks have ended; they end by themselves within --lease\n";
   } else if (!others.empty()) {
     text += "hosts " + few_names(others) +
             " did not confirm that their ranks have ended; they end with their agents' leases\n";

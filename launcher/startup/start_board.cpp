@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "launcher/failures/host_failure.h"
 #include "rendezvous/base/text.h"
@@ -56,6 +57,44 @@ std::string_view stage_name(Stage stage) {
 
 namespace {
 
+std::string_view stage_meaning(Stage stage) {
+  switch (stage) {
+    case Stage::kAbsent:
+      return "its batch system has not started it";
+    case Stage::kResolve:
+      return "its name is looked up";
+    case Stage::kConnect:
+      return "TCP connection";
+    case Stage::kBanner:
+      return "its ssh server answers";
+    case Stage::kHostKey:
+      return "its key is checked";
+    case Stage::kAuthenticate:
+      return "login";
+    case Stage::kShell:
+      return "its shell starts our agent";
+    case Stage::kShip:
+      return "agent, runtime and files are sent";
+    case Stage::kAgent:
+      return "ready, others are not";
+    case Stage::kRoute:
+      return "ways to the other hosts are tried";
+    case Stage::kPrepare:
+      return "folders and limits";
+    case Stage::kReady:
+      return "prepared, others are not";
+    case Stage::kRanks:
+      return "processes start, imports";
+    case Stage::kRendezvous:
+      return "ranks find each other in init()";
+    case Stage::kFirstCollective:
+      return "until the first one ends";
+    case Stage::kWork:
+      return "the job runs";
+  }
+  return "";
+}
+
 // In the bars, by Stage.
 constexpr std::string_view kLetters = ".rcbkashgopwxmf-";
 static_assert(kLetters.size() == kStages);
@@ -79,6 +118,26 @@ std::size_t longest(const std::vector<std::string>& names, std::size_t least) {
   return least;
 }
 
+// What each letter of the bars stands for, in lines that fit a terminal.
+std::string legend(const std::set<Stage>& shown) {
+  constexpr std::size_t kWidth = 80;
+  std::string text;
+  std::string line = "stages of each host, times in ms:";
+  for (const Stage stage : shown) {
+    const std::string entry = std::string(stage == *shown.begin() ? " " : ", ") +
+                              kLetters[static_cast<std::size_t>(stage)] + " " +
+                              std::string(stage_name(stage)) + " (" +
+                              std::string(stage_meaning(stage)) + ")";
+    if (line.size() + entry.size() + 1 > kWidth) {
+      text += line + (stage == *shown.begin() ? "\n" : ",\n");
+      line = "  " + entry.substr(stage == *shown.begin() ? 1 : 2);
+    } else {
+      line += entry;
+    }
+  }
+  return text + line + "\n";
+}
+
 // A host that has reached none waits for its turn.
 std::string_view name_of(std::optional<Stage> stage) {
   return stage ? stage_name(*stage) : "waiting";
@@ -89,6 +148,13 @@ std::string_view name_of(std::optional<Stage> stage) {
 void StartBoard::name_hosts(std::vector<std::string> names) {
   names_ = std::move(names);
   steps_.resize(names_.size());
+  sent_.resize(names_.size());
+}
+
+void StartBoard::note_sent(int host, std::size_t bytes) {
+  if (host >= 0 && host < static_cast<int>(sent_.size())) {
+    sent_[static_cast<std::size_t>(host)] = bytes;
+  }
 }
 
 // Once all ranks run, stages of the start that are reported late no longer count. The later stages
@@ -216,10 +282,12 @@ std::string StartBoard::waterfall() const {
   const double whole = std::max(fractional_ms(end_ - start_), 0.001);
   const std::size_t width = longest(names_, 4) + 2;
   std::string text;
+  std::set<Stage> shown;
   for (std::size_t host = 0; host < std::min(names_.size(), kMostRows); ++host) {
     std::string bar(kBarWidth, ' ');
     std::string figures;
     const auto& steps = steps_[host];
+    double shipping = 0;
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const TimePoint until = i + 1 < steps.size() ? steps[i + 1].since : end_;
       const double from = fractional_ms(steps[i].since - start_);
@@ -232,9 +300,17 @@ std::string StartBoard::waterfall() const {
            c < std::max(column(to), column(from) + 1) && c < kBarWidth; ++c) {
         bar[c] = kLetters[static_cast<std::size_t>(steps[i].stage)];
       }
+      shown.insert(steps[i].stage);
+      if (steps[i].stage == Stage::kShip) shipping += to - from;
       char figure[64];
       std::snprintf(figure, sizeof figure, "%s%s %.1f", figures.empty() ? "" : ", ",
                     std::string(stage_name(steps[i].stage)).c_str(), to - from);
+      figures += figure;
+    }
+    if (sent_[host] > 0) {
+      char figure[96];
+      std::snprintf(figure, sizeof figure, "; sent %.1f MB, ship is %.0f %% of the start",
+                    static_cast<double>(sent_[host]) / 1e6, 100 * shipping / whole);
       figures += figure;
     }
     text += padded(names_[host], width) + "|" + bar + "| " + figures + "\n";
@@ -245,7 +321,7 @@ std::string StartBoard::waterfall() const {
   char scale[96];
   std::snprintf(scale, sizeof scale, "%s 0 ms%*s%.1f ms\n", std::string(width, ' ').c_str(),
                 static_cast<int>(kBarWidth) - 8, "", whole);
-  return text + scale;
+  return text + scale + legend(shown);
 }
 
 // The placeholders {host} and {ssh} are filled in by fill_command().

@@ -56,6 +56,8 @@ class StartBoard {
   void name_hosts(std::vector<std::string> names);
   // A stage that the host is in already only gets the new detail.
   void reach(int host, Stage stage, std::string_view detail, TimePoint now);
+  // How many bytes the host was sent before its ranks could start.
+  void note_sent(int host, std::size_t bytes);
   // The ranks run, or the job ends: of later reports only the stages after kRanks count, in which
   // ranks that use the runtime meet.
   void stop(TimePoint now);
@@ -74,7 +76,7 @@ class StartBoard {
   // One row per host: host, stage, how long in it, the last message. Hosts in the same stage
   // without a message are one row when there are many.
   std::string table(TimePoint now) const;
-  // Milliseconds per stage, and a bar on one scale for all hosts.
+  // Milliseconds per stage, and a bar on one scale for all hosts, with the meaning of its letters.
   std::string waterfall() const;
 
  private:
@@ -86,6 +88,7 @@ class StartBoard {
   bool stopped_ = false;
   std::vector<std::string> names_;
   std::vector<std::vector<Step>> steps_;  // by host
+  std::vector<std::size_t> sent_;         // bytes, by host
 };
 
 // Why a host may stay in a stage, in one sentence; and the command that shows it, "{host}" standing

@@ -46,6 +46,7 @@ class StartDisplay {
 
   void begin(os::EventLoop& loop, std::vector<std::string> names);
   void reach(int host, Stage stage, std::string_view detail = {});
+  void note_sent(int host, std::size_t bytes) { board_.note_sent(host, bytes); }
   // The ranks run: the line goes, but for the time in which they meet and are silent.
   void ranks_run();
   // The start is over, or other output follows: removes the line for good.

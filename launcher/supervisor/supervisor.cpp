@@ -273,7 +273,7 @@ void Supervisor::on(int host, AgentReady ready) {
 
 void Supervisor::on(int host, const Started& started) {
   narrator_.reach(host, fleet_->name(host), Stage::kRanks);
-  narrator_.ranks_started(fleet_->name(host), started);
+  narrator_.ranks_started(host, fleet_->name(host), started, fleet_->shipped_bytes(host));
   run_->on_started(host);
 }
 

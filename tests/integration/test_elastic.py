@@ -202,7 +202,7 @@ def test_hosts_that_are_cut_from_each_other_for_good(horarun, shared, hosts, cou
     job = ("-np", count, "--min-np", 1, "-H", some.spec(1), "--gloo-timeout-seconds", 3, PYTHON, f"{shared}/cut_off.py")
     done = horarun.run(*job, timeout=170).expect(0)
     other = f"node{apart[0]}"
-    assert f"host {left_out}: no connection between it and {other} in 3 epochs in a row" in done.messages, done
+    assert f"host {left_out}: no connection between it and {other} in 3 meetings in a row" in done.messages, done
     assert done.text.count(f"trained with {count - 1}") == count - 1
 
 

@@ -93,7 +93,7 @@ TEST_CASE("the first epoch begins with every host that is there, -np or more ran
   CHECK(!job.did<BeginEpoch>());
   job(AgentReady{1});
   CHECK(job.did<BeginEpoch>());
-  CHECK(job.texts.back() == "epoch 1: 4 ranks: a:2, b:2");
+  CHECK(job.texts.back() == "elastic epoch 1: 4 ranks: a:2, b:2");
 }
 
 TEST_CASE("a host that does not answer is not waited for longer than the start timeout") {
@@ -440,7 +440,7 @@ TEST_CASE("a host that the others cannot connect to is left out after three epoc
   CHECK(job.epochs == 4);
   CHECK(job.plan() == "2 ranks: a:1, b:1");
   CHECK(std::count(job.texts.begin(), job.texts.end(),
-                   "host c: no connection between it and a in 3 epochs in a row; it takes no "
+                   "host c: no connection between it and a in 3 meetings in a row; it takes no "
                    "further part (--blacklist-cooldown-range)") == 1);
 }
 
@@ -456,7 +456,7 @@ TEST_CASE("too few hosts are left that can connect to each other: the job says w
   REQUIRE(job.state.cause());
   CHECK(job.state.cause()->failure.code == failure::kNetwork);
   CHECK(job.state.cause()->failure.message ==
-        "no connection between it and a in 3 epochs in a row");
+        "no connection between it and a in 3 meetings in a row");
 }
 
 TEST_CASE("what was unreached in an epoch that is gone, or never was, counts for nothing") {

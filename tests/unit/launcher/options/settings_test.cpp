@@ -394,7 +394,7 @@ TEST_CASE("Completions know every option, and help stays short") {
   for (const char* shell : {"bash", "zsh", "fish"}) CHECK(completion_script(shell));
   CHECK_FALSE(completion_script("tcsh"));
   const std::string help = help_text(kVerbLaunch, false);
-  CHECK(std::count(help.begin(), help.end(), '\n') <= 65);
+  CHECK(std::count(help.begin(), help.end(), '\n') <= 80);
 }
 
 TEST_CASE("The reference of the configuration file is that of the table of keys", "[accept]") {

@@ -373,7 +373,7 @@ TEST_CASE("ten thousand hosts that confirm nothing are one line") {
   JobOutcome outcome;
   outcome.unconfirmed_hosts = {7};
   CHECK(describe_outcome(outcome, hosts, {}) ==
-        "host n7 did not confirm that its ranks have ended; they end with their agent's lease\n");
+        "host n7 did not confirm that its ranks have ended; they end by themselves within --lease\n");
   for (int k = 0; k < 10'000; ++k) outcome.unconfirmed_hosts.push_back(k);
   outcome.unconfirmed_hosts.erase(outcome.unconfirmed_hosts.begin());
   CHECK(describe_outcome(outcome, hosts, {}) ==
