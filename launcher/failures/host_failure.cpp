@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/host_failure.h"
 
+#include <algorithm>
+
 #include "launcher/failures/failure_code.h"
 #include "launcher/text/text.h"
 #include "launcher/text/user_input.h"
@@ -68,7 +70,12 @@ std::string fill_command(std::string_view pattern, const std::string& reach, con
     text = fill_template(text, reach);
     by_ssh = false;
   }
-  replace_all(text, "{ssh}", reach);
+  std::string way = reach;
+  // Of two ports ssh takes the first one.
+  if (host.port && is_ssh(reach)) {
+    way.insert(std::min(way.find(' '), way.size()), " -p " + std::to_string(*host.port));
+  }
+  replace_all(text, "{ssh}", way);
   // Other commands take no user@host.
   replace_all(text, "{host}", (by_ssh && !host.user.empty() ? host.user + "@" : "") + host.name);
   return text;

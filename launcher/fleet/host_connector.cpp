@@ -52,14 +52,14 @@ bool resolves_here(const std::string& name, const std::vector<net::Interface>& i
 
 bool is_named_as_this_machine(const Host& host) {
   static const std::string own_name = own_hostname();
-  return host.user.empty() && (host.name == "localhost" || host.name == own_name);
+  return host.user.empty() && !host.port && (host.name == "localhost" || host.name == own_name);
 }
 
 std::vector<bool> find_local_hosts(const std::vector<Host>& hosts) {
   std::vector<bool> local(hosts.size(), false);
   std::vector<std::size_t> unknown;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (!hosts[i].user.empty()) continue;
+    if (!hosts[i].user.empty() || hosts[i].port) continue;  // perhaps a container's
     if (is_named_as_this_machine(hosts[i])) {
       local[i] = true;
     } else {

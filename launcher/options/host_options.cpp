@@ -296,11 +296,11 @@ Status read_listen_options(const OptionValues& values, JobSpec& job) {
   if (job.hosts.empty() && !values.has("-np")) {
     return usage("--listen needs -np N, or the hosts to wait for: -H a,b");
   }
-  const auto with_user = std::find_if(job.hosts.begin(), job.hosts.end(),
-                                      [](const Host& host) { return !host.user.empty(); });
-  if (with_user != job.hosts.end()) {
-    return usage("--listen: " + format_host(*with_user) +
-                 " names a user; a machine runs the ranks as the user who types --join there");
+  for (const Host& host : job.hosts) {
+    if (host.user.empty() && !host.port) continue;
+    return usage("--listen: " + format_host(host) + " names a " +
+                 (host.port ? "port; no machine is reached by ssh"
+                            : "user; a machine runs the ranks as the user who types --join there"));
   }
   job.listen = std::move(*listen);
   // No transport of the registry: main() brings it, with the machines that have dialled. A host

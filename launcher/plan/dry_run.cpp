@@ -101,6 +101,7 @@ std::string runtime_text(const JobSpec& spec) {
 // lookup, which a dry run does not make.
 std::string way_to(const JobSpec& spec, const Host& host) {
   if (!spec.local_directly) return spec.transport;
+  if (host.port) return spec.transport;
   return host.name == "localhost" && host.user.empty()
              ? "local"
              : spec.transport + ", or local if it is here";
@@ -199,9 +200,7 @@ std::string settings_text(const DryRun& run) {
   return out;
 }
 
-std::string name_of(const HostPlan& host) {
-  return format_host({host.host.name, host.host.user, {}});
-}
+std::string name_of(const HostPlan& host) { return format_host(host.host, std::nullopt); }
 
 std::string table_of_ranks(const DryRun& run) {
   std::size_t widest = 4;
@@ -300,6 +299,7 @@ ordered_json hosts_json(const DryRun& run) {
                      {"ranks", host.slots.size()},
                      {"reached_by", way_to(run.spec, host.host)},
                      {"interface", "chosen at launch"}});
+    if (host.host.port) hosts.back()["port"] = *host.host.port;
     if (!host.host.gpus.empty()) hosts.back()["gpus"] = host.host.gpus;
   }
   return hosts;

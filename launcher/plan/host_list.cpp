@@ -26,6 +26,8 @@ constexpr std::size_t kMaxNameBytes = 255;
 // Large enough for one mention for each rank of the largest job, as in the node files of batch
 // systems. The limit bounds the time.
 constexpr int kMostMentions = 1'000'000;
+constexpr int kMostPort = 65'535;
+constexpr std::string_view kScheme = "ssh://";
 constexpr std::string_view kExpectedHost = "expected a host, such as node1:4";
 constexpr std::string_view kExpectedLine = "expected one host per line, such as node1 slots=4";
 
@@ -88,7 +90,7 @@ std::string hint_for(std::string_view key) {
   if (name.ends_with("user") || name == "username")
     return "; a user is part of the host: user@host";
   if (name.ends_with("port")) {
-    return "; a port of one host is set in the SSH configuration (Host, Port), one of all with -p";
+    return "; the port of the SSH server is port=2222";
   }
   if (name == "ifname" || name == "netmask")
     return "; networks are given with --network-interfaces";
@@ -124,6 +126,12 @@ class HostCollector {
       return "host " + known.name + " is listed for two users, " + user_text(known) + " and " +
              user_text(host) + "; use the same user each time";
     }
+    if (known.port != host.port) {
+      return "host " + known.name + " is listed with two ports, " + port_text(known) + " and " +
+             port_text(host) +
+             "; two servers of one machine get names in the SSH configuration (Host, HostName, "
+             "Port)";
+    }
     // Each mention without a number counts one slot, as in the node files of batch systems.
     const int sum = known.slots.value_or(1) + host.slots.value_or(1);
     if (sum > kMaxSlotsPerHost) {
@@ -140,6 +148,9 @@ class HostCollector {
  private:
   static std::string user_text(const Host& host) {
     return host.user.empty() ? "the default one" : host.user;
+  }
+  static std::string port_text(const Host& host) {
+    return host.port ? std::to_string(*host.port) : "the default one";
   }
 
   std::vector<Host> hosts_;
@@ -211,16 +222,22 @@ class LineParser {
     item_start_ = at_;
     user_.clear();
     slots_.reset();
+    port_.reset();
     std::string_view word = next_word();
     if (word.empty()) {
       return fail(
           at_, std::string(kExpectedHost) + (at_end() ? "" : ", found " + describe_byte(peek())));
     }
+    std::size_t offset = item_start_;
+    has_scheme_ = word.starts_with(kScheme);
+    if (has_scheme_) {
+      offset += kScheme.size();
+      word.remove_prefix(kScheme.size());
+    }
     // The last '@' separates: some user names contain one (Kerberos, Active Directory).
     const std::size_t at_sign = word.rfind('@');
-    std::size_t offset = item_start_;
     if (at_sign != std::string_view::npos) {
-      if (!parse_user(word.substr(0, at_sign))) return false;
+      if (!parse_user(word.substr(0, at_sign), offset)) return false;
       offset += at_sign + 1;
       word.remove_prefix(at_sign + 1);
     }
@@ -234,18 +251,18 @@ class LineParser {
       return fail(offset, "a hostfile has no sections; " + std::string(kExpectedLine));
     }
     if (is_naked_ipv6(word)) {
-      return fail(offset, "write an IPv6 address in brackets: [" + std::string(word) + "]:4");
+      return fail(offset, "write an IPv6 address in brackets: [" + std::string(word) +
+                              "]:" + (has_scheme_ ? "2222:4" : "4"));
     }
     return parse_name(word, offset);
   }
 
-  bool parse_user(std::string_view user) {
-    if (user.empty()) return fail(item_start_, "expected a user name before '@'");
+  bool parse_user(std::string_view user, std::size_t offset) {
+    if (user.empty()) return fail(offset, "expected a user name before '@'");
     for (std::size_t i = 0; i < user.size(); ++i) {
       // A leading '-' would turn the user name into an option of ssh.
       if (!is_user_byte(user[i]) || (i == 0 && user[i] == '-')) {
-        return fail(item_start_ + i,
-                    describe_byte(user[i]) + " in a user name; expected user@host");
+        return fail(offset + i, describe_byte(user[i]) + " in a user name; expected user@host");
       }
     }
     user_ = user;
@@ -265,7 +282,7 @@ class LineParser {
     const std::string_view rest = word.substr(close + 1);
     if (rest.empty()) return true;
     if (rest[0] != ':') return fail(offset + close + 1, "expected ':' and the slots after ']'");
-    return parse_slots(rest.substr(1), offset + close + 2);
+    return parse_numbers(rest.substr(1), offset + close + 2);
   }
 
   bool parse_name(std::string_view word, std::size_t offset) {
@@ -283,7 +300,7 @@ class LineParser {
       if (is_false_ipv4(name)) return fail(offset, "'" + name + "' is not an IPv4 address");
     }
     if (colon == std::string_view::npos) return true;
-    return parse_slots(word.substr(colon + 1), offset + colon + 1);
+    return parse_numbers(word.substr(colon + 1), offset + colon + 1);
   }
 
   bool check_pattern(std::string_view pattern, std::size_t offset) {
@@ -325,6 +342,29 @@ class LineParser {
     return is_file_ ? std::string(kExpectedLine) : "use --hostfile for a file";
   }
 
+  // What follows the name: its slots, or after "ssh://" its port and perhaps its slots.
+  bool parse_numbers(std::string_view text, std::size_t offset) {
+    const std::size_t colon = text.find(':');
+    if (!has_scheme_) {
+      if (colon == std::string_view::npos) return parse_slots(text, offset);
+      const std::string_view name = line_.text.substr(item_start_, offset - item_start_);
+      return fail(offset + colon, "a host with a port is written " + std::string(kScheme) +
+                                      std::string(name) + "2222:4" +
+                                      (is_file_ ? ", or as an attribute, port=2222" : ""));
+    }
+    if (!parse_port(text.substr(0, colon), offset)) return false;
+    if (colon == std::string_view::npos) return true;
+    return parse_slots(text.substr(colon + 1), offset + colon + 1);
+  }
+
+  bool parse_port(std::string_view text, std::size_t offset) {
+    int port = 0;
+    if (!parse_number(text, offset, "the port", port)) return false;
+    if (port < 1 || port > kMostPort) return fail(offset, "a port is a number from 1 to 65535");
+    port_ = port;
+    return true;
+  }
+
   bool parse_slots(std::string_view text, std::size_t offset) {
     int slots = 0;
     if (!parse_number(text, offset, "the number of slots", slots)) return false;
@@ -347,8 +387,8 @@ class LineParser {
     return true;
   }
 
-  // Parses slots=N and max_slots=N, with optional blanks around '='. max_slots is checked but has
-  // no other effect: a host never runs more ranks than it has slots.
+  // Parses slots=N, max_slots=N and port=N, with optional blanks around '='. max_slots is checked
+  // but has no other effect: a host never runs more ranks than it has slots.
   bool parse_attributes() {
     skip_blanks();
     if (!at_end() && is_digit(peek()) && !slots_) return parse_grid_engine_fields();
@@ -364,13 +404,20 @@ class LineParser {
       skip_blanks();
       const bool is_slots = key == "slots";
       const bool is_max = key == "max_slots" || key == "max-slots";
-      if ((!is_slots && !is_max) || at_end() || peek() != '=') {
-        return fail(key_start, "expected slots=N or max_slots=N after the host" + hint_for(key));
+      const bool is_port = key == "port";
+      if ((!is_slots && !is_max && !is_port) || at_end() || peek() != '=') {
+        return fail(key_start,
+                    "expected slots=N, max_slots=N or port=N after the host" + hint_for(key));
       }
       ++at_;
       skip_blanks();
       const std::size_t value_start = at_;
       const std::string_view value = next_word();
+      if (is_port) {
+        if (port_) return fail(key_start, "the port of this host appears twice");
+        if (!parse_port(value, value_start)) return false;
+        continue;
+      }
       int number = 0;
       if (!parse_number(value, value_start, "the number of slots", number)) return false;
       // Repeating an attribute is most likely an editing mistake.
@@ -417,7 +464,7 @@ class LineParser {
 
   bool add_hosts() {
     for (std::string& name : names_) {
-      if (auto problem = hosts_.add(Host{std::move(name), user_, slots_})) {
+      if (auto problem = hosts_.add(Host{std::move(name), user_, slots_, {}, port_})) {
         return fail(item_start_, *problem);
       }
     }
@@ -431,9 +478,11 @@ class LineParser {
   // The item being read.
   std::size_t item_start_ = 0;
   bool is_file_ = false;
+  bool has_scheme_ = false;
   std::string user_;
   std::vector<std::string> names_;
   std::optional<int> slots_;
+  std::optional<int> port_;
 };
 
 }  // namespace
@@ -489,11 +538,17 @@ Status add_hosts(std::vector<Host>& known, std::vector<Host> more, std::string_v
   return Ok{};
 }
 
+std::string format_host(Host host, std::optional<int> slots) {
+  host.slots = slots;
+  return format_host(host);
+}
+
 std::string format_host(const Host& host) {
-  std::string out;
+  std::string out(host.port ? kScheme : std::string_view());
   if (!host.user.empty()) out += host.user + "@";
   const bool is_ipv6 = host.name.find(':') != std::string::npos;
   out += is_ipv6 ? "[" + host.name + "]" : host.name;
+  if (host.port) out += ":" + std::to_string(*host.port);
   if (host.slots) out += ":" + std::to_string(*host.slots);
   return out;
 }

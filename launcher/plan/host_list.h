@@ -3,7 +3,9 @@
 //
 // Grammar (docs/reference/hosts.md): items separated by commas (-H) or lines (hostfile);
 //   item  := [user@] name [":" slots]         name := DNS name | IPv4 | "[" IPv6 "]" | range
-//   range := prefix "[" 01-64,70 "]" suffix   a hostfile line also takes "slots=N", "max_slots=N"
+//          | "ssh://" [user@] name [":" port [":" slots]]
+//   range := prefix "[" 01-64,70 "]" suffix
+// A hostfile line also takes "slots=N", "max_slots=N", "port=N".
 #pragma once
 
 #include <cstdint>
@@ -17,10 +19,11 @@
 namespace hora::launcher {
 
 struct Host {
-  std::string name;            // as the user wrote it, without user, brackets and slots
-  std::string user;            // empty: the transport's default
-  std::optional<int> slots;    // unset: the user named none (one, or --slots-per-host)
-  std::vector<int> gpus = {};  // that --include and --exclude leave to the job; empty: all
+  std::string name;              // as the user wrote it, without user, brackets and slots
+  std::string user;              // empty: the transport's default
+  std::optional<int> slots;      // unset: the user named none (one, or --slots-per-host)
+  std::vector<int> gpus = {};    // that --include and --exclude leave to the job; empty: all
+  std::optional<int> port = {};  // of its SSH server; unset: that of -p or the configuration
   friend bool operator==(const Host&, const Host&) = default;
 };
 
@@ -44,8 +47,9 @@ Status add_hosts(std::vector<Host>& known, std::vector<Host> more, std::string_v
 // host.
 Result<std::vector<Host>> parse_hostfile_line(std::string_view line, std::string_view origin);
 
-// "user@[::1]:4": what parse_host_list reads back as the same value.
+// "user@[::1]:4", "ssh://a:2222:4": what parse_host_list reads back as the same value.
 std::string format_host(const Host& host);
+std::string format_host(Host host, std::optional<int> slots);
 std::string format_host_list(const std::vector<Host>& hosts);
 
 }  // namespace hora::launcher

@@ -186,6 +186,11 @@ class Planner {
         return usage("-H: " + quote(format_host(host)) +
                      ": mpirun does not accept a user name; set it in ~/.ssh/config");
       }
+      if (host.port) {
+        return usage("-H: " + quote(format_host(host)) +
+                     ": mpirun does not accept a port; set it in ~/.ssh/config, or for all with "
+                     "-p");
+      }
     }
     if (spec_.merge_stderr && launcher_.merge_stderr.empty()) {
       return not_with_this("--merge-stderr");

@@ -85,7 +85,7 @@ std::string enough_slots(const std::vector<Host>& hosts, int num_proc) {
   std::vector<std::string> out;
   for (const Host& host : hosts) {
     if (out.size() == kShown) return join(out, ",") + ",...";
-    out.push_back(format_host(Host{host.name, host.user, std::max(each, host.slots.value_or(0))}));
+    out.push_back(format_host(host, std::max(each, host.slots.value_or(0))));
   }
   return join(out, ",");
 }
@@ -248,7 +248,7 @@ Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::v
     if (count <= 0) {
       return make_error(ErrorCode::kUsage, "--slots-per-host auto: host " + hosts[i].name +
                                                " has no GPUs; give its slots, such as " +
-                                               format_host(Host{hosts[i].name, hosts[i].user, 4}));
+                                               format_host(hosts[i], 4));
     }
     hosts[i].slots = std::min(count, kMaxSlotsPerHost);
   }

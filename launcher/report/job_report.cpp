@@ -56,6 +56,7 @@ Json host_json(const JobReport& report, std::size_t index) {
   Json out;
   out["name"] = host.host.name;
   if (!host.host.user.empty()) out["login"] = host.host.user;
+  if (host.host.port) out["port"] = *host.host.port;
   out["slots"] = host.host.slots.value_or(static_cast<int>(host.slots.size()));
   out["ranks"] = Json::array();
   for (const Slot& slot : host.slots) out["ranks"].push_back(slot.rank);

@@ -262,7 +262,8 @@ std::string port_note(const Cause& cause, const std::vector<HostPlan>& hosts) {
   const int slots = host.slots.value_or(0);
   if (slots != 22 && slots < 1024) return {};
   return "  " + host.name + ":" + std::to_string(slots) + " means " + std::to_string(slots) +
-         " slots; a port is set in the SSH configuration (Host, Port) or with -p\n";
+         " slots; a host with a port is written " +
+         format_host({host.name, host.user, {}, {}, std::min(slots, 65'535)}) + "\n";
 }
 
 std::string cause_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,

@@ -48,6 +48,9 @@ Result<std::vector<Host>> hosts_of_record(const std::string& text) {
     if (const auto user = each.find("login"); user != each.end() && user->is_string()) {
       host.user = user->get<std::string>();
     }
+    if (const auto port = each.find("port"); port != each.end() && port->is_number_integer()) {
+      host.port = port->get<int>();
+    }
     if (const auto slots = each.find("slots"); slots != each.end() && slots->is_number_integer()) {
       host.slots = slots->get<int>();
     }

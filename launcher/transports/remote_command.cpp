@@ -83,6 +83,7 @@ Kind kind_of(const std::vector<std::string>& command) {
 struct Placeholders {
   bool host = false;
   bool user = false;
+  bool port = false;
   bool command = false;
 };
 
@@ -90,6 +91,7 @@ struct Placeholders {
 std::string fill(const std::string& word, const Host& host, const std::string& line,
                  Placeholders& seen) {
   const std::string target = host.user.empty() ? host.name : host.user + "@" + host.name;
+  const std::string port = host.port ? std::to_string(*host.port) : "22";
   std::string out;
   for (std::size_t at = 0; at < word.size();) {
     const std::string_view rest = std::string_view(word).substr(at);
@@ -101,7 +103,8 @@ std::string fill(const std::string& word, const Host& host, const std::string& l
       return true;
     };
     if (take("{host}", host.name, seen.host) || take("{}", host.name, seen.host) ||
-        take("{user}", host.user, seen.user) || take("{command}", line, seen.command)) {
+        take("{user}", host.user, seen.user) || take("{port}", port, seen.port) ||
+        take("{command}", line, seen.command)) {
       continue;
     }
     if (take("{target}", target, seen.host)) {
@@ -136,6 +139,16 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
                         "--rsh uses {user}, but host " + host.name + " is listed without one");
     }
     argv.push_back(fill(word, host, line, seen));
+  }
+  if (host.port && !seen.port) {
+    const std::string& program = command.front();
+    if (program.substr(program.rfind('/') + 1) != "ssh") {
+      return make_error(ErrorCode::kUsage, program + " takes no port: host " + host.name + ":" +
+                                               std::to_string(*host.port) +
+                                               " (use {port} in --rsh)");
+    }
+    // Of two ports ssh takes the first one.
+    argv.insert(argv.begin() + 1, {"-p", std::to_string(*host.port)});
   }
   // Without a placeholder the host goes at the end, as with ssh.
   if (!seen.host) {

@@ -256,6 +256,8 @@ class SshAnswers {
 
   std::vector<std::string> question_about(const Host& host) const {
     std::vector<std::string> question = options_;
+    // Of two ports ssh takes the first one.
+    if (host.port) question.insert(question.begin(), {"-p", std::to_string(*host.port)});
     if (!host.user.empty()) question.insert(question.end(), {"-l", host.user});
     question.insert(question.end(), {"--", host.name, "/bin/sh"});
     return question;
@@ -497,7 +499,8 @@ Result<SshTarget> SshTargets::by_libssh(const Host& host) {
   const std::string folder = machine_.home + "/.ssh/";
   unsigned port = 22;
   (void)library.ssh_options_get_port(session.get(), &port);
-  if (options_.port) port = static_cast<unsigned>(*options_.port);
+  if (const auto given = host.port ? host.port : options_.port)
+    port = static_cast<unsigned>(*given);
   SshSettings settings{
       {"hostname", {option(SSH_OPTIONS_HOST, host.name)}},
       {"port", {std::to_string(port)}},

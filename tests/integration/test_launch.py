@@ -9,6 +9,8 @@ import subprocess
 
 import pytest
 
+from extra_sshd import ExtraSshd
+
 import jobs
 
 PYTHON = "/usr/bin/python3"
@@ -469,3 +471,26 @@ def test_rendezvous_alone(horarun):
     assert os.path.exists(f"/proc/{job.pid}")
     job.send_signal(15)
     job.finish()
+
+
+@pytest.fixture
+def on_port_2222(hosts):
+    """A host whose sshd listens there alone, for those who come by its port."""
+    one = hosts(2)
+    sshd = ExtraSshd(one, 1)
+    sshd.start(2222)
+    yield one
+    sshd.stop()
+
+
+@pytest.mark.parametrize("way", ["list", "hostfile", "rsh"])
+def test_a_port_of_one_host(horarun, on_port_2222, tmp_path, way):
+    """The other one, by the same options, is reached at the usual port."""
+    (tmp_path / "hosts").write_text("node1 slots=1 port=2222\nnode2\n")
+    places = {"list": ["-H", "ssh://root@node1:2222:1,node2"], "hostfile": ["--hostfile", tmp_path / "hosts"]}
+    places["rsh"] = ["--rsh", "ssh -p {port} {host}", *places["hostfile"]]
+    script = "echo $(hostname) ${SSH_CONNECTION##* }"
+    done = horarun.run(*places[way], "--wdir", "/", "sh", "-c", script).expect(0)
+    assert done.ranks() == {0: ["node1 2222"], 1: ["node2 22"]}, done
+    done = horarun.run("-H", "ssh://node1:2223", "--wdir", "/", "true").expect(125)
+    assert "node1" in done.messages and "ssh -p 2223 " in done.messages, done

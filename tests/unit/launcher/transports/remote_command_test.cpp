@@ -101,6 +101,12 @@ TEST_CASE("placeholders say where things go") {
 }
 
 TEST_CASE("what cannot work is refused") {
+  const Host with_port{"b", "", {}, {}, 2222};
+  CHECK(argv({"/usr/bin/ssh", "-p", "22"}, with_port) ==
+        Words{"/usr/bin/ssh", "-p", "2222", "-p", "22", "b", "LINE"});
+  CHECK(argv({"x", "-P", "{port}", "{host}"}, with_port) == Words{"x", "-P", "2222", "b", "LINE"});
+  CHECK(argv({"x", "-P", "{port}", "{host}"}, host("b")) == Words{"x", "-P", "22", "b", "LINE"});
+  CHECK_FALSE(rsh_argv({"docker", "exec", "-i"}, with_port, "LINE"));
   CHECK_FALSE(rsh_argv({}, host("b"), "LINE"));
   CHECK_FALSE(rsh_argv({""}, host("b"), "LINE"));
   CHECK_FALSE(rsh_argv({"x", "{user}"}, host("b"), "LINE"));
