@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <string_view>
 
 #include "launcher/failures/failure_code.h"
@@ -73,11 +74,12 @@ Kind kind_of(const std::vector<std::string>& command) {
   const std::string_view name = std::string_view(program).substr(program.rfind('/') + 1);
   const bool runs_argv = std::find(command.begin(), command.end(), "exec") != command.end();
   if (!runs_argv) return Kind::kShell;
-  if (name == "kubectl" || name == "oc") return Kind::kArgvAfterDashes;
-  for (std::string_view engine : {"docker", "podman", "nerdctl", "crictl"}) {
-    if (name == engine) return Kind::kArgv;
-  }
-  return Kind::kShell;
+  const auto is_one_of = [name](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (is_one_of({"kubectl", "oc", "lxc", "incus"})) return Kind::kArgvAfterDashes;
+  return is_one_of({"docker", "podman", "nerdctl", "crictl", "crun", "runc"}) ? Kind::kArgv
+                                                                              : Kind::kShell;
 }
 
 struct Placeholders {

@@ -94,6 +94,9 @@ TEST_CASE("placeholders say where things go") {
         Words{"x", "-l", "me", "b", "LINE"});
   CHECK(argv({"x", "{target}:22"}, host("b", "me")) == Words{"x", "me@b:22", "LINE"});
   CHECK(argv({"x", "{target}"}, host("b")) == Words{"x", "b", "LINE"});
+  CHECK(argv({"crun", "exec"}, host("c")) == Words{"crun", "exec", "c", "sh", "-c", "LINE"});
+  CHECK(argv({"incus", "exec"}, host("c")) ==
+        Words{"incus", "exec", "c", "--", "sh", "-c", "LINE"});
   CHECK(argv({"docker", "exec", "-u", "{user}", "-i"}, host("c", "me")) ==
         Words{"docker", "exec", "-u", "me", "-i", "c", "sh", "-c", "LINE"});
   CHECK(argv({"sh", "-c", "{command}"}, host("b")) == Words{"sh", "-c", "LINE", "b"});
