@@ -97,8 +97,8 @@ def as_array(array: Any) -> Any:
 
 
 def as_jax(array: Any) -> Any:
-    """The JAX array that takes over an aligned array's memory."""
-    return array.tensor if type(array) is DeviceArray else jnp.asarray(array)
+    """The JAX array that takes over an aligned array's memory. jnp.asarray() of JAX 0.10 would copy it."""
+    return array.tensor if type(array) is DeviceArray else jax.device_put(array)
 
 
 def spec(value: Any, rows: int | None = None) -> Any:

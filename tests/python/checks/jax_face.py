@@ -50,6 +50,15 @@ def check_allreduce():
     close(hvd.allreduce(own(values), average=True), stacked.mean(0))
 
 
+def check_results_are_not_copied():
+    from hora.aligned_arrays import aligned_empty
+    from hora.jax_operations import as_jax
+
+    for dtype in (np.float32, np.int64, np.bool_):
+        result = aligned_empty((300, 300), dtype)
+        assert as_jax(result).unsafe_buffer_pointer() == result.ctypes.data, dtype
+
+
 def check_dtypes_and_shapes():
     for dtype in ("uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "bool"):
         for shape in ((3, 2), (), (0, 4)):
