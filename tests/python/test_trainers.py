@@ -65,6 +65,12 @@ def test_accelerate_loop(np):
     trained(finished, np)
 
 
+def test_deepspeed_zero():
+    """With its own launcher's variables, and its optimizer divided among the ranks. It compiles an extension first."""
+    python = python_with("deepspeed")
+    trained(job.run_python(2, PROGRAMS / "deepspeed_zero.py", python=python, timeout=600, **VARIABLES), 2)
+
+
 @pytest.mark.parametrize("np", [1, 2])
 def test_ignite(np):
     python = python_with("ignite")
