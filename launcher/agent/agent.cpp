@@ -25,9 +25,8 @@
 #include "launcher/machine/host_facts.h"
 #include "launcher/network/relay.h"
 #include "launcher/process/one_cpu.h"
-#include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/protocol/launcher_message.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/store/own_image.h"
 #include "launcher/text/text.h"
 #include "rendezvous/base/time.h"
@@ -67,8 +66,8 @@ class Agent {
   void greet();
   void greet_briefly();
 
-  void on_frame(Frame frame);
-  void on(LauncherAlive);
+  void on_message(LauncherMessage message);
+  void on(Heartbeat);
   void on(DeliveryFrame delivery) { intake_->on(std::move(delivery)); }
   void on(const OfferTree& tree) { intake_->on(tree); }
   void on(KeepDelivery order) { intake_->on(std::move(order)); }
@@ -90,8 +89,8 @@ class Agent {
   void on(const OpenRelay& order);
   void on(const RelayedBytes& relayed);
   void on(RelayedBytesTaken taken);
+  void on(LeaveHost) { leave(); }
 
-  AgentProgress progress() const;
   std::optional<Failure> prepare_place(bool ship_directory, JobPlace& place);
   void serve_pmi();
   void on_launcher_lost();
@@ -155,8 +154,7 @@ int Agent::run() {
   if (const Status opened = open(); !opened) {
     // The stream may still carry the reason; the exit code states it in any case.
     const Failure failure{std::string(failure::kAgent), opened.error().message, ""};
-    const std::string text =
-        std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(fit(failure)));
+    const std::string text = std::string(kAgentMagic) + encode_frame(fit(failure));
     [[maybe_unused]] ssize_t wrote = ::write(STDOUT_FILENO, text.data(), text.size());
     std::fprintf(stderr, "hora-agent: %s\n", opened.error().message.c_str());
     share_.finished = 1;
@@ -172,7 +170,10 @@ int Agent::run() {
 Status Agent::open() {
   HORA_TRY(watch_signals());
   HORA_TRY(watch_shim());
-  HORA_TRY(link_->open({[this](Frame frame) { on_frame(std::move(frame)); },
+  HORA_TRY(link_->open({[this](LauncherMessage message) { on_message(std::move(message)); },
+                        [this](const std::string& what) {
+                          if (!leaving_) fail_protocol(what);
+                        },
                         [this](const std::string&) { on_launcher_lost(); }}));
   lease_->begin();
   loop_->call_after(kMarkRenewal, [this] { renew_marks(); });
@@ -210,7 +211,7 @@ void Agent::greet_briefly() {
   Hello hello = brief_hello();
   hello.clock_ns = wall_clock_ns();
   (void)staging_->find_missing({});
-  link_->send(FrameType::kHello, encode(fit(std::move(hello))));
+  link_->send(std::move(hello));
   link_->read_now();
 }
 
@@ -226,51 +227,33 @@ void Agent::greet() {
   reserved_port_ = reserve_port();
   hello.free_port = reserved_port_.port;
   hello.clock_ns = wall_clock_ns();
-  link_->send(FrameType::kHello, encode(fit(std::move(hello))));
+  link_->send(std::move(hello));
 }
 
 // --- what the launcher says ----------------------------------------------------------------------
 
-void Agent::on_frame(Frame frame) {
-  if (leaving_) {
-    // What else comes crossed the goodbye on its way.
-    if (frame.type == FrameType::kLeave) leave();
-    return;
-  }
-  auto message = read_launcher_frame(std::move(frame));
-  if (!message) return fail_protocol(message.error().message);
-  if (auto wrong = out_of_turn(*message, progress())) return fail_protocol(*wrong);
-  std::visit([this](auto& each) { on(std::move(each)); }, *message);
-}
-
-AgentProgress Agent::progress() const {
-  AgentProgress so_far;
-  so_far.has_order = job_ != nullptr;
-  so_far.started = job_ && job_->started();
-  so_far.has_tree = staging_->has_tree();
-  so_far.in_delivery = staging_->in_progress();
-  so_far.probes = prober_ != nullptr;
-  so_far.relays = relay_ != nullptr;
-  return so_far;
+void Agent::on_message(LauncherMessage message) {
+  // What else comes crossed the goodbye on its way.
+  if (leaving_ && !std::holds_alternative<LeaveHost>(message)) return;
+  std::visit([this](auto& each) { on(std::move(each)); }, message);
 }
 
 // The lease is not known before the order: answer at the launcher's own pace.
-void Agent::on(LauncherAlive) {
-  if (!job_) link_->send(FrameType::kHeartbeat);
+void Agent::on(Heartbeat) {
+  if (!job_) link_->send(Heartbeat{});
 }
 
 // The launcher sends the orders after it. They carry the port to the ranks.
 void Agent::on(const OpenRelay& order) {
-  auto door =
-      RelayDoor::open(*loop_, order.address,
-                      [this](FrameType type, std::string_view bytes) { link_->send(type, bytes); });
+  auto door = RelayDoor::open(*loop_, order.address, [this](const RelayMessage& message) {
+    std::visit([this](const auto& each) { link_->send(each); }, message);
+  });
   if (door) relay_ = std::move(*door);
-  link_->send(FrameType::kRelayPort,
-              u32_payload(static_cast<std::uint32_t>(relay_ ? relay_->port() : 0)));
+  link_->send(RelayPort{relay_ ? relay_->port() : 0});
 }
 
 void Agent::on(const RelayedBytes& relayed) {
-  if (relay_) relay_->channels().on_data(relayed.number, relayed.bytes());
+  if (relay_) relay_->channels().on_data(relayed.number, relayed.bytes);
 }
 
 void Agent::on(RelayedBytesTaken taken) {
@@ -279,7 +262,7 @@ void Agent::on(RelayedBytesTaken taken) {
 
 void Agent::on(const Probe& probe) {
   prober_ = std::make_unique<Prober>(*loop_, probe, [this](ProbeResult result) {
-    link_->send(FrameType::kProbeResult, encode(fit(std::move(result))));
+    link_->send(std::move(result));
     // It is still on the stack: destroyed by the next turn of the loop.
     loop_->post([finished = std::shared_ptr<Prober>(std::move(prober_))] {});
   });
@@ -289,6 +272,8 @@ void Agent::on(const Probe& probe) {
 // Everything that can fail for the whole host fails here, before any rank runs on any host: the
 // launcher sends kStart when all agents are ready.
 void Agent::on(HostOrder order) {
+  // The job would start with half of a file.
+  if (staging_->in_progress()) return fail_protocol("an order inside a delivery");
   if (const Status sound = check_order(order); !sound) return fail_protocol(sound.error().message);
   probe_listener_.reset();
   // Several ranks start side by side, and a server of theirs stays where it is started.
@@ -309,7 +294,7 @@ void Agent::on(HostOrder order) {
   if (!opened) return fail({std::string(failure::kAgent), opened.error().message, ""});
   share_.timeout_ms = static_cast<int>(grace().count()) + options_.shim_margin_ms;
   if (job_->order().pmi.empty()) {
-    link_->send(FrameType::kReady, staging_->bundle_root());
+    link_->send(AgentReady{staging_->bundle_root()});
   } else {
     serve_pmi();
   }
@@ -363,7 +348,7 @@ void Agent::on(SignalRank signal) {
 void Agent::on(SuspendRanks) {
   lease_->suspend(true);
   if (job_) job_->suspend();
-  link_->send(FrameType::kSuspend);  // done: the launcher may stop now
+  link_->send(AgentSuspended{});  // done: the launcher may stop now
 }
 
 void Agent::on(ResumeRanks) {
@@ -373,13 +358,11 @@ void Agent::on(ResumeRanks) {
 
 void Agent::on(DumpStacks dump) {
   if (!job_ || !stacks_) {
-    link_->send(FrameType::kStacks, encode(StackReport{}));
+    link_->send(StackReport{});
     return;
   }
   stacks_->collect(job_->living_ranks(), job_->flight_records(), dump.timeout,
-                   [this](StackReport report) {
-                     link_->send(FrameType::kStacks, encode(fit(std::move(report))));
-                   });
+                   [this](StackReport report) { link_->send(std::move(report)); });
 }
 
 void Agent::on(OutputTaken taken) {
@@ -387,7 +370,7 @@ void Agent::on(OutputTaken taken) {
 }
 
 void Agent::on(const RankInput& input) {
-  if (job_) job_->input().write(input.rank, input.bytes());
+  if (job_) job_->input().write(input.rank, input.bytes);
 }
 
 void Agent::on(RankInputEnd end) {
@@ -405,9 +388,9 @@ void Agent::serve_pmi() {
   };
   auto directory = staging_->job_directory();
   if (!directory) return failed(directory.error().message);
-  const Status started = job_->serve_pmi(
-      *directory, {[this] { link_->send(FrameType::kReady, staging_->bundle_root()); },
-                   [this](std::string note) { warn(std::move(note)); }, failed});
+  const Status started =
+      job_->serve_pmi(*directory, {[this] { link_->send(AgentReady{staging_->bundle_root()}); },
+                                   [this](std::string note) { warn(std::move(note)); }, failed});
   if (!started) failed(started.error().message);
 }
 
@@ -466,12 +449,12 @@ void Agent::on_lease_over() {
     why = "the job was suspended for " + std::to_string(hours) + " h, and was not resumed";
   }
   const Failure lost{std::string(failure::kHostLost), "its agent ended the ranks: " + why, ""};
-  link_->send(FrameType::kFailure, encode(fit(lost)));
+  link_->send(lost);
   on_launcher_lost();
 }
 
 void Agent::fail(Failure failure) {
-  link_->send(FrameType::kFailure, encode(fit(std::move(failure))));
+  link_->send(std::move(failure));
   end_job(grace());
 }
 
@@ -496,7 +479,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   intake_->end();
   staging_->clean_up();
   goodbye.stays = options_.stay;
-  link_->send(FrameType::kGoodbye, encode(fit(std::move(goodbye))));
+  link_->send(std::move(goodbye));
   link_->flush_later();
   if (link_->ended() || link_->all_sent()) return leave();
   if (!options_.stay) link_->set_on_all_sent([this] { leave(); });

@@ -9,7 +9,7 @@
 
 #include "launcher/agent/order_check.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
 
@@ -22,7 +22,7 @@ DeliveryIntake::DeliveryIntake(os::EventLoop& loop, LauncherLink& link, Staging&
                           [this](std::string_view frames) { return unpack(frames); },
                           [this] { return !ended_ && !staging_.in_progress(); },
                           [this](DeliveryReport report) {
-                            link_.send(FrameType::kDelivered, encode(fit(std::move(report))));
+                            link_.send(std::move(report));
                           }}) {}
 
 // Recorded before it is unpacked, which takes its bytes; served only when it is known to be whole.
@@ -79,7 +79,7 @@ void DeliveryIntake::on(const OfferTree& tree) {
                   "install it there, or make the environment from a Python that travels along: any "
                   "that is not below /usr (of uv, conda, pyenv)"});
   }
-  link_.send(FrameType::kTreeState, encode(TreeState{staging_.find_missing_of_tree(tree)}));
+  link_.send(TreeState{staging_.find_missing_of_tree(tree)});
 }
 
 void DeliveryIntake::on(KeepDelivery order) {

@@ -11,7 +11,7 @@
 
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/staging.h"
-#include "launcher/protocol/launcher_message.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/store/delivery_exchange.h"
 #include "rendezvous/os/event_loop.h"
 

@@ -225,11 +225,8 @@ void ProgressReporter::stop() {
 void ProgressReporter::look() {
   const FlightRecords::Progress now = records_.progress();
   if (now != sent_) {
-    std::string payload;
-    for (const int count : {now.meeting, now.joined, now.worked}) {
-      append_u32(payload, static_cast<std::uint32_t>(count));
-    }
-    link_.send(FrameType::kProgress, payload);
+    const auto count = [](int ranks) { return static_cast<std::uint32_t>(ranks); };
+    link_.send(RankProgress{count(now.meeting), count(now.joined), count(now.worked)});
     sent_ = now;
   }
   const bool rare = now.worked == ranks_ || ++looks_ > kSoonLooks;

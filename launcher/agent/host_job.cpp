@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "launcher/machine/host_facts.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
 
@@ -148,7 +148,7 @@ bool HostJob::report_gpu_faults() {
       fault.rank =
           rank_of_process(static_cast<pid_t>(message.pid), ranks_.started(), strays_.mark());
     }
-    link_.send(FrameType::kGpuFault, encode(fit(std::move(fault))));
+    link_.send(std::move(fault));
   });
 }
 
@@ -309,7 +309,7 @@ void HostJob::drain() {
   // Only credit can be missing. The process that ended the job need not wait for it.
   if (!terminating_ || std::exchange(once_.ranks_gone_reported, true)) return;
   ranks_.report_exits(true);
-  link_.send(FrameType::kRanksGone);
+  link_.send(RanksGone{});
 }
 
 void HostJob::finish() {

@@ -96,10 +96,7 @@ void InputFeeder::watch(int rank, Feed& feed, bool wanted) {
 }
 
 void InputFeeder::acknowledge(int rank, std::size_t bytes) {
-  std::string payload;
-  append_u32(payload, static_cast<std::uint32_t>(rank));
-  append_u32(payload, static_cast<std::uint32_t>(bytes));
-  link_.send(FrameType::kInputAck, payload);
+  link_.send(InputTaken{rank, bytes});
 }
 
 }  // namespace hora::launcher

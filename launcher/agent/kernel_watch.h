@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "launcher/agent/xid_message.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "launcher/process/process_table.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -58,7 +58,7 @@ Status LauncherLink::open(Handlers handlers) {
   return Ok{};
 }
 
-void LauncherLink::send(FrameType type, std::string_view payload) {
+void LauncherLink::queue(FrameType type, std::string_view payload) {
   if (ended_) return;
   append_frame(out_, type, payload);
   if (held_ == 0) flush_later();
@@ -92,7 +92,7 @@ void LauncherLink::log(LogLine line) {
   // The launcher would end a host that says more: it keeps to the same limit.
   if (log_lines_ == kMostLogLines) return;
   if (++log_lines_ == kMostLogLines) line.message = "what else this host has to say is left out";
-  send(FrameType::kLog, encode(fit(std::move(line))));
+  send(std::move(line));
 }
 
 void LauncherLink::flush() {
@@ -157,10 +157,18 @@ void LauncherLink::read_some() {
         return;
       }
       if (!frame->has_value()) break;
-      handlers_.on_frame(std::move(**frame));
+      take(std::move(**frame));
     }
     if (static_cast<std::size_t>(got) < sizeof chunk) return;
   }
+}
+
+void LauncherLink::take(Frame frame) {
+  const FrameType type = frame.type;
+  auto message = read_launcher_frame(std::move(frame), turns_);
+  if (!message) return handlers_.on_violation(std::move(message).error().message);
+  turns_.note_received(type);
+  handlers_.on_message(std::move(*message));
 }
 
 void LauncherLink::end(std::string why) {
@@ -216,7 +224,7 @@ void LauncherLease::beat() {
   silence.look(next_, now, pause_,
                can_look ? std::optional(pulse_of(options_.launcher)) : std::nullopt);
   await_next();
-  link_.send(FrameType::kHeartbeat);
+  link_.send(Heartbeat{});
   if (judge(silence.evidence(now), limit()) != Verdict::kLost) return;
   link_.read_now();  // what has come since the loop looked
   if (!stopped_ && !link_.ended() && silence.length(now) > limit()) on_lost_();

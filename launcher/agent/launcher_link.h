@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/protocol/silence.h"
 #include "rendezvous/base/time.h"
@@ -15,13 +14,15 @@
 
 namespace hora::launcher {
 
-// The agent's end of the byte stream to its launcher: frames in, frames out, never blocking.
+// The agent's end of the byte stream to its launcher: messages in, messages out, never blocking.
 // Does not own the descriptors (standard input and output, as a rule); lives on the loop's thread.
 
 class LauncherLink {
  public:
   struct Handlers {
-    std::function<void(Frame)> on_frame;
+    std::function<void(LauncherMessage)> on_message;
+    // The launcher said what no launcher says, or out of turn: "a second order".
+    std::function<void(std::string what)> on_violation;
     // The launcher is gone or talks nonsense; called once. Nothing can be sent afterwards.
     std::function<void(std::string why)> on_end;
   };
@@ -34,9 +35,13 @@ class LauncherLink {
   // Sends the magic and starts reading. An error when a descriptor is not a stream.
   Status open(Handlers handlers);
 
-  // Sent at the end of the loop's turn, with whatever else the turn has to say: the launcher is
-  // woken once.
-  void send(FrameType type, std::string_view payload = {});
+  // Cuts the message to its limits. Sent at the end of the loop's turn, with whatever else the turn
+  // has to say: the launcher is woken once.
+  template <Framed Message>
+  void send(Message message) {
+    turns_.note_sent(Message::kRule.type);
+    queue(Message::kRule.type, encode(fit(std::move(message))));
+  }
   // A line for the launcher's log. It takes kMostLogLines and no more: the last one says so.
   void log(LogLine line);
   // For output: frames are appended here without a copy.
@@ -59,7 +64,9 @@ class LauncherLink {
   Silence& silence() { return silence_; }
 
  private:
+  void queue(FrameType type, std::string_view payload);
   void read_some();
+  void take(Frame frame);
   void end(std::string why);
   void want_write(bool wanted);
   void end_hold();
@@ -70,6 +77,7 @@ class LauncherLink {
   Handlers handlers_;
   std::function<void()> on_all_sent_;
   FrameReader frames_;
+  Turns turns_;
   std::string out_;
   std::size_t out_position_ = 0;
   std::size_t log_lines_ = 0;

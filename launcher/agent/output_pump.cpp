@@ -108,7 +108,7 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
   if (stream.which == OutputStream::kStderr) remember(stream, bytes);
   if (discarding_) return ReadResult::kMore;
   std::string& out = link_.outgoing();
-  append_u32(out, static_cast<std::uint32_t>(bytes.size() + 5));
+  append_u32(out, static_cast<std::uint32_t>(size_of_numbers<RankOutput>() + bytes.size()));
   out.push_back(static_cast<char>(FrameType::kOutput));
   append_u32(out, static_cast<std::uint32_t>(stream.rank));
   out.push_back(static_cast<char>(stream.which));
@@ -124,10 +124,8 @@ void OutputPump::end_stream(Stream& stream) {
   stream.pipe.reset();
   --open_streams_;
   if (discarding_) return;
-  std::string payload;
-  append_u32(payload, static_cast<std::uint32_t>(stream.rank));
-  payload.push_back(static_cast<char>(stream.which));
-  append_frame(link_.outgoing(), FrameType::kOutputEnd, payload);
+  link_.outgoing() +=
+      encode_frame(RankOutputEnd{stream.rank, static_cast<std::uint8_t>(stream.which)});
 }
 
 std::string OutputPump::loss_of(int rank) const {

@@ -121,7 +121,7 @@ void PmiServer::read_reply() {
   if (const auto length = ready_ ? std::nullopt : read_u32(rest)) {
     if (*length > kMostReply) return fail("it answered something else than a PMI server does");
     if (rest.size() >= *length) {
-      auto reply = decode_pmi_reply(rest.substr(0, *length));
+      auto reply = decode<PmiReply>(rest.substr(0, *length));
       if (!reply) return fail(reply.error().message);
       if (!reply->error.empty()) return fail(reply->error);
       ready_ = true;

@@ -9,7 +9,7 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/machine/host_facts.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/protocol/exit_code.h"
 
 namespace hora::launcher {
@@ -54,7 +54,7 @@ void RankSet::start() {
     // On a busy machine each may take long: every new process has to wait for its turn. The
     // launcher must not take that for a lost host.
     if (Clock::now() - last_sign < Milliseconds(order.lease_ms) / 4) return;
-    link_.send(FrameType::kHeartbeat);
+    link_.send(Heartbeat{});
     link_.flush();
     last_sign = Clock::now();
   };
@@ -64,7 +64,7 @@ void RankSet::start() {
     starting.push_back({begin_rank(rank), prepared_.begin_start(rank)});
   }
   while (!starting.empty()) finish_first();
-  link_.send(FrameType::kStarted, encode(fit(std::move(started))));
+  link_.send(std::move(started));
 }
 
 RankSet::Rank& RankSet::begin_rank(const RankOrder& order) {
@@ -178,7 +178,7 @@ void RankSet::report_exits(bool before_output) {
       rank.exit.code = failure::kOutput;
     }
     rank.exit.last_stderr = output_.last_stderr(rank.exit.rank);
-    link_.send(FrameType::kExit, encode(fit(rank.exit)));
+    link_.send(rank.exit);
   }
 }
 

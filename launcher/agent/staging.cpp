@@ -337,7 +337,7 @@ std::optional<Failure> Staging::place_tree() {
 
 std::optional<Failure> Staging::on_part(std::string_view payload) {
   if (in_progress()) return protocol_failure("a part inside another delivery");
-  auto part = decode_bundle_part(payload);
+  auto part = decode<BundlePart>(payload);
   if (!part) return protocol_failure(part.error().message);
   for (BundleStaging* const each : {&runtime_, tree_.get(), environment_.get()}) {
     if (each == nullptr || !each->lacks(part->hash)) continue;
@@ -350,7 +350,7 @@ std::optional<Failure> Staging::on_part(std::string_view payload) {
 // A shipped file goes through the same checks as a bundle's file.
 std::optional<Failure> Staging::on_ship_file(std::string_view payload) {
   if (in_progress()) return protocol_failure("a file inside another delivery");
-  const auto file = decode_ship_file(payload);
+  const auto file = decode<ShipFile>(payload);
   if (!file) return protocol_failure(file.error().message);
   const auto path = job_directory();
   if (!path) return ship_failure(path.error());

@@ -14,7 +14,7 @@
 #include "launcher/fleet/host_connector.h"
 #include "launcher/machine/host_facts.h"
 #include "launcher/network/host_addresses.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
@@ -30,6 +30,7 @@ constexpr std::chrono::milliseconds kShipping{
 constexpr std::chrono::milliseconds kOverhead{3'000};
 constexpr std::chrono::milliseconds kMeasuring{15'000};  // for all rounds together
 constexpr std::chrono::milliseconds kFarewell{2'000};
+constexpr std::chrono::milliseconds kGrace{500};
 // Longer than a job's: self-tests and probes may keep a small host busy.
 constexpr std::chrono::milliseconds kLease{30'000};
 constexpr int kClocks = 3;
@@ -145,7 +146,7 @@ void Doctor::on(int host, const RuntimeMissing& missing) {
 
 void Doctor::on(int host, const AgentReady&) {
   display_.reach(host, Stage::kRanks);
-  fleet_->send(host, FrameType::kStart);
+  fleet_->send(host, StartRanks{});
 }
 
 void Doctor::on(int host, const ProbeResult& result) {
@@ -210,17 +211,16 @@ HostOrder Doctor::order_for(int host) const {
   if (!local) order.own_variables = own_variables_of_remote();
   order.prepend_paths = {{"PATH", "@bundle@/bin"}};
   order.ranks.push_back({0, 0, {}, StdinSource::kStream});
-  order.grace_ms = 500;
+  order.grace_ms = kGrace.count();
   order.lease_ms = kLease.count();
   return order;
 }
 
 void Doctor::on(int host, const RankOutput& output) {
-  const std::string_view bytes = output.bytes();
-  fleet_->send(host, FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(bytes.size())));
+  fleet_->send(host, OutputTaken{output.bytes.size()});
   if (output.stream != 1) return;
   std::string& line = states_[host].line;
-  line.append(bytes);
+  line.append(output.bytes);
   for (std::size_t end = line.find('\n'); end != std::string::npos; end = line.find('\n')) {
     Json value = parse_answer(line.substr(0, end));
     line.erase(0, end + 1);
@@ -288,7 +288,7 @@ std::chrono::milliseconds Doctor::timeout() const {
 // --- questions --------------------------------------------------------------------------------
 
 void Doctor::send_line(int host, const std::string& line) {
-  fleet_->send(host, FrameType::kInput, u32_payload(0) + line + "\n");
+  fleet_->send(host, RankInput{0, line + "\n"});
 }
 
 void Doctor::proceed() {
@@ -444,7 +444,7 @@ void Doctor::finish_asking() {
   // The loop stops even if an agent does not answer.
   phase_timer_ = loop_->call_after(kFarewell, [this] { loop_->stop(); });
   for (int host = 0; host < fleet_->size(); ++host) {
-    if (!states_[host].over) fleet_->send(host, FrameType::kTerminate, u32_payload(500));
+    if (!states_[host].over) fleet_->send(host, TerminateRanks{kGrace});
   }
 }
 

@@ -205,14 +205,6 @@ HostNetwork Fleet::network(int host) const {
 
 // --- what they are sent --------------------------------------------------------------------------
 
-void Fleet::send(int host, FrameType type, std::string_view payload) {
-  if (member(host).link) member(host).link->send(type, payload);
-}
-
-void Fleet::send(int host, const Probe& probe) {
-  if (member(host).link) member(host).link->send(probe);
-}
-
 void Fleet::send(int host, const HostOrder& order) {
   if (!member(host).link) return;
   // An agent prepares the ranks when it gets the order, and needs the runtime for that.
@@ -225,7 +217,7 @@ void Fleet::send_start(int host) {
   if (member(host).order) {
     member(host).starts_with_order = true;
   } else {
-    send(host, FrameType::kStart);
+    send(host, StartRanks{});
   }
 }
 
@@ -244,10 +236,6 @@ std::uint64_t Fleet::shipping() const {
   return ships ? moved : 0;
 }
 
-void Fleet::send_all(FrameType type, std::string_view payload) {
-  for (int host = 0; host < size(); ++host) send(host, type, payload);
-}
-
 void Fleet::ship(int host, const ShipFiles& files) {
   Member& each = member(host);
   if (!each.link) return;
@@ -263,9 +251,7 @@ bool Fleet::close(int host, std::optional<std::chrono::milliseconds> grace, int 
   if (host >= size() || !member(host).link) return true;
   const Member& each = member(host);
   if (grace && (each.link->has_sent_order() || each.link->queued_bytes() < kMuchToSend)) {
-    std::string payload = u32_payload(static_cast<std::uint32_t>(grace->count()));
-    append_u32(payload, static_cast<std::uint32_t>(signal));
-    send(host, FrameType::kTerminate, payload);
+    send(host, TerminateRanks{*grace, signal});
     return false;
   }
   each.link->close();
@@ -291,7 +277,7 @@ void Fleet::on_message(int host, AgentMessage message) {
         } else if constexpr (std::is_same_v<Message, Goodbye>) {
           // The agent itself is gone when its stream ends, and not before that is the host left as
           // it was found.
-          if (each.stays) member(host).link->send_last(FrameType::kLeave);
+          if (each.stays) member(host).link->send_last(LeaveHost{});
           member(host).goodbye = std::move(each);
           loop_.call_after(kLeaveTimeout, [this, host] {
             if (host < size() && is_open(host)) on_link_end(host, {});
@@ -399,7 +385,7 @@ PartDelivery::Handlers Fleet::delivery_handlers() {
   };
   handlers.keep = [this](int host, const KeepDelivery& keep) { member(host).link->send(keep); };
   handlers.fetch = [this](int host, const FetchDelivery& fetch) { member(host).link->send(fetch); };
-  handlers.forget = [this](int host, const std::string& id) { send(host, FrameType::kForget, id); };
+  handlers.forget = [this](int host, const std::string& id) { send(host, ForgetDeliveries{id}); };
   // Not within the call that has settled something.
   handlers.on_settled = [this] { loop_.post([this] { trees_.pack_more(); }); };
   handlers.find_source = [this](int source, int host) {
@@ -449,7 +435,7 @@ void Fleet::on_supplied(int host, const Supply& supply) {
   if (!has_all(host)) return;
   if (each.order) {
     each.link->send(*std::exchange(each.order, std::nullopt));
-    if (each.starts_with_order) each.link->send(FrameType::kStart);
+    if (each.starts_with_order) each.link->send(StartRanks{});
   }
   const Supply all = std::exchange(each.supply, {});
   if (all.sent_bytes + all.fetched_bytes == 0) return;
@@ -489,7 +475,7 @@ void Fleet::beat() {
     const Verdict verdict = judge(link.silence().evidence(now), options_.lease);
     if (verdict != Verdict::kLost) {
       if (verdict == Verdict::kSlow) warn(name(host), link, *hello(host), now);
-      link.send(FrameType::kHeartbeat);
+      link.send(Heartbeat{});
       continue;
     }
     link.read_now();  // what has come since the loop looked

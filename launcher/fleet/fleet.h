@@ -61,7 +61,7 @@ using FleetEvent =
     std::variant<StageReached, AgentGreeted, RuntimeSupplied, RuntimeMissing, AgentLeft, AgentLost,
                  Failure, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
                  InputTaken, RankProgress, StackReport, GpuFault, RanksGone, AgentSuspended,
-                 LogLine, RelayFrame>;
+                 LogLine, RelayPort, RelayOpened, RelayedBytes, RelayedBytesTaken>;
 
 class Fleet {
  public:
@@ -122,12 +122,17 @@ class Fleet {
   std::vector<std::pair<std::string, std::string>> vendor_paths(int host) const;
 
   // --- what they are sent; nothing where the link is gone ---
-  void send(int host, FrameType type, std::string_view payload = {});
-  void send(int host, const Probe& probe);
+  template <Framed Message>
+  void send(int host, const Message& message) {
+    if (member(host).link) member(host).link->send(message);
+  }
   // Waits until the host has the runtime.
   void send(int host, const HostOrder& order);
   void send_start(int host);  // after its order, at once
-  void send_all(FrameType type, std::string_view payload = {});
+  template <Framed Message>
+  void send_all(const Message& message) {
+    for (int host = 0; host < size(); ++host) send(host, message);
+  }
   void ship(int host, const ShipFiles& files);
   // With `grace`, the agent is asked to end its ranks, and the link stays for its goodbye: false.
   // Nothing can run there while the order is still queued after other data.

@@ -56,45 +56,9 @@ void HostLink::close() {
   queued_bytes_ = 0;
 }
 
-void HostLink::send(FrameType type, std::string_view payload) {
-  // The conversation only accepts answers to what was sent.
-  conversation_.sent(type, payload);
-  queue(type, payload);
-}
-
-void HostLink::send(const Probe& probe) {
-  conversation_.sent(probe);
-  queue(FrameType::kProbe, encode(probe));
-}
-
-void HostLink::send(const OfferTree& tree) {
-  conversation_.sent(tree);
-  queue(FrameType::kTree, encode(tree));
-}
-
-void HostLink::send(const KeepDelivery& keep) {
-  conversation_.sent(keep);
-  queue(FrameType::kKeep, encode(keep));
-}
-
-void HostLink::send(const FetchDelivery& fetch) {
-  conversation_.sent(fetch);
-  queue(FrameType::kFetch, encode(fetch));
-}
-
-void HostLink::send(const HostOrder& order) {
-  conversation_.sent(order);
-  if (!order_at_) order_at_ = written_bytes_ + queued_bytes_;
-  queue(FrameType::kOrder, encode(order));
-}
-
-void HostLink::send_last(FrameType type) {
-  queue(type, {});
-  last_queued_ = true;
-}
-
 void HostLink::queue(FrameType type, std::string_view payload) {
   if (!fd_.valid() || last_queued_) return;
+  if (type == HostOrder::kRule.type && !order_at_) order_at_ = written_bytes_ + queued_bytes_;
   append_frame(tail_, type, payload);
   queued_bytes_ += kFrameHeaderSize + payload.size();
   write_later();

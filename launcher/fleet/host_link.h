@@ -39,16 +39,18 @@ class HostLink {
 
   Status open();  // starts watching
 
-  // Queues a frame; never blocks. Frames go out in order, at the end of the loop's turn. Ignored
-  // after close(). Those on which it depends what the agent may say go by their own.
-  void send(FrameType type, std::string_view payload = {});
-  void send(const Probe& probe);
-  void send(const OfferTree& tree);
-  void send(const KeepDelivery& keep);
-  void send(const FetchDelivery& fetch);
-  void send(const HostOrder& order);
-  // The last one: later frames are ignored.
-  void send_last(FrameType type);
+  // Queues a message; never blocks. Messages go out in order, at the end of the loop's turn. Ignored
+  // after close().
+  template <Framed Message>
+  void send(const Message& message) {
+    conversation_.sent(message);  // it only accepts answers to what was sent
+    queue(Message::kRule.type, encode(message));
+  }
+  // The last one: later messages are ignored.
+  void send_last(const LeaveHost& leave) {
+    send(leave);
+    last_queued_ = true;
+  }
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);
   void write_now();  // what is queued, as far as there is room

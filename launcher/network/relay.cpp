@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/protocol/agent_limits.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/fd.h"
 
@@ -55,11 +54,8 @@ bool RelayChannels::read_some(Place place) {
     end(place);
     return false;
   }
-  std::string payload;
-  append_u32(payload, place->first);
-  payload.append(chunk.data(), static_cast<std::size_t>(got));
   place->second.is_waiting = true;
-  send_(FrameType::kRelayData, payload);
+  send_(RelayedBytes{place->first, std::string_view(chunk.data(), static_cast<std::size_t>(got))});
   return true;
 }
 
@@ -81,7 +77,7 @@ bool RelayChannels::write_some(Place place) {
     drop(place);
     return false;
   }
-  send_(FrameType::kRelayTaken, u32_payload(place->first));
+  send_(RelayedBytesTaken{place->first});
   return true;
 }
 
@@ -119,9 +115,9 @@ void RelayChannels::on_taken(Number number) {
 
 // The other end gets one message; the frames that it still sends have an unknown number here.
 void RelayChannels::end(Place place) {
-  const std::string payload = u32_payload(place->first);
+  const Number number = place->first;
   drop(place);
-  send_(FrameType::kRelayData, payload);
+  send_(RelayedBytes{number});
 }
 
 // Without a word to the other end, which knows already.
@@ -153,7 +149,7 @@ RelayDoor::RelayDoor(os::EventLoop& loop, os::Fd socket, const RelayChannels::Se
 void RelayDoor::admit(os::Fd socket) {
   if (channels_.size() >= kMostRelayedConnections) return;
   const RelayChannels::Number number = next_++;
-  send_(FrameType::kRelayOpen, u32_payload(number));
+  send_(RelayOpened{number});
   channels_.add(number, std::move(socket));
 }
 

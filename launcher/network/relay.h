@@ -10,14 +10,18 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <variant>
 
-#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/net/acceptor.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
+
+// Of one connection. Only an agent opens one.
+using RelayMessage = std::variant<RelayOpened, RelayedBytes, RelayedBytesTaken>;
 
 // One end of connections whose bytes travel in the frames of an agent's stream: each has a socket
 // here, and one with the same number at the other end. On the loop's thread. A chunk is sent when
@@ -27,8 +31,7 @@ namespace hora::launcher {
 class RelayChannels {
  public:
   using Number = std::uint32_t;
-  // kRelayData (no bytes: it has ended) or kRelayTaken.
-  using Send = std::function<void(FrameType type, std::string_view payload)>;
+  using Send = std::function<void(const RelayMessage& message)>;
 
   RelayChannels(os::EventLoop& loop, Send send) : loop_(loop), send_(std::move(send)) {}
   ~RelayChannels();
@@ -40,7 +43,7 @@ class RelayChannels {
   bool has(Number number) const { return channels_.count(number) != 0; }
   std::size_t size() const { return channels_.size(); }
 
-  // Frames from the other end. Of a connection that is not known they say that it has ended here.
+  // Messages from the other end. Of a connection that is not known they say that it has ended here.
   void on_data(Number number, std::string_view bytes);
   void on_taken(Number number);
 

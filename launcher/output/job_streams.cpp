@@ -58,7 +58,7 @@ Status JobStreams::add_rank(int host, int label) {
 // --- output --------------------------------------------------------------------------------------
 
 void JobStreams::output(int host, const RankOutput& output) {
-  sinks_.output(host, output.rank, output.stream, output.bytes());
+  sinks_.output(host, output.rank, output.stream, output.bytes);
 }
 
 void JobStreams::output_end(int host, const RankOutputEnd& end) {
@@ -70,9 +70,7 @@ void JobStreams::acknowledge(int host, std::size_t bytes) {
   std::size_t& owed = unacknowledged_[static_cast<std::size_t>(host)];
   owed += bytes;
   if (owed < kAcknowledgeEvery) return;
-  std::string payload;
-  append_u32(payload, static_cast<std::uint32_t>(owed));
-  (void)handlers_.send(host, FrameType::kOutputAck, payload);  // a lost host needs none
+  (void)handlers_.send(host, OutputTaken{owed});  // a lost host needs none
   owed = 0;
 }
 
@@ -112,12 +110,11 @@ int JobStreams::send_input(std::string_view bytes) {
   const std::size_t count = stdin_policy_ == StdinPolicy::kAll ? rank_lives_.size() : 1;
   for (std::size_t rank = 0; rank < count; ++rank) {
     if (!rank_lives_[rank]) continue;
-    std::string payload;
-    append_u32(payload, static_cast<std::uint32_t>(rank));
-    payload.append(bytes);
-    const FrameType type = bytes.empty() ? FrameType::kInputEnd : FrameType::kInput;
+    const int number = static_cast<int>(rank);
     // No bytes are the end of our own input: the ranks see end-of-file on theirs.
-    if (handlers_.send(host_of_rank_[rank], type, payload)) ++receivers;
+    const StreamMessage message = bytes.empty() ? StreamMessage(RankInputEnd{number})
+                                                : StreamMessage(RankInput{number, bytes});
+    if (handlers_.send(host_of_rank_[rank], message)) ++receivers;
   }
   return receivers;
 }

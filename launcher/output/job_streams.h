@@ -20,11 +20,14 @@
 
 namespace hora::launcher {
 
+// What it says to hosts.
+using StreamMessage = std::variant<OutputTaken, RankInput, RankInputEnd>;
+
 class JobStreams {
  public:
   struct Handlers {
-    // Puts a frame on a host's link; false when the link is gone.
-    std::function<bool(int host, FrameType, std::string_view payload)> send;
+    // Puts a message on a host's link; false when the link is gone.
+    std::function<bool(int host, const StreamMessage& message)> send;
     // Standard output or standard error takes nothing more: EPIPE when its reader has gone, ENOSPC,
     // EIO, ... A user who has closed standard error wants nothing of it.
     std::function<void(int fd, int errnum)> on_console_broken;

@@ -20,7 +20,6 @@
 #include "launcher/parts/vendor_parts.h"
 #include "launcher/parts/vendor_search.h"
 #include "launcher/process/signals.h"
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/os/fd.h"

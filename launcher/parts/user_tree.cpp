@@ -25,7 +25,7 @@
 #include "launcher/parts/hashes.h"
 #include "launcher/parts/part_file.h"
 #include "launcher/process/signals.h"
-#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/text/units.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"

@@ -4,66 +4,20 @@
 // not come through here. An agent's allowed messages depend on the previous ones in both
 // directions: a frame that is out of turn, or too long, is refused by its header, before its
 // payload is kept. The first violation ends the conversation.
+//
+// The rules of the messages say most of it. Here is what depends on what an agent was asked for:
+// on its ranks, on the credit of output and input, on the questions that wait for answers.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
-
-// Its order is prepared.
-struct AgentReady {
-  std::string bundle;  // where the runtime lies on the host; empty where its ranks get none
-};
-// Of a job that was ended: nothing of it runs there any more, but its output is not all sent.
-struct RanksGone {};
-struct AgentSuspended {};  // its ranks have been stopped
-struct RankOutput {
-  int rank = 0;
-  int stream = 0;  // 1 stdout, 2 stderr
-  std::string payload;
-  std::string_view bytes() const { return std::string_view(payload).substr(kHead); }
-
-  static constexpr std::size_t kHead = 5;  // rank and stream
-};
-struct RankOutputEnd {
-  int rank = 0;
-  int stream = 0;
-};
-struct InputTaken {
-  int rank = 0;
-  std::size_t bytes = 0;
-};
-// How many ranks of the host, of those that use the runtime, ...
-struct RankProgress {
-  std::uint32_t meeting = 0;  // have begun to meet the others
-  std::uint32_t joined = 0;   // have met them
-  std::uint32_t worked = 0;   // have come through a collective
-};
-
-// Of a connection to the rendezvous that the agent carries (kRelayPort and the frames after it).
-struct RelayFrame {
-  FrameType type = FrameType::kRelayPort;
-  std::uint32_t number = 0;  // of the connection; the port
-  std::string payload;
-  std::string_view bytes() const { return std::string_view(payload).substr(kHead); }
-
-  static constexpr std::size_t kHead = 4;
-};
-
-// Heartbeats are not messages: received bytes say as much.
-using AgentMessage =
-    std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
-                 InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, TreeState,
-                 RanksGone, AgentSuspended, LogLine, RelayFrame, Failure, Goodbye>;
 
 class AgentConversation {
  public:
@@ -73,13 +27,12 @@ class AgentConversation {
   // The Error says what is wrong; do not call it again after that.
   Result<std::optional<AgentMessage>> next();
 
-  // Notes the frames sent to it that have an answer or give a credit.
-  void sent(FrameType type, std::string_view payload);
-  void sent(const Probe& probe);
-  void sent(const OfferTree& tree);
-  void sent(const KeepDelivery& keep);
-  void sent(const FetchDelivery& fetch);
-  void sent(const HostOrder& order);
+  // Notes what is sent to it.
+  template <Framed Message>
+  void sent(const Message& message) {
+    turns_.note_sent(Message::kRule.type);
+    note(message);
+  }
 
   // What its last message was: "heartbeat".
   std::string_view last_words() const;
@@ -93,45 +46,42 @@ class AgentConversation {
     std::size_t input = 0;  // bytes on their way to it
   };
 
+  void note(const auto&) {}
+  void note(const Probe& probe) { probe_ = probe; }
+  void note(const OfferTree& tree) { tree_ = tree; }
+  void note(const KeepDelivery& keep) { deliveries_[keep.id] = 0; }
+  void note(const FetchDelivery& fetch) { deliveries_[fetch.id] = fetch.sources.size(); }
+  void note(const HostOrder& order);
+  void note(const OutputTaken& taken);
+  void note(const RankInput& input);
+
   Status admit(const FrameHeader& header) const;
-  bool has_turn(FrameType type) const;
-  std::size_t longest(FrameType type) const;
-  Result<AgentMessage> read(Frame frame);
-  Result<AgentMessage> read_probe_result(std::string_view payload);
-  Result<AgentMessage> read_started(std::string_view payload);
-  Result<AgentMessage> read_output(std::string payload);
-  Result<AgentMessage> read_output_end(std::string_view payload);
-  Result<AgentMessage> read_exit(std::string_view payload);
-  Result<AgentMessage> read_input_taken(std::string_view payload);
-  Result<AgentMessage> read_progress(std::string_view payload);
-  Result<AgentMessage> read_relay(Frame frame);
-  Result<AgentMessage> read_stacks(std::string_view payload);
-  Result<AgentMessage> read_delivery_report(std::string_view payload);
-  Result<AgentMessage> read_tree_state(std::string_view payload);
-  Result<AgentMessage> read_gpu_fault(std::string_view payload);
-  Result<Rank*> rank_of(std::string_view& payload, int& rank);
+  template <typename Message>
+  std::size_t longest() const;
+  // Whether a message fits what was asked for. Most have nothing to fit.
+  Status accept(const auto&) { return Ok{}; }
+  Status accept(const ProbeResult& result);
+  Status accept(const Started& started);
+  Status accept(const RankOutput& output);
+  Status accept(const RankOutputEnd& end);
+  Status accept(const RankExit& exit);
+  Status accept(const InputTaken& taken);
+  Status accept(const RankProgress& progress);
+  Status accept(const StackReport& report);
+  Status accept(const GpuFault& fault);
+  Status accept(const DeliveryReport& report);
+  Status accept(const TreeState& state);
+  Status accept(const Goodbye& goodbye);
+  Rank* find(int rank);
 
   FrameReader frames_;
-  bool greeted_ = false;
+  Turns turns_;
   bool over_ = false;                              // it has said goodbye
-  std::optional<Probe> probe_;                     // that waits for its answer
-  std::optional<OfferTree> tree_;                  // that waits for its answer
+  Probe probe_;                                    // the last one
+  OfferTree tree_;                                 // likewise
   std::map<std::string, std::size_t> deliveries_;  // without their reports: how many sources each
-  bool ordered_ = false;
-  bool start_sent_ = false;
-  struct {
-    bool ready = false;
-    bool started = false;
-    bool ranks_gone = false;
-  } said_;
-  std::map<int, Rank> ranks_;  // of the order
+  std::map<int, Rank> ranks_;                      // of the order
   std::size_t output_credit_ = 0;
-  bool relay_asked_ = false;
-  bool relay_open_ = false;
-  int dumps_ = 0;     // questions that wait for their answers
-  int suspends_ = 0;  // likewise
-  std::size_t log_lines_ = 0;
-  std::size_t gpu_faults_ = 0;
   FrameType last_ = FrameType::kHello;
 };
 

@@ -24,6 +24,8 @@ enum class CborKind : std::uint8_t {
   kTag,
   kSimple,  // number is 20: false, 21: true, 22: null
 };
+inline constexpr std::uint64_t kCborFalse = 20;
+inline constexpr std::uint64_t kCborTrue = 21;
 
 struct CborItem {
   CborKind kind = CborKind::kSimple;

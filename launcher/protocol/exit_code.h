@@ -51,7 +51,7 @@ enum class SpawnStage : std::uint8_t {
   // The kernel found the program and not what the program names to run it.
   kInterpreter,
 };
-inline constexpr SpawnStage kLastSpawnStage = SpawnStage::kInterpreter;
+constexpr SpawnStage last_of(SpawnStage) { return SpawnStage::kInterpreter; }
 
 // "executing", "creating a process", ...: what failed, for an error text.
 std::string_view spawn_stage_name(SpawnStage stage);

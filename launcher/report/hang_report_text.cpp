@@ -17,7 +17,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMostRows = 64;
-constexpr std::size_t kMostStacks = 16;
+constexpr std::size_t kShownStacks = 16;
 constexpr std::size_t kLongestName = 64;
 
 std::string rank_table(const std::vector<RankStanding>& standings,
@@ -244,11 +244,11 @@ std::string hang_report_text(const std::string& why, std::vector<RankStanding> s
     return (a.ranks.empty() ? 1'000'000 : static_cast<int>(a.ranks.size())) <
            (b.ranks.empty() ? 1'000'000 : static_cast<int>(b.ranks.size()));
   });
-  for (std::size_t i = 0; i < groups.size() && i < kMostStacks; ++i) {
+  for (std::size_t i = 0; i < groups.size() && i < kShownStacks; ++i) {
     out += text_of(groups[i], width, with_own_frames);
   }
-  if (groups.size() > kMostStacks) {
-    out += "  and " + counted(groups.size() - kMostStacks, "other stack") + "\n";
+  if (groups.size() > kShownStacks) {
+    out += "  and " + counted(groups.size() - kShownStacks, "other stack") + "\n";
   }
   return out + silent_ranks(silent, width);
 }

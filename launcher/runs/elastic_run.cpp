@@ -250,9 +250,8 @@ void ElasticRun::perform(const elastic::ElasticAction& action) {
   } else if (std::holds_alternative<elastic::BreakEpoch>(action)) {
     break_epoch();
   } else if (const auto* worker = std::get_if<elastic::EndWorker>(&action)) {
-    std::string payload = u32_payload(static_cast<std::uint32_t>(worker->worker));
-    append_u32(payload, static_cast<std::uint32_t>(context_.spec.grace.count()));
-    context_.fleet.send(state_.incarnation_of(worker->worker), FrameType::kEndRank, payload);
+    context_.fleet.send(state_.incarnation_of(worker->worker),
+                        TerminateRank{worker->worker, context_.spec.grace});
   } else if (const auto* incarnation = std::get_if<elastic::EndIncarnation>(&action)) {
     context_.feed(HostDismissed{incarnation->incarnation});
   } else if (const auto* notify = std::get_if<elastic::NotifyWorkers>(&action)) {
@@ -399,7 +398,7 @@ void ElasticRun::begin_epoch() {
                  rendezvous::no_slot_text());
   }
   for (const int incarnation : state_.new_incarnations()) {
-    context_.fleet.send(incarnation, FrameType::kStart);
+    context_.fleet.send(incarnation, StartRanks{});
   }
   rendezvous_->deliver();
   context_.narrator.epoch_began(state_.epoch(), plan.world_size, elastic::describe_plan(plan));

@@ -60,7 +60,7 @@ void MpiPreparation::on_ready(int host, AgentReady ready) {
 // An agent without ranks has nothing left to do, and says goodbye.
 void MpiPreparation::start_all() {
   context_.narrator.mark("all hosts ready");
-  context_.fleet.send_all(FrameType::kTerminate, u32_payload(0));
+  context_.fleet.send_all(TerminateRanks{});
 }
 
 }  // namespace hora::launcher

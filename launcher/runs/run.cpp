@@ -12,9 +12,10 @@ void Run::use_plan(Plan plan) {
   plan_ = std::move(plan);
   streams_ = std::make_unique<JobStreams>(
       context_.loop, context_.spec, plan_,
-      JobStreams::Handlers{[this](int host, FrameType type, std::string_view payload) {
+      JobStreams::Handlers{[this](int host, const StreamMessage& message) {
                              if (!context_.fleet.is_open(host)) return false;
-                             context_.fleet.send(host, type, payload);
+                             std::visit([&](const auto& each) { context_.fleet.send(host, each); },
+                                        message);
                              return true;
                            },
                            context_.on_console_broken, context_.narrator.row_is_open()});

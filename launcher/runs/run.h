@@ -14,6 +14,7 @@
 #include "launcher/job/job_rendezvous.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/orders.h"
+#include "launcher/network/relay.h"
 #include "launcher/output/job_streams.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
@@ -59,7 +60,8 @@ class Run {
 
   // Reports of agents. NOLINTBEGIN(performance-unnecessary-value-param): what overrides keep.
   virtual void on_probe_result(int, ProbeResult) {}
-  virtual void on_relay(int, RelayFrame) {}
+  virtual void on_relay_port(int) {}
+  virtual void on_relayed(const RelayMessage&) {}
   virtual void on_ready(int, AgentReady) {}
   // NOLINTEND(performance-unnecessary-value-param)
   virtual void on_started(int) {}

@@ -5,7 +5,7 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/fleet/host_connector.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/net/socket.h"
 
 namespace hora::launcher {
@@ -83,12 +83,11 @@ void StaticRun::on_network(const NetworkChoice& network) {
   }
   if (!network.relayed) return order_ranks(network);
   network_ = network;
-  relay_ = std::make_unique<RelayChannels>(context_.loop,
-                                           [this](FrameType type, std::string_view payload) {
-                                             if (context_.fleet.is_open(0))
-                                               context_.fleet.send(0, type, payload);
-                                           });
-  context_.fleet.send(0, FrameType::kRelay, network.hosts[0].address);
+  relay_ = std::make_unique<RelayChannels>(context_.loop, [this](const RelayMessage& message) {
+    if (!context_.fleet.is_open(0)) return;
+    std::visit([this](const auto& each) { context_.fleet.send(0, each); }, message);
+  });
+  context_.fleet.send(0, OpenRelay{network.hosts[0].address});
 }
 
 // The real Horovod's workers show no token: the rendezvous knows them by their addresses, which a
@@ -99,20 +98,24 @@ WayBack StaticRun::way_back() const {
 }
 
 // Only the first host is asked to relay; the conversation refuses others that speak of it.
-void StaticRun::on_relay(int, RelayFrame frame) {
-  if (frame.type == FrameType::kRelayPort) {
-    if (frame.number == 0) {
-      return launch_failed(
-          failure::kNetwork,
-          make_error(ErrorCode::kFailed, context_.fleet.name(0) + " cannot listen on " +
-                                             network_.hosts[0].address + " for the ranks"));
-    }
-    context_.identity.rendezvous_port = static_cast<int>(frame.number);
-    return order_ranks(network_);
+void StaticRun::on_relay_port(int port) {
+  if (port == 0) {
+    return launch_failed(
+        failure::kNetwork,
+        make_error(ErrorCode::kFailed, context_.fleet.name(0) + " cannot listen on " +
+                                           network_.hosts[0].address + " for the ranks"));
   }
-  if (frame.type == FrameType::kRelayOpen) return open_channel(frame.number);
-  if (frame.type == FrameType::kRelayTaken) return relay_->on_taken(frame.number);
-  relay_->on_data(frame.number, frame.bytes());
+  context_.identity.rendezvous_port = port;
+  order_ranks(network_);
+}
+
+void StaticRun::on_relayed(const RelayMessage& message) {
+  if (const auto* opened = std::get_if<RelayOpened>(&message)) return open_channel(opened->number);
+  if (const auto* taken = std::get_if<RelayedBytesTaken>(&message)) {
+    return relay_->on_taken(taken->number);
+  }
+  const auto& relayed = std::get<RelayedBytes>(message);
+  relay_->on_data(relayed.number, relayed.bytes);
 }
 
 // The rendezvous sees a client of its own machine; the token identifies it.
@@ -125,7 +128,7 @@ void StaticRun::open_channel(RelayChannels::Number number) {
   if (socket && relay_->size() < kMostRelayedConnections) {
     return relay_->add(number, std::move(*socket));
   }
-  context_.fleet.send(0, FrameType::kRelayData, u32_payload(number));
+  context_.fleet.send(0, RelayedBytes{number});
 }
 
 void StaticRun::order_ranks(const NetworkChoice& network) {
@@ -145,7 +148,7 @@ void StaticRun::start_all() {
   context_.narrator.mark("all hosts ready");
   hosts_to_start_ = context_.fleet.size();
   progress_.assign(static_cast<std::size_t>(hosts_to_start_), Stage::kRanks);
-  if (!starts_with_order_) context_.fleet.send_all(FrameType::kStart);
+  if (!starts_with_order_) context_.fleet.send_all(StartRanks{});
   streams_->start_input();
 }
 

@@ -19,7 +19,8 @@ class StaticRun final : public FixedHostsRun {
   void start_all() override;
   void on_started(int host) override;
   void on_progress(int host, const RankProgress& progress) override;
-  void on_relay(int host, RelayFrame frame) override;
+  void on_relay_port(int port) override;
+  void on_relayed(const RelayMessage& message) override;
 
  private:
   std::optional<Hello> known_hello() override;

@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "launcher/parts/hashes.h"
-#include "launcher/protocol/agent_limits.h"
-#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 

@@ -72,7 +72,7 @@ std::optional<Entry> open_entry_at(int parent, const std::string& path) {
   if (!manifest.valid()) return std::nullopt;
   const auto text = os::read_to_end(manifest.get(), kManifest, kLargestManifest);
   if (!text) return std::nullopt;
-  auto listed = decode_bundle_manifest(*text);
+  auto listed = decode<BundleManifest>(*text);
   if (!listed) return std::nullopt;
   entry.manifest = std::move(*listed);
   return entry;

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/delivery.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/store/file_unpacker.h"
 #include "rendezvous/base/encoding.h"
 #include "rendezvous/net/socket.h"

@@ -173,9 +173,7 @@ Status Supervisor::accept_plan(const Plan& plan) {
   // A fault of a rank that has ended already is reported as not struck.
   handlers.signal = [this](const ChaosStep& step) {
     if (!fleet_->is_open(step.host) || state_->outcome().exits.count(step.rank) != 0) return false;
-    std::string payload = u32_payload(static_cast<std::uint32_t>(step.rank));
-    append_u32(payload, static_cast<std::uint32_t>(step.signal));
-    fleet_->send(step.host, FrameType::kSignalRank, payload);
+    fleet_->send(step.host, SignalRank{step.rank, step.signal});
     return true;
   };
   handlers.on_strike = [this](const ChaosStep& step, Milliseconds at, bool sent) {
@@ -189,7 +187,7 @@ void Supervisor::make_hang_report() {
   HangReport::Handlers handlers;
   handlers.ask = [this](int host, Milliseconds timeout) {
     if (!fleet_->is_open(host)) return false;
-    fleet_->send(host, FrameType::kDump, u32_payload(static_cast<std::uint32_t>(timeout.count())));
+    fleet_->send(host, DumpStacks{timeout});
     return true;
   };
   handlers.hosts = [this]() -> const std::vector<HostPlan>& { return run_->plan().hosts; };
@@ -263,7 +261,10 @@ void Supervisor::on(int host, ProbeResult result) {
   run_->on_probe_result(host, std::move(result));
 }
 
-void Supervisor::on(int host, RelayFrame frame) { run_->on_relay(host, std::move(frame)); }
+void Supervisor::on(int, RelayPort relay) { run_->on_relay_port(relay.port); }
+void Supervisor::on(int, const RelayOpened& opened) { run_->on_relayed(opened); }
+void Supervisor::on(int, RelayedBytes relayed) { run_->on_relayed(std::move(relayed)); }
+void Supervisor::on(int, const RelayedBytesTaken& taken) { run_->on_relayed(taken); }
 
 void Supervisor::on(int host, AgentReady ready) {
   narrator_.reach(host, fleet_->name(host), Stage::kReady);
@@ -322,7 +323,7 @@ void Supervisor::on_signal(int signal) {
       return hang_report_->begin("SIGQUIT", [] {});
     case SIGUSR1:
     case SIGUSR2:
-      return fleet_->send_all(FrameType::kSignal, u32_payload(static_cast<std::uint32_t>(signal)));
+      return fleet_->send_all(SignalRanks{signal});
     case SIGTSTP:
       return suspension_->begin();
     case SIGCONT:  // handled where we stopped, unless it came before that

@@ -114,7 +114,10 @@ class Supervisor {
   void on(int host, AgentLost lost);
   void on(int host, Failure failure);
   void on(int host, ProbeResult result);
-  void on(int host, RelayFrame frame);
+  void on(int host, RelayPort relay);
+  void on(int host, const RelayOpened& opened);
+  void on(int host, RelayedBytes relayed);
+  void on(int host, const RelayedBytesTaken& taken);
   void on(int host, AgentReady ready);
   void on(int host, const Started& started);
   void on(int host, const RankOutput& output);

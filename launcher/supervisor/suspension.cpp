@@ -16,7 +16,7 @@ void Suspension::begin() {
   waiting_ = 0;
   for (int host = 0; host < fleet_.size(); ++host) {
     if (!fleet_.hello(host) || !fleet_.is_open(host)) continue;
-    fleet_.send(host, FrameType::kSuspend);
+    fleet_.send(host, SuspendRanks{});
     ++waiting_;
   }
   timer_ = loop_.call_after(kTimeout, [this] { stop(); });
@@ -44,7 +44,7 @@ void Suspension::call_off() {
 
 void Suspension::resume_ranks() {
   for (int host = 0; host < fleet_.size(); ++host) {
-    if (fleet_.hello(host)) fleet_.send(host, FrameType::kResume);
+    if (fleet_.hello(host)) fleet_.send(host, ResumeRanks{});
   }
 }
 

@@ -18,7 +18,7 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/host_failure.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/files.h"
 #include "rendezvous/os/log.h"
@@ -293,7 +293,7 @@ void AgentLink::on_greeting() {
   const bool hello = header.front() == static_cast<char>(FrameType::kHello);
   if (hello && length <= kMaxGreeting) {
     if (greeting.size() < kFrameHeaderSize + length) return;
-    const auto message = decode_hello(std::string_view(greeting).substr(kFrameHeaderSize, length));
+    const auto message = decode<Hello>(std::string_view(greeting).substr(kFrameHeaderSize, length));
     if (message && !message->agent_sha256.empty() &&
         !has_build(options_.image, message->agent_sha256)) {
       if (!attempt_.forced) return restart("its hash does not match its name");
@@ -390,7 +390,7 @@ bool AgentLink::wants_end_of_input() const {
 // Every failure of a transport names the host as the transport reached it.
 void AgentLink::append_failure(Failure failure) {
   if (failure.subject.empty()) failure.subject = options_.host;
-  supervisor_.append(encode_frame(FrameType::kFailure, encode(fit(failure))));
+  supervisor_.append(encode_frame(fit(failure)));
 }
 
 void AgentLink::fail(const Failure& failure) {

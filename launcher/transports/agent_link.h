@@ -18,7 +18,6 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/bootstrap.h"
 #include "launcher/transports/remote_command.h"

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/protocol/frame.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/threads.h"
@@ -30,7 +30,7 @@ Result<SupervisorPair> make_supervisor_pair(const std::string& host) {
 
 void send_failure(const os::Fd& stream, const Failure& failure) {
   const std::string text =
-      std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(fit(failure)));
+      std::string(kAgentMagic) + encode_frame(fit(failure));
   [[maybe_unused]] const ssize_t sent =
       ::send(stream.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -18,7 +18,7 @@
 #include "launcher/job/job_state.h"
 #include "launcher/output/line_tagger.h"
 #include "launcher/protocol/agent_conversation.h"
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/report/hang_report_text.h"
 #include "launcher/report/job_report.h"
 #include "launcher/report/outcome_text.h"
@@ -72,11 +72,11 @@ class Job {
         if (!ordered_) order();
         return;
       case 'S':
-        return conversation_.sent(FrameType::kStart, {});
+        return conversation_.sent(StartRanks{});
       case 'D':
-        return conversation_.sent(FrameType::kDump, u32_payload(100));
+        return conversation_.sent(DumpStacks{});
       case 'Z':
-        return conversation_.sent(FrameType::kSuspend, {});
+        return conversation_.sent(SuspendRanks{});
       case 'K':
         return conversation_.sent(KeepDelivery{kKept, "key"});
       case 'T':
@@ -85,13 +85,13 @@ class Job {
         return conversation_.sent(FetchDelivery{kFetched, 100, "key", {{}, {}}});
       case 'R':
         relays_ = true;
-        return conversation_.sent(FrameType::kRelay, "10.0.0.1");
+        return conversation_.sent(OpenRelay{"10.0.0.1"});
       case 'A':
-        conversation_.sent(FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(held_)));
+        conversation_.sent(OutputTaken{held_});
         held_ = 0;
         return;
       case 'I':
-        conversation_.sent(FrameType::kInput, u32_payload(2) + "input");
+        conversation_.sent(RankInput{2, "input"});
         input_ += 5;
         return;
       default:
@@ -183,11 +183,11 @@ class Job {
     for (const std::string& note : started.notes) check_shown(note);
   }
   void on(RankOutput& output) {
-    check((output.rank == 2 || output.rank == 3) && !output.bytes().empty());
-    held_ += output.bytes().size();
+    check((output.rank == 2 || output.rank == 3) && !output.bytes.empty());
+    held_ += output.bytes.size();
     check(held_ <= kWindow);
     std::string text;
-    tagger_.feed(output.bytes(), {}, text);
+    tagger_.feed(output.bytes, {}, text);
   }
   void on(RankOutputEnd& end) { check(end.rank == 2 || end.rank == 3); }
   void on(RankExit& exit) {
@@ -222,10 +222,10 @@ class Job {
     check(state.missing.size() <= 2);
     for (const std::string& part : state.missing) check(part == kPartOfTree || part == kKept);
   }
-  void on(RelayFrame& frame) {
-    check(relays_ && frame.bytes().size() <= kMostRelayed);
-    if (frame.type == FrameType::kRelayPort) check(frame.number <= 65'535);
-  }
+  void on(RelayPort& relay) { check(relays_ && relay.port >= 0 && relay.port <= 65'535); }
+  void on(RelayOpened&) { check(relays_); }
+  void on(RelayedBytes& relayed) { check(relays_ && relayed.bytes.size() <= kMostRelayed); }
+  void on(RelayedBytesTaken&) { check(relays_); }
   void on(RanksGone&) { step(HostRanksGone{kLiar}); }
   void on(AgentSuspended&) {}
   void on(LogLine& line) {

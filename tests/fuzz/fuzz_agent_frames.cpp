@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 
 using namespace hora::launcher;
@@ -36,30 +35,45 @@ std::vector<Frame> frames_of(std::string_view bytes, std::size_t step) {
 }
 
 template <typename Message>
-void check_message(hora::Result<Message> (*decode)(std::string_view), std::string_view bytes) {
-  const auto message = decode(bytes);
+void check_message(std::string_view bytes) {
+  const auto message = decode<Message>(bytes);
   if (!message) {
     check(!message.error().message.empty());
     return;
   }
-  const auto again = decode(encode(*message));
+  const auto again = decode<Message>(encode(*message));
   check(again.has_value() && *again == *message);
 }
 
+// A message that was read gives the same payload again.
+template <typename Variant>
+void check_frame(const Frame& frame) {
+  visit_type(std::type_identity<Variant>{}, frame.type,
+             [&frame]<typename Message>(std::type_identity<Message>) {
+               if constexpr (Message::kRule.layout != Layout::kFrames) {
+                 const auto message = read_payload<Message>(frame);
+                 if (!message) return check(!message.error().message.empty());
+                 const std::string bytes = encode(*message);
+                 const auto again = read_payload<Message>({frame.type, bytes});
+                 check(again && encode(*again) == bytes);
+               }
+             });
+}
+
 void check_payload(std::string_view bytes) {
-  check_message(&decode_hello, bytes);
-  check_message(&decode_probe, bytes);
-  check_message(&decode_probe_result, bytes);
-  check_message(&decode_bundle_part, bytes);
-  check_message(&decode_bundle_manifest, bytes);
-  check_message(&decode_ship_file, bytes);
-  check_message(&decode_host_order, bytes);
-  check_message(&decode_started, bytes);
-  check_message(&decode_rank_exit, bytes);
-  check_message(&decode_gpu_fault, bytes);
-  check_message(&decode_goodbye, bytes);
-  check_message(&decode_failure, bytes);
-  check_message(&decode_log_line, bytes);
+  check_message<Hello>(bytes);
+  check_message<Probe>(bytes);
+  check_message<ProbeResult>(bytes);
+  check_message<BundlePart>(bytes);
+  check_message<BundleManifest>(bytes);
+  check_message<ShipFile>(bytes);
+  check_message<HostOrder>(bytes);
+  check_message<Started>(bytes);
+  check_message<RankExit>(bytes);
+  check_message<GpuFault>(bytes);
+  check_message<Goodbye>(bytes);
+  check_message<Failure>(bytes);
+  check_message<LogLine>(bytes);
 }
 
 }  // namespace
@@ -70,7 +84,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const std::vector<Frame> frames = frames_of(bytes, step);
   check(frames == frames_of(bytes, bytes.size() + 1));
-  for (const Frame& frame : frames) check_payload(frame.payload);
+  for (const Frame& frame : frames) {
+    check_payload(frame.payload);
+    check_frame<AgentMessage>(frame);
+    check_frame<LauncherMessage>(frame);
+  }
 
   MagicFinder finder;
   std::string rest;

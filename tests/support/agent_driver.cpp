@@ -224,20 +224,20 @@ void AgentDriver::take_in(const Frame& frame) {
       break;
     }
     case FrameType::kStarted: {
-      const Started started = decode_started(payload).value();
+      const Started started = decode<Started>(payload).value();
       for (const auto& [rank, pid] : started.pids) pids[rank] = static_cast<pid_t>(pid);
       break;
     }
     case FrameType::kExit: {
-      const RankExit exit = decode_rank_exit(payload).value();
+      const RankExit exit = decode<RankExit>(payload).value();
       exits[exit.rank] = exit;
       break;
     }
     case FrameType::kGoodbye:
-      goodbye = decode_goodbye(payload).value();
+      goodbye = decode<Goodbye>(payload).value();
       break;
     case FrameType::kFailure:
-      failure = decode_failure(payload).value();
+      failure = decode<Failure>(payload).value();
       break;
     case FrameType::kInputAck: {
       const int rank = static_cast<int>(*read_u32(payload));
@@ -261,7 +261,7 @@ Frame AgentDriver::wait_for(FrameType type, Milliseconds timeout) {
   }
 }
 
-Hello AgentDriver::hello() { return decode_hello(wait_for(FrameType::kHello).payload).value(); }
+Hello AgentDriver::hello() { return decode<Hello>(wait_for(FrameType::kHello).payload).value(); }
 
 void AgentDriver::start(const HostOrder& order) {
   send_order(order);

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"

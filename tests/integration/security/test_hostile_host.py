@@ -14,8 +14,8 @@ MOST_KIB = 100_000  # of the launcher's memory: about 20 MB, and a frame or two
 
 BROKEN = "host liar: its agent broke the protocol: "
 LIES = {
-    "exit-of-another-hosts-rank": BROKEN + "exit of a rank that is not of this host",
-    "also-an-exit-of-another-hosts-rank": BROKEN + "exit of a rank that is not of this host",
+    "exit-of-another-hosts-rank": BROKEN + "exit of a rank: of a rank that is not of this host",
+    "also-an-exit-of-another-hosts-rank": BROKEN + "exit of a rank: of a rank that is not of this host",
     "output-of-another-hosts-rank": BROKEN + "output: out of turn",
     "goodbye-without-exits": "E_PROTOCOL",
     "goodbye-at-once": "E_",
@@ -23,7 +23,7 @@ LIES = {
     "an-unknown-frame": BROKEN + "a frame of type 99, which no agent sends",
     "ready-before-hello": BROKEN + "ready: out of turn",
     "malformed-hello": BROKEN + "hello: ",
-    "truncated-exit": BROKEN + "rank exit: ",
+    "truncated-exit": BROKEN + "exit of a rank: ",
     "noise": "E_",
     "half-a-frame-and-silence": "E_HOST_LOST",
     "output-without-credit": BROKEN + "output: 1048581 bytes",

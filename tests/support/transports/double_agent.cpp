@@ -19,7 +19,6 @@
 
 #include <sha256.h>
 
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 
 namespace {

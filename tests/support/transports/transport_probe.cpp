@@ -19,7 +19,6 @@
 #include <thread>
 #include <vector>
 
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #if HORA_WITH_SSH
 #include "launcher/transports/ssh_config.h"
@@ -153,7 +152,7 @@ class Stream {
 };
 
 std::string failure_fields(const Frame& frame) {
-  auto failure = decode_failure(frame.payload);
+  auto failure = decode<Failure>(frame.payload);
   if (!failure) return "\"result\":\"bad failure frame\"";
   return "\"result\":\"failure\",\"code\":" + json(failure->code) +
          ",\"message\":" + json(failure->subject + ": " + failure->message) +
@@ -257,7 +256,7 @@ std::string follow(Stream& stream, const Options& options) {
   const std::string when = ",\"ms\":" + std::to_string(elapsed_ms()) + ",";
   if (!first) return when + end_fields(stream);
   if (first->type == FrameType::kFailure) return when + failure_fields(*first);
-  auto hello = decode_hello(first->payload);
+  auto hello = decode<Hello>(first->payload);
   if (first->type != FrameType::kHello || !hello) return when + "\"result\":\"bad hello\"";
   if (options.mode == "--echo") return when + run_echo(stream, options, deadline);
   if (options.mode == "--drain") return when + run_drain(stream, options, deadline);

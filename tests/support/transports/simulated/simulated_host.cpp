@@ -222,7 +222,7 @@ void SimulatedHost::act(const Frame& frame) {
 }
 
 void SimulatedHost::answer_probe(std::string_view payload) {
-  const auto probe = decode_probe(payload);
+  const auto probe = decode<Probe>(payload);
   if (!probe) return handlers_.broken(name_ + ": " + probe.error().message);
   ProbeResult result;
   for (const ProbeTarget& target : probe->targets) {
@@ -235,7 +235,7 @@ void SimulatedHost::answer_probe(std::string_view payload) {
 
 void SimulatedHost::take_order(std::string_view payload) {
   handlers_.reached(Step::kOrder);
-  const auto order = decode_host_order(payload);
+  const auto order = decode<HostOrder>(payload);
   if (!order) return handlers_.broken(name_ + ": " + order.error().message);
   if (behaviour_ == Behaviour::kRefuses) {
     send(FrameType::kFailure, encode(Failure{"E_CWD", "the directory is missing", "make it", ""}));

@@ -17,7 +17,6 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"

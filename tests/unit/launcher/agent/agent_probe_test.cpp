@@ -14,7 +14,7 @@ namespace {
 
 ProbeResult probe(AgentDriver& agent, const Probe& request) {
   agent.send(FrameType::kProbe, encode(request));
-  return decode_probe_result(agent.wait_for(FrameType::kProbeResult).payload).value();
+  return decode<ProbeResult>(agent.wait_for(FrameType::kProbeResult).payload).value();
 }
 
 }  // namespace

@@ -235,7 +235,7 @@ struct Project {
   std::vector<std::string> parts() const { return {code.header.hash, data.header.hash}; }
   std::vector<std::string> offer(AgentDriver& agent) const {
     agent.send(FrameType::kTree, encode(OfferTree{parts()}));
-    return decode_tree_state(agent.wait_for(FrameType::kTreeState).payload).value().missing;
+    return decode<TreeState>(agent.wait_for(FrameType::kTreeState).payload).value().missing;
   }
   static HostOrder order(const std::string& command) {
     auto order = make_order({"sh", "-c", command});
@@ -282,7 +282,7 @@ TEST_CASE("of a user's folder, parts that another one has are not sent again") {
   AgentDriver agent({"--cache", scene.cache});
   (void)agent.hello();
   agent.send(FrameType::kTree, encode(OfferTree{{project.code.header.hash, more.header.hash}}));
-  const auto state = decode_tree_state(agent.wait_for(FrameType::kTreeState).payload).value();
+  const auto state = decode<TreeState>(agent.wait_for(FrameType::kTreeState).payload).value();
   CHECK(state.missing == std::vector{more.header.hash});
   send_bundle(agent, more);
   agent.run(Project::order("ls src"));

@@ -84,7 +84,7 @@ TEST_CASE("two agents greet, run a rank each, and leave") {
     if (std::holds_alternative<AgentGreeted>(event)) {
       agents.fleet->send(host, test::shell_order("exit 3"));
     } else if (std::holds_alternative<AgentReady>(event)) {
-      agents.fleet->send(host, FrameType::kStart);
+      agents.fleet->send(host, StartRanks{});
     } else if (std::holds_alternative<AgentLeft>(event) && ++left == 2) {
       agents.loop->stop();
     }
@@ -111,7 +111,7 @@ TEST_CASE("no rank's end is later than its report, however late its agent's gree
     if (std::holds_alternative<AgentGreeted>(event)) {
       agents.fleet->send(host, test::shell_order("exit 3"));
     } else if (std::holds_alternative<AgentReady>(event)) {
-      agents.fleet->send(host, FrameType::kStart);
+      agents.fleet->send(host, StartRanks{});
     } else if (const auto* exit = std::get_if<RankExit>(&event)) {
       const std::chrono::nanoseconds ended(exit->clock_ns);
       CHECK(ended + agents.fleet->clock_offset(host) <= std::chrono::nanoseconds(wall_clock_ns()));

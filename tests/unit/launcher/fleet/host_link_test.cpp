@@ -125,9 +125,9 @@ TEST_CASE("small frames and shared ones go out in order, to a slow reader") {
       encode_frame(FrameType::kData, std::string(3 << 20, 'd')) +
       encode_frame(FrameType::kDataEnd));
   std::string expected;
-  for (int i = 0; i < 3; ++i) {
-    link.send(FrameType::kOutputAck, std::to_string(i));
-    append_frame(expected, FrameType::kOutputAck, std::to_string(i));
+  for (std::size_t i = 0; i < 3; ++i) {
+    link.send(OutputTaken{i});
+    append_frame(expected, FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(i)));
     link.send_shared(shared);
     expected += *shared;
   }

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
 
@@ -35,24 +35,26 @@ struct Relay {
     loop = std::move(*os::EventLoop::create());
     server = std::move(*net::listen_tcp({*parse_ip_address("127.0.0.1"), 0}));
     launchers_end = std::make_unique<RelayChannels>(
-        *loop, [this](FrameType type, std::string_view payload) { deliver(true, type, payload); });
+        *loop, [this](const RelayMessage& message) { deliver(true, message); });
     door = std::move(*RelayDoor::open(
-        *loop, "127.0.0.1",
-        [this](FrameType type, std::string_view payload) { deliver(false, type, payload); }));
+        *loop, "127.0.0.1", [this](const RelayMessage& message) { deliver(false, message); }));
   }
 
-  void deliver(bool to_agent, FrameType type, std::string_view payload) {
-    most_frame = std::max(most_frame, payload.size());
-    loop->post([this, to_agent, type, text = std::string(payload)] {
-      std::string_view rest = text;
-      const auto number = *read_u32(rest);
+  void deliver(bool to_agent, const RelayMessage& message) {
+    if (const auto* bytes = std::get_if<RelayedBytes>(&message)) {
+      most_frame = std::max(most_frame, encode(*bytes).size());
+    }
+    loop->post([this, to_agent, message] {
       RelayChannels& end = to_agent ? door->channels() : *launchers_end;
-      if (type == FrameType::kRelayTaken) return end.on_taken(number);
-      if (type == FrameType::kRelayOpen) {
-        return end.add(
-            number, std::move(*net::connect_tcp(*net::local_endpoint(server.get()), deadline())));
+      if (const auto* taken = std::get_if<RelayedBytesTaken>(&message)) {
+        return end.on_taken(taken->number);
       }
-      end.on_data(number, rest);
+      if (const auto* opened = std::get_if<RelayOpened>(&message)) {
+        return end.add(opened->number, std::move(*net::connect_tcp(
+                                           *net::local_endpoint(server.get()), deadline())));
+      }
+      const auto& relayed = std::get<RelayedBytes>(message);
+      end.on_data(relayed.number, relayed.bytes);
     });
   }
 

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "tests/support/catch.h"
 
 using namespace hora;
@@ -83,7 +83,7 @@ struct Talk {
   Talk& started() {
     ordered();
     say(FrameType::kReady);
-    with.sent(FrameType::kStart, {});
+    with.sent(StartRanks{});
     say(FrameType::kStarted, encode(Started{{{2, 20}, {3, 30}}, {}}));
     REQUIRE(wrong.empty());
     return *this;
@@ -118,7 +118,7 @@ TEST_CASE("a relay speaks when it was asked for, and within its limits") {
   const auto talk = [](std::initializer_list<Frame> frames) {
     Talk talk;
     talk.greeted();
-    talk.with.sent(FrameType::kRelay, "10.0.0.1");
+    talk.with.sent(OpenRelay{"10.0.0.1"});
     for (const Frame& frame : frames) talk.say(frame.type, frame.payload);
     return talk;
   };
@@ -127,11 +127,12 @@ TEST_CASE("a relay speaks when it was asked for, and within its limits") {
   const Talk good = talk({port, {FrameType::kRelayOpen, numbers({1})}, data});
   CHECK(good.wrong.empty());
   REQUIRE(good.received.size() == 4);
-  CHECK(std::get<RelayFrame>(good.received[1]).number == 4711);
-  CHECK(std::get<RelayFrame>(good.received[3]).bytes() == "GET");
+  CHECK(std::get<RelayPort>(good.received[1]).port == 4711);
+  CHECK(std::get<RelayedBytes>(good.received[3]).bytes.view() == "GET");
   CHECK(talk({data}).wrong == "relayed bytes: out of turn");
   CHECK(talk({port, port}).wrong == "port of the relay: out of turn");
-  CHECK(talk({{FrameType::kRelayPort, numbers({65'536})}}).wrong == "port of the relay: 65536");
+  CHECK(talk({{FrameType::kRelayPort, numbers({65'536})}}).wrong ==
+        "port of the relay: 'port' is 65536");
   CHECK(talk({port, {FrameType::kRelayData, "x"}}).wrong == "relayed bytes: it ends early");
   CHECK(talk({port, {FrameType::kRelayData, std::string(kMostRelayed + 5, 'x')}})
             .wrong.find("are the most") != std::string::npos);
@@ -153,21 +154,21 @@ TEST_CASE("a job from the hello to the goodbye") {
   talk.say(FrameType::kHeartbeat);
   talk.say(FrameType::kGpuFault, encode(GpuFault{"0000:3b:00", 79, -1, 0, "", "fell off"}));
   talk.say(FrameType::kReady);
-  talk.with.sent(FrameType::kStart, {});
+  talk.with.sent(StartRanks{});
   talk.say(FrameType::kStarted, encode(Started{{{2, 4711}}, {"rank 2: CPUs 0-3"}}));
   talk.say(FrameType::kProgress, numbers({1, 1, 0}));
   talk.say(FrameType::kOutput, output_of(2, 1, "abcd"));
-  talk.with.sent(FrameType::kOutputAck, u32_payload(3));
+  talk.with.sent(OutputTaken{3});
   talk.say(FrameType::kOutput, output_of(2, 2, "efg"));
-  talk.with.sent(FrameType::kInput, u32_payload(2) + "input");
+  talk.with.sent(RankInput{2, "input"});
   talk.say(FrameType::kInputAck, numbers({2, 3}));
   talk.say(FrameType::kInputAck, numbers({2, 2}));
-  talk.with.sent(FrameType::kDump, u32_payload(100));
+  talk.with.sent(DumpStacks{});
   StackReport stacks;
   stacks.processes.resize(1);
   stacks.processes[0].rank = 2;
   talk.say(FrameType::kStacks, encode(stacks));
-  talk.with.sent(FrameType::kSuspend, {});
+  talk.with.sent(SuspendRanks{});
   talk.say(FrameType::kSuspend);
   for (const char stream : {'\1', '\2'}) talk.say(FrameType::kOutputEnd, u32_payload(2) + stream);
   talk.say(FrameType::kExit, encode(exit_of(2)));
@@ -176,7 +177,7 @@ TEST_CASE("a job from the hello to the goodbye") {
   talk.receive("whatever comes behind it");
   REQUIRE(talk.wrong.empty());
   REQUIRE(talk.received.size() == 17);
-  CHECK(std::get<RankOutput>(talk.received[6]).bytes() == "abcd");
+  CHECK(std::get<RankOutput>(talk.received[6]).bytes.view() == "abcd");
   CHECK(std::get<InputTaken>(talk.received[8]).bytes == 3);
   CHECK(std::holds_alternative<Goodbye>(talk.received.back()));
   CHECK(talk.with.buffered() == 0);
@@ -251,12 +252,12 @@ TEST_CASE("frames out of turn, of unknown ranks, too long") {
       {"no output", &Talk::started, FrameType::kOutput, output_of(2, 1, ""),
        "output: there is none"},
       {"output on a third stream", &Talk::started, FrameType::kOutput, output_of(2, 3, "x"),
-       "output: on an unknown stream"},
+       "output: 'stream' is 3"},
       {"half an output", &Talk::started, FrameType::kOutput, "\2", "output: it ends early"},
       {"the end of another host's stream", &Talk::started, FrameType::kOutputEnd,
        u32_payload(7) + '\1', "end of output: of a rank that is not of this host"},
       {"the end of no stream", &Talk::started, FrameType::kOutputEnd, u32_payload(2),
-       "end of output: of an unknown stream"},
+       "end of output: it ends early"},
       {"input that was never sent", &Talk::started, FrameType::kInputAck, numbers({2, 1}),
        "input acknowledgement: of more than was sent"},
       {"input of another host's rank", &Talk::started, FrameType::kInputAck, numbers({0, 0}),
@@ -266,10 +267,10 @@ TEST_CASE("frames out of turn, of unknown ranks, too long") {
       {"half a progress", &Talk::started, FrameType::kProgress, numbers({1, 1}),
        "progress: it ends early"},
       {"an exit of another host's rank", &Talk::started, FrameType::kExit, encode(exit_of(0)),
-       "exit of a rank that is not of this host"},
+       "exit of a rank: of a rank that is not of this host"},
       {"a GPU fault of another host's rank", &Talk::started, FrameType::kGpuFault,
        encode(GpuFault{"x", 79, 1, 5, "", ""}), "GPU fault: of a rank that is not of this host"},
-      {"a malformed exit", &Talk::started, FrameType::kExit, "\xa1\x9f", "rank exit: "},
+      {"a malformed exit", &Talk::started, FrameType::kExit, "\xa1\x9f", "exit of a rank: "},
   };
   for (const Lie& lie : lies) {
     INFO(lie.what);
@@ -298,7 +299,7 @@ TEST_CASE("credit counts all output together, and comes back") {
   for (int i = 0; i < 4; ++i)
     talk.say(FrameType::kOutput, output_of(2 + i % 2, 1, std::string(250, 'x')));
   REQUIRE(talk.wrong.empty());
-  talk.with.sent(FrameType::kOutputAck, u32_payload(100));
+  talk.with.sent(OutputTaken{100});
   SECTION("as much as that") {
     talk.say(FrameType::kOutput, output_of(3, 2, std::string(100, 'x')));
     CHECK(talk.wrong.empty());
@@ -351,14 +352,14 @@ TEST_CASE("what comes once or so often") {
     CHECK(talk.wrong == "GPU fault: out of turn");
   }
   SECTION("answers") {
-    talk.with.sent(FrameType::kSuspend, {});
+    talk.with.sent(SuspendRanks{});
     talk.say(FrameType::kSuspend);
     CHECK(talk.wrong.empty());
     talk.say(FrameType::kSuspend);
     CHECK(talk.wrong == "suspension: out of turn");
   }
   SECTION("input is acknowledged once") {
-    talk.with.sent(FrameType::kInput, u32_payload(2) + "abc");
+    talk.with.sent(RankInput{2, "abc"});
     talk.say(FrameType::kInputAck, numbers({2, 2}));
     CHECK(talk.wrong.empty());
     talk.say(FrameType::kInputAck, numbers({2, 2}));
@@ -388,7 +389,7 @@ TEST_CASE("started: ranks of this host, each once") {
   Talk talk;
   talk.ordered();
   talk.say(FrameType::kReady);
-  talk.with.sent(FrameType::kStart, {});
+  talk.with.sent(StartRanks{});
   Started started{{{2, 20}}, {}};
   SECTION("not all of them") {}
   SECTION("another host's") { started.pids.push_back({0, 30}); }
@@ -508,7 +509,7 @@ TEST_CASE("what an agent cuts to fit, the launcher takes") {
   for (int rank = 0; rank < 64; ++rank) order.ranks.push_back({rank, rank, {}, StdinSource::kNull});
   talk.with.sent(order);
   talk.say(FrameType::kReady);
-  talk.with.sent(FrameType::kStart, {});
+  talk.with.sent(StartRanks{});
   Started started;
   for (int rank = 0; rank < 64; ++rank) started.pids.push_back({rank, rank + 1});
   started.notes.resize(1'000, shorter);
@@ -520,7 +521,7 @@ TEST_CASE("what an agent cuts to fit, the launcher takes") {
   exit.last_stderr = exit.hint = exit.last_operation = exit.lost_record = text;
   talk.say(FrameType::kExit, encode(fit(exit)));
   talk.say(FrameType::kGpuFault, encode(fit(GpuFault{text, 79, 3, 1, text, text})));
-  talk.with.sent(FrameType::kDump, {});
+  talk.with.sent(DumpStacks{});
   StackReport stacks;
   stacks.processes.resize(6'000);
   for (auto& process : stacks.processes) process.program = process.state = text.substr(0, 1000);
@@ -543,7 +544,7 @@ TEST_CASE("what an agent cuts to fit, the launcher takes") {
 TEST_CASE("a stack report of very many tiny parts") {
   Talk talk;
   talk.started();
-  talk.with.sent(FrameType::kDump, {});
+  talk.with.sent(DumpStacks{});
   std::string bytes("\xa1\x49processes\x9a\x00\x08\x00\x00", 16);
   bytes.append(0x80000, '\xa0');
   talk.say(FrameType::kStacks, bytes);

@@ -105,7 +105,7 @@ TEST_CASE("a list with more parts than any message has") {
 }
 
 TEST_CASE("a hostile length is an error of the message, not an exception") {
-  const auto hello = decode_hello(
+  const auto hello = decode<Hello>(
       bytes_of({0xa1, 0x61, 'a', 0xbb, 0xbb, 0xbb, 0xbb, 0xbb, 0xbb, 0xbb, 0xbb, 0xbb}));
   REQUIRE(!hello);
   CHECK(hello.error().message == "hello: a list is longer than the message");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
 
 #include <random>
 

@@ -40,31 +40,31 @@ HostOrder some_order() {
 }  // namespace
 
 TEST_CASE("messages survive the wire") {
-  REQUIRE(decode_hello(encode(some_hello())).value() == some_hello());
-  REQUIRE(decode_host_order(encode(some_order())).value() == some_order());
+  REQUIRE(decode<Hello>(encode(some_hello())).value() == some_hello());
+  REQUIRE(decode<HostOrder>(encode(some_order())).value() == some_order());
 
   const Probe probe{{{1, {"10.0.0.1", "fe80::1"}, 80, "n"}}, 5};
-  REQUIRE(decode_probe(encode(probe)).value() == probe);
+  REQUIRE(decode<Probe>(encode(probe)).value() == probe);
   const ProbeResult result{{{1, "10.0.0.1", true, "10.0.0.2", ""}}};
-  REQUIRE(decode_probe_result(encode(result)).value() == result);
+  REQUIRE(decode<ProbeResult>(encode(result)).value() == result);
   const BundlePart part{"h", "00", {{"a/b", 1ull << 40, 0755, ""}, {"l", 0, 0777, "a/b"}}};
-  REQUIRE(decode_bundle_part(encode(part)).value() == part);
+  REQUIRE(decode<BundlePart>(encode(part)).value() == part);
   const BundleManifest manifest{{part, {"i", "01", {}}}};
-  REQUIRE(decode_bundle_manifest(encode(manifest)).value() == manifest);
+  REQUIRE(decode<BundleManifest>(encode(manifest)).value() == manifest);
   const ShipFile ship{"train.py", 3, 0644, "00"};
-  REQUIRE(decode_ship_file(encode(ship)).value() == ship);
+  REQUIRE(decode<ShipFile>(encode(ship)).value() == ship);
   const OfferTree offer{{std::string(64, 'a'), std::string(64, 'b')}};
-  REQUIRE(decode_offer_tree(encode(offer)).value() == offer);
+  REQUIRE(decode<OfferTree>(encode(offer)).value() == offer);
   const TreeState state{{std::string(64, 'b')}};
-  REQUIRE(decode_tree_state(encode(state)).value() == state);
+  REQUIRE(decode<TreeState>(encode(state)).value() == state);
   const KeepDelivery keep{std::string(64, 'a'), "key"};
-  REQUIRE(decode_keep_delivery(encode(keep)).value() == keep);
+  REQUIRE(decode<KeepDelivery>(encode(keep)).value() == keep);
   const FetchDelivery fetch{std::string(64, 'b'), 1ull << 30, "key", {{"n1", {"10.0.0.1"}, 80}}, 5};
-  REQUIRE(decode_fetch_delivery(encode(fetch)).value() == fetch);
+  REQUIRE(decode<FetchDelivery>(encode(fetch)).value() == fetch);
   const DeliveryReport report{std::string(64, 'c'), true, 4711, {kAnyBytes, ""}};
-  REQUIRE(decode_delivery_report(encode(report)).value() == report);
+  REQUIRE(decode<DeliveryReport>(encode(report)).value() == report);
   const Started started{{{0, 11}, {1, 12}}};
-  REQUIRE(decode_started(encode(started)).value() == started);
+  REQUIRE(decode<Started>(encode(started)).value() == started);
   RankExit exit;
   exit.rank = 2;
   exit.signal = 9;
@@ -74,19 +74,19 @@ TEST_CASE("messages survive the wire") {
   exit.program = exit.interpreter = kAnyBytes;
   exit.last_stderr = kAnyBytes;
   exit.last_operation = kAnyBytes;
-  REQUIRE(decode_rank_exit(encode(exit)).value() == exit);
+  REQUIRE(decode<RankExit>(encode(exit)).value() == exit);
   const GpuFault fault{"0000:3b:00", 79, 2, 4711, "python3", kAnyBytes};
-  REQUIRE(decode_gpu_fault(encode(fault)).value() == fault);
+  REQUIRE(decode<GpuFault>(encode(fault)).value() == fault);
   const Goodbye goodbye{1, {77}, 3};
-  REQUIRE(decode_goodbye(encode(goodbye)).value() == goodbye);
+  REQUIRE(decode<Goodbye>(encode(goodbye)).value() == goodbye);
   const Failure failure{"E_CWD", kAnyBytes, ""};
-  REQUIRE(decode_failure(encode(failure)).value() == failure);
+  REQUIRE(decode<Failure>(encode(failure)).value() == failure);
   const PmiJob job{"j", {{"a", {0, 1}}, {"b", {}}}, 1, kAnyBytes, {1}};
-  REQUIRE(decode_pmi_job(encode(job)).value() == job);
+  REQUIRE(decode<PmiJob>(encode(job)).value() == job);
   const PmiReply reply{"", {{3, {{"PMIX_RANK", "3"}, {"X", kAnyBytes}}}}, "a socket"};
-  REQUIRE(decode_pmi_reply(encode(reply)).value() == reply);
+  REQUIRE(decode<PmiReply>(encode(reply)).value() == reply);
   const LogLine line{2, "x"};
-  REQUIRE(decode_log_line(encode(line)).value() == line);
+  REQUIRE(decode<LogLine>(encode(line)).value() == line);
 }
 
 TEST_CASE("two megabytes of environment survive the wire") {
@@ -94,26 +94,26 @@ TEST_CASE("two megabytes of environment survive the wire") {
   for (int i = 0; i < 5000; ++i) {
     order.environment.emplace_back("N" + std::to_string(i), std::string(400, static_cast<char>(i)));
   }
-  REQUIRE(decode_host_order(encode(order)).value() == order);
+  REQUIRE(decode<HostOrder>(encode(order)).value() == order);
 }
 
 TEST_CASE("malformed messages are errors that name the field") {
-  REQUIRE_FALSE(decode_hello("").has_value());
-  REQUIRE_FALSE(decode_hello("\xff\xff\xff").has_value());
-  const auto wrong_kind = decode_host_order(encode(some_hello()));
+  REQUIRE_FALSE(decode<Hello>("").has_value());
+  REQUIRE_FALSE(decode<Hello>("\xff\xff\xff").has_value());
+  const auto wrong_kind = decode<HostOrder>(encode(some_hello()));
   REQUIRE_FALSE(wrong_kind.has_value());
   REQUIRE(wrong_kind.error().message.find("field '") != std::string::npos);
 
   // Every truncation and every flipped byte: an answer, never a crash.
   const std::string whole = encode(some_order());
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    REQUIRE_FALSE(decode_host_order(std::string_view(whole).substr(0, size)).has_value());
+    REQUIRE_FALSE(decode<HostOrder>(std::string_view(whole).substr(0, size)).has_value());
   }
   for (std::size_t at = 0; at < whole.size(); ++at) {
     for (const int bit : {0x01, 0x20, 0x80}) {
       std::string flipped = whole;
       flipped[at] = static_cast<char>(flipped[at] ^ bit);
-      (void)decode_host_order(flipped);
+      (void)decode<HostOrder>(flipped);
     }
   }
 }

@@ -2,7 +2,7 @@
 // The launcher's messages to each host, and when a host has everything that it lacked.
 #include "launcher/shipping/part_delivery.h"
 
-#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/messages.h"
 #include "tests/support/catch.h"
 
 using namespace hora;

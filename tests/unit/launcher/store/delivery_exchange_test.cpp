@@ -66,7 +66,7 @@ struct TestHost {
   TestHost() { CHECK(agent.hello().missing_parts.size() == 1); }
 
   DeliveryReport report() {
-    return decode_delivery_report(agent.wait_for(FrameType::kDelivered).payload).value();
+    return decode<DeliveryReport>(agent.wait_for(FrameType::kDelivered).payload).value();
   }
   // It is sent the part, to be kept. Returns its port.
   int keep() {
@@ -460,7 +460,7 @@ TEST_CASE("orders that no launcher gives") {
   const auto refusal = [](FrameType type, const std::string& payload, int times) {
     TestHost host;
     for (int i = 0; i < times; ++i) host.agent.send(type, payload);
-    return decode_failure(host.agent.wait_for(FrameType::kFailure).payload).value().message;
+    return decode<Failure>(host.agent.wait_for(FrameType::kFailure).payload).value().message;
   };
   const std::string id = Delivery::get().id;
   CHECK(refusal(FrameType::kKeep, encode(KeepDelivery{"x", kKey}), 1) ==

@@ -125,7 +125,7 @@ struct Bench : AgentLink::Carrier {
     }
     REQUIRE(last);
     REQUIRE(last->type == FrameType::kFailure);
-    return *decode_failure(last->payload);
+    return *decode<Failure>(last->payload);
   }
 
   std::string take_outgoing() {
@@ -300,7 +300,7 @@ TEST_CASE("the end of one that did not comes with the reason, behind a whole fra
     FrameReader reader;
     reader.feed(all);
     CHECK((**reader.next()).type == FrameType::kOutput);
-    auto last = decode_failure((**reader.next()).payload);
+    auto last = decode<Failure>((**reader.next()).payload);
     REQUIRE(last);
     CHECK(last->code == failure::kHostLost);
     CHECK(last->message.find("SEGV") != std::string::npos);

@@ -190,7 +190,7 @@ TEST_CASE("a host that goes on refusing has failed") {
   auto frame = reader.next();
   REQUIRE(frame);
   REQUIRE(frame->type == FrameType::kFailure);
-  CHECK(decode_failure(frame->payload)->message.find("didn't accept task") != std::string::npos);
+  CHECK(decode<Failure>(frame->payload)->message.find("didn't accept task") != std::string::npos);
   // Five times, and once more with a fresh copy of the agent.
   std::ifstream log(home.path() + "/log");
   CHECK(std::count(std::istreambuf_iterator<char>(log), {}, '\n') == 7);
@@ -204,7 +204,7 @@ Failure failure_of(std::vector<std::string> command, Clock::duration limit = sec
   auto frame = reader.next();
   REQUIRE(frame);
   REQUIRE(frame->type == FrameType::kFailure);
-  auto failure = decode_failure(frame->payload);
+  auto failure = decode<Failure>(frame->payload);
   REQUIRE(failure);
   CHECK_FALSE(reader.next());
   return *failure;
