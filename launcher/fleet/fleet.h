@@ -56,12 +56,18 @@ struct AgentLost {
   Clock::time_point silent_since;
 };
 
-// A Failure is the host's: it was not reached, its agent reports a failure, or breaks the protocol.
-using FleetEvent =
-    std::variant<StageReached, AgentGreeted, RuntimeSupplied, RuntimeMissing, AgentLeft, AgentLost,
-                 Failure, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
-                 InputTaken, RankProgress, StackReport, GpuFault, RanksGone, AgentSuspended,
-                 LogLine, RelayPort, RelayOpened, RelayedBytes, RelayedBytesTaken>;
+template <typename Messages, typename... More>
+struct JoinedWith;
+template <typename... Messages, typename... More>
+struct JoinedWith<std::variant<Messages...>, More...> {
+  using type = std::variant<Messages..., More...>;
+};
+
+// What an agent says, but for Hello, DeliveryReport, TreeState and Goodbye, which the fleet keeps;
+// and what the fleet has seen itself. A Failure is the host's: it was not reached, its agent
+// reports a failure, or breaks the protocol.
+using FleetEvent = JoinedWith<AgentMessage, StageReached, AgentGreeted, RuntimeSupplied,
+                              RuntimeMissing, AgentLeft, AgentLost>::type;
 
 class Fleet {
  public:

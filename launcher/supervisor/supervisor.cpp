@@ -88,16 +88,14 @@ Status Supervisor::set_up() {
   if (!signals) return std::move(signals).error();
   signals_ = std::move(*signals);
   HORA_TRY(identify());
-  fleet_ =
-      std::make_unique<Fleet>(*loop_, job_.spec, job_.installation,
-                              Fleet::Options{.probes = true,
-                                             .loads_runtime = true,
-                                             .lease = job_.spec.lease,
-                                             .make_remote = owner_.make_remote,
-                                             .ship_files = &job_.ship_files},
-                              [this](int host, FleetEvent event) {
-                                std::visit([&](auto& each) { on(host, std::move(each)); }, event);
-                              });
+  fleet_ = std::make_unique<Fleet>(
+      *loop_, job_.spec, job_.installation,
+      Fleet::Options{.probes = true,
+                     .loads_runtime = true,
+                     .lease = job_.spec.lease,
+                     .make_remote = owner_.make_remote,
+                     .ship_files = &job_.ship_files},
+      [this](int host, FleetEvent event) { on_event(host, std::move(event)); });
   suspension_ = std::make_unique<Suspension>(*loop_, *fleet_, [this] {
     ::raise(SIGSTOP);
     // The shell's fg or bg has continued us; the terminal may be ours again.
@@ -223,93 +221,110 @@ void Supervisor::watch_for_stall() {
 
 // --- what the fleet reports ----------------------------------------------------------------------
 
-void Supervisor::on(int host, const StageReached& reached) {
-  narrator_.reach(host, fleet_->name(host), reached.stage, reached.detail);
-}
+struct Supervisor::FleetEvents {
+  Supervisor& job;
+  int host;
 
-void Supervisor::on(int host, const AgentGreeted& greeted) {
-  narrator_.agent_greeted(host, fleet_->name(host), *fleet_->hello(host), greeted.lacks_runtime,
-                          fleet_->shipped_bytes(host));
-  feed(HostGreeted{host});
-}
+  void operator()(const StageReached& reached) const {
+    job.narrator_.reach(host, job.fleet_->name(host), reached.stage, reached.detail);
+  }
 
-void Supervisor::on(int host, const RuntimeSupplied& supplied) {
-  const Supply& supply = supplied.supply;
-  narrator_.runtime_supplied(fleet_->name(host),
-                             {supply.sent_bytes, supply.fetched_bytes, supply.sources});
-}
+  void operator()(const AgentGreeted& greeted) const {
+    job.narrator_.agent_greeted(host, job.fleet_->name(host), *job.fleet_->hello(host),
+                                greeted.lacks_runtime, job.fleet_->shipped_bytes(host));
+    job.feed(HostGreeted{host});
+  }
 
-void Supervisor::on(int, const RuntimeMissing& missing) {
-  launch_failed(failure::kShip, missing.error);
-}
+  void operator()(const RuntimeSupplied& supplied) const {
+    const Supply& supply = supplied.supply;
+    job.narrator_.runtime_supplied(job.fleet_->name(host),
+                                   {supply.sent_bytes, supply.fetched_bytes, supply.sources});
+  }
 
-void Supervisor::on(int host, AgentLeft left) {
-  const auto& exits = state_->outcome().exits;
-  int missing = 0;
-  // An agent that sends its goodbye before the exits of all its ranks has lost some of them.
-  for (const Slot& slot : run_->plan().hosts[host].slots) missing += exits.count(slot.rank) == 0;
-  feed(HostFinished{host, std::move(left.goodbye), missing});
-}
+  void operator()(const RuntimeMissing& missing) const {
+    job.launch_failed(failure::kShip, missing.error);
+  }
 
-void Supervisor::on(int host, AgentLost lost) {
-  feed(HostLost{host, std::move(lost.detail), lost.silent_since});
-}
+  void operator()(AgentLeft left) const {
+    const auto& exits = job.state_->outcome().exits;
+    int missing = 0;
+    // An agent that sends its goodbye before the exits of all its ranks has lost some of them.
+    for (const Slot& slot : job.run_->plan().hosts[host].slots)
+      missing += exits.count(slot.rank) == 0;
+    job.feed(HostFinished{host, std::move(left.goodbye), missing});
+  }
 
-void Supervisor::on(int host, Failure failure) { feed(HostFailed{host, std::move(failure)}); }
+  void operator()(AgentLost lost) const {
+    job.feed(HostLost{host, std::move(lost.detail), lost.silent_since});
+  }
 
-void Supervisor::on(int host, ProbeResult result) {
-  run_->on_probe_result(host, std::move(result));
-}
+  void operator()(Failure failure) const { job.feed(HostFailed{host, std::move(failure)}); }
 
-void Supervisor::on(int, RelayPort relay) { run_->on_relay_port(relay.port); }
-void Supervisor::on(int, const RelayOpened& opened) { run_->on_relayed(opened); }
-void Supervisor::on(int, RelayedBytes relayed) { run_->on_relayed(std::move(relayed)); }
-void Supervisor::on(int, const RelayedBytesTaken& taken) { run_->on_relayed(taken); }
+  void operator()(ProbeResult result) const { job.run_->on_probe_result(host, std::move(result)); }
 
-void Supervisor::on(int host, AgentReady ready) {
-  narrator_.reach(host, fleet_->name(host), Stage::kReady);
-  run_->on_ready(host, std::move(ready));
-  feed(HostReady{host});
-}
+  void operator()(RelayPort relay) const { job.run_->on_relay_port(relay.port); }
+  void operator()(const RelayOpened& opened) const { job.run_->on_relayed(opened); }
+  void operator()(RelayedBytes relayed) const { job.run_->on_relayed(std::move(relayed)); }
+  void operator()(const RelayedBytesTaken& taken) const { job.run_->on_relayed(taken); }
 
-void Supervisor::on(int host, const Started& started) {
-  narrator_.reach(host, fleet_->name(host), Stage::kRanks);
-  narrator_.ranks_started(host, fleet_->name(host), started, fleet_->shipped_bytes(host));
-  run_->on_started(host);
-}
+  void operator()(AgentReady ready) const {
+    job.narrator_.reach(host, job.fleet_->name(host), Stage::kReady);
+    job.run_->on_ready(host, std::move(ready));
+    job.feed(HostReady{host});
+  }
 
-void Supervisor::on(int host, const RankOutput& output) {
-  hang_report_->note_sign();
-  narrator_.output_follows();
-  run_->streams()->output(host, output);
-}
+  void operator()(const Started& started) const {
+    job.narrator_.reach(host, job.fleet_->name(host), Stage::kRanks);
+    job.narrator_.ranks_started(host, job.fleet_->name(host), started,
+                                job.fleet_->shipped_bytes(host));
+    job.run_->on_started(host);
+  }
 
-void Supervisor::on(int host, const RankOutputEnd& end) { run_->streams()->output_end(host, end); }
-void Supervisor::on(int, const InputTaken& taken) { run_->streams()->input_delivered(taken.bytes); }
+  void operator()(const RankOutput& output) const {
+    job.hang_report_->note_sign();
+    job.narrator_.output_follows();
+    job.run_->streams()->output(host, output);
+  }
 
-void Supervisor::on(int host, RankExit exit) {
-  run_->streams()->rank_ended(exit.rank);
-  narrator_.rank_ended(fleet_->name(host), exit);
-  feed(RankEnded{host, std::move(exit), fleet_->clock_offset(host)});
-}
+  void operator()(const RankOutputEnd& end) const { job.run_->streams()->output_end(host, end); }
+  void operator()(const InputTaken& taken) const {
+    job.run_->streams()->input_delivered(taken.bytes);
+  }
 
-void Supervisor::on(int host, const RankProgress& progress) {
-  hang_report_->note_sign();
-  run_->on_progress(host, progress);
-}
+  void operator()(RankExit exit) const {
+    job.run_->streams()->rank_ended(exit.rank);
+    job.narrator_.rank_ended(job.fleet_->name(host), exit);
+    job.feed(RankEnded{host, std::move(exit), job.fleet_->clock_offset(host)});
+  }
 
-void Supervisor::on(int host, StackReport report) {
-  hang_report_->on_stacks(host, std::move(report));
-}
+  void operator()(const RankProgress& progress) const {
+    job.hang_report_->note_sign();
+    job.run_->on_progress(host, progress);
+  }
 
-void Supervisor::on(int host, GpuFault fault) {
-  narrator_.gpu_failed(fleet_->name(host), std::move(fault));
-}
+  void operator()(StackReport report) const {
+    job.hang_report_->on_stacks(host, std::move(report));
+  }
 
-void Supervisor::on(int host, RanksGone) { feed(HostRanksGone{host}); }
-void Supervisor::on(int, AgentSuspended) { suspension_->on_host_suspended(); }
-void Supervisor::on(int host, const LogLine& line) {
-  narrator_.agent_logged(fleet_->name(host), line);
+  void operator()(GpuFault fault) const {
+    job.narrator_.gpu_failed(job.fleet_->name(host), std::move(fault));
+  }
+
+  void operator()(RanksGone) const { job.feed(HostRanksGone{host}); }
+  void operator()(AgentSuspended) const { job.suspension_->on_host_suspended(); }
+  void operator()(const LogLine& line) const {
+    job.narrator_.agent_logged(job.fleet_->name(host), line);
+  }
+
+  // These the fleet keeps for itself.
+  void operator()(const Hello&) const {}
+  void operator()(const DeliveryReport&) const {}
+  void operator()(const TreeState&) const {}
+  void operator()(const Goodbye&) const {}
+};
+
+void Supervisor::on_event(int host, FleetEvent event) {
+  std::visit([this, host](auto& each) { FleetEvents{*this, host}(std::move(each)); }, event);
 }
 
 // --- what happens to this process ----------------------------------------------------------------

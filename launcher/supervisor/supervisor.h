@@ -105,31 +105,9 @@ class Supervisor {
   void make_hang_report();
   void watch_for_stall();
 
-  // Reports of the fleet.
-  void on(int host, const StageReached& reached);
-  void on(int host, const AgentGreeted& greeted);
-  void on(int host, const RuntimeSupplied& supplied);
-  void on(int host, const RuntimeMissing& missing);
-  void on(int host, AgentLeft left);
-  void on(int host, AgentLost lost);
-  void on(int host, Failure failure);
-  void on(int host, ProbeResult result);
-  void on(int host, RelayPort relay);
-  void on(int host, const RelayOpened& opened);
-  void on(int host, RelayedBytes relayed);
-  void on(int host, const RelayedBytesTaken& taken);
-  void on(int host, AgentReady ready);
-  void on(int host, const Started& started);
-  void on(int host, const RankOutput& output);
-  void on(int host, const RankOutputEnd& end);
-  void on(int host, RankExit exit);
-  void on(int host, const InputTaken& taken);
-  void on(int host, const RankProgress& progress);
-  void on(int host, StackReport report);
-  void on(int host, GpuFault fault);
-  void on(int host, RanksGone);
-  void on(int host, AgentSuspended);
-  void on(int host, const LogLine& line);
+  // What the fleet reports: each event to the part that it is for.
+  struct FleetEvents;
+  void on_event(int host, FleetEvent event);
 
   // What happens to this process.
   void on_signal(int signal);
