@@ -124,6 +124,13 @@ def test_jax_takes_the_gpus_of_gpus_per_rank():
     assert found in ({"0": "0,1", "1": "0,1"}, {"0": "all", "1": "all"}), str(finished)
 
 
+def test_jax_distributed_in_ranks_of_an_engine():
+    command = [needed_python("jax"), PROGRAMS / "jax_on_engine.py"]
+    finished = job.run_command(command, timeout=300, **VARIABLES)
+    assert finished.code == 0, str(finished)
+    assert finished.out == "rank 0 of 2, 2 devices\nrank 1 of 2, 2 devices\n", str(finished)
+
+
 def test_jax_finds_no_world_in_an_elastic_job():
     program = PROGRAMS / "jax_distributed.py"
     finished = job.run_python(
