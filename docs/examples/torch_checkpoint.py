@@ -4,9 +4,10 @@
     horarun -np 2 --restarts 3 python3 docs/examples/torch_checkpoint.py --checkpoint model.pt
     horarun -np 2 --restarts 3 --chaos kill:1@5s python3 docs/examples/torch_checkpoint.py --checkpoint model.pt
 
-Rank 0 writes the checkpoint after each epoch, and where all hosts see it; every rank reads it at the start. After SIGTERM,
-which batch systems and clouds send before they take a machine, the ranks finish the epoch, write the checkpoint and end with
-exit code 75, so that `--restarts` or a batch system starts them again. Comments with "(hvd)" mark what makes it distributed.
+Rank 0 writes the checkpoint after each epoch, and where all hosts see it; every rank reads it at the start. After
+SIGTERM, which batch systems and clouds send before they take a machine, the ranks finish the epoch, write the
+checkpoint and end with exit code 75, so that `--restarts` or a batch system starts them again. Comments with "(hvd)"
+mark what makes it distributed.
 """
 
 import argparse

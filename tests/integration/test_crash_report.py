@@ -285,8 +285,11 @@ def test_each_rank_that_only_follows_is_one_line(horarun, tmp_path, options):
         assert not lines and shown.count("Traceback (most recent call last)") > 6, done
         return
     assert sorted(rank for rank, line in lines) == list("02345"), done
-    where = re.escape(str(tmp_path)) + r"/train.py:10, in work: hvd.allreduce\(.*\): HorovodInternalError: .*rank 1 \(.*\) has shut down"
+    where = (
+        re.escape(str(tmp_path))
+        + r"/train.py:10, in work: hvd.allreduce\(.*\): HorovodInternalError: .*rank 1 \(.*\) has shut down"
+    )
     assert all(re.match(where, line) for rank, line in lines), lines
-    assert [line for rank, line in lines if rank == "2"][0].count("; then RuntimeError: no step") == 1, lines
+    assert dict(lines)["2"].count("; then RuntimeError: no step") == 1, lines
     assert shown.count("[1]<stderr>:Traceback") == 1 and "[1]<stderr>:ValueError: bad batch" in shown, done
     assert shown.count("Traceback") == 2, done  # once more in the message about rank 1

@@ -9,9 +9,8 @@ import subprocess
 
 import pytest
 
-from extra_sshd import ExtraSshd
-
 import jobs
+from extra_sshd import ExtraSshd
 
 PYTHON = "/usr/bin/python3"
 has_torch = pytest.mark.skipif(

@@ -223,7 +223,8 @@ def test_a_quota_of_cpus_limits_threads(horarun, quotas, threads):
 
 @pytest.mark.parametrize("kilobytes", [20_000, 30_000])
 def test_a_small_address_space(horarun, kilobytes):
-    """There will never be room, first for the stacks of threads, then for more: the error says at once what is missing."""
+    """There will never be room, first for the stacks of threads, then for more: the error says at once what is
+    missing."""
     done = subprocess.run(
         ["sh", "-c", f'ulimit -s 8192; ulimit -v {kilobytes}; exec "$0" "$@"', horarun.path, "-np", "2", "--smoke"],
         capture_output=True,

@@ -41,7 +41,11 @@ def run(command, build, folder, interrupted):
     path = folder / "output"
     with open(path, "wb") as out:
         job = subprocess.Popen(
-            shlex.split(command), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out,
+            shlex.split(command),
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
             stderr=subprocess.STDOUT,
         )
     if interrupted:

@@ -21,7 +21,19 @@ class Pending:
     """One submitted operation or group. It owns the native handles, and keeps the tensors alive
     that the library reads and writes until those are done."""
 
-    __slots__ = ("aborted", "after", "failure", "fetch", "grouped", "kept", "natives", "outputs", "over", "settle", "value")
+    __slots__ = (
+        "aborted",
+        "after",
+        "failure",
+        "fetch",
+        "grouped",
+        "kept",
+        "natives",
+        "outputs",
+        "over",
+        "settle",
+        "value",
+    )
 
     def __init__(
         self,
@@ -82,7 +94,7 @@ class Pending:
         self.natives = ()
         self.kept = None
 
-    def error(self) -> Exception | None:
+    def error(self) -> BaseException | None:
         """What a completed operation failed with."""
         if self.aborted is not None:
             return exceptions.HorovodInternalError(self.aborted)
