@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "apps/run/follow_job.h"
+#include "apps/run/job_verbs.h"
 #include "hora/event_schema.h"
+#include "launcher/control/control_folder.h"
+#include "launcher/control/kept_output.h"
 #include "launcher/dial/dial_server.h"
 #include "launcher/dial/join.h"
 #include "launcher/doctor/doctor.h"
@@ -33,6 +38,7 @@
 #include "launcher/process/captured_run.h"
 #include "launcher/process/program_search.h"
 #include "launcher/process/signals.h"
+#include "launcher/protocol/exit_code.h"
 #include "launcher/report/event_log.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/report_bundle.h"
@@ -296,6 +302,51 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   return exit_code ? *exit_code : complain(exit_code.error());
 }
 
+// The job's process leads a session without a terminal. What it prints is kept in a file, in a
+// folder that outlives the user's session.
+int run_without_terminal(JobSpec spec, const std::vector<std::string>& warnings,
+                         OutputFile& output) {
+  ::setsid();
+  if (const auto taken = output.take_over(); !taken) return complain(taken.error());
+  if (const auto taken = output.take_streams(); !taken) return complain(taken.error());
+  const os::Fd null_device(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (::dup2(null_device.get(), STDIN_FILENO) < 0) {
+    return complain(errno_error(errno, "--detach: opening /dev/null"));
+  }
+  return run_job(std::move(spec), false, warnings);
+}
+
+// Prints what comes until the ranks run, so that a job that cannot start says why here.
+int run_detached(const JobSpec& spec, const std::vector<std::string>& warnings) {
+  const auto folders = control_folders("");
+  auto output = OutputFile::make(folders);
+  if (!output) return complain(output.error().with_context("--detach"));
+  auto reader = OutputReader::open(folders, ::getpid());
+  if (!reader) return complain(reader.error().with_context("--detach"));
+  const pid_t job = ::fork();
+  if (job < 0) return complain(errno_error(errno, "--detach: starting a process"));
+  if (job == 0) return run_without_terminal(spec, warnings, *output);
+  output->leave();
+  Follow follow;
+  follow.job = job;
+  follow.to = stderr;
+  follow.until_running = true;
+  follow.ended = [job]() -> std::optional<int> {
+    int status = 0;
+    if (::waitpid(job, &status, WNOHANG) != job) return std::nullopt;
+    return WIFSIGNALED(status) ? exit_code_of_signal(WTERMSIG(status)) : WEXITSTATUS(status);
+  };
+  const auto code = follow_job(folders, std::move(*reader), follow);
+  if (!code) return complain(code.error());
+  if (*code) return **code;
+  const std::string number = std::to_string(job);
+  std::fprintf(stderr,
+               "horarun: the ranks run as job %s; horarun attach %s follows their output, horarun "
+               "cancel %s ends them\n",
+               number.c_str(), number.c_str(), number.c_str());
+  return print(number + "\n");
+}
+
 int execute(const ShowText& command) { return print(command.text); }
 
 int execute(const CheckBuild& command) {
@@ -304,6 +355,7 @@ int execute(const CheckBuild& command) {
 }
 
 int execute(const Launch& command) {
+  if (command.detach && !command.dry_run) return run_detached(command.job, command.warnings);
   return run_job(command.job, command.dry_run, command.warnings);
 }
 
@@ -315,6 +367,7 @@ int execute(const Smoke& command) {
   spec.prefix_output = false;
   spec.stdin_policy = StdinPolicy::kNone;
   if (spec.working_directory.empty()) spec.working_directory = "/";
+  if (command.detach && !command.dry_run) return run_detached(spec, command.warnings);
   return run_job(std::move(spec), command.dry_run, command.warnings);
 }
 
@@ -468,6 +521,11 @@ void hide_join_url(int argc, char** argv) {
     if (secret == nullptr) continue;
     for (char* c = secret + kJoinScheme.size(); *c != '\0'; ++c) *c = '*';
   }
+}
+
+int execute(const AskJobs& command) {
+  const auto code = ask_jobs(command, variable("XDG_RUNTIME_DIR").value_or(""));
+  return code ? *code : complain(code.error());
 }
 
 int execute(const Explain& command) {

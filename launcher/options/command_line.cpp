@@ -249,6 +249,30 @@ Result<Command> parse_timeline(const Arguments& arguments) {
   return Command(std::move(merge));
 }
 
+Result<Command> parse_jobs(AskJobs::Action action, const Arguments& arguments) {
+  auto spelled = read_spelling(arguments, kVerbJobs);
+  if (!spelled) return std::move(spelled).error();
+  auto help = asks_for_help(*spelled, kVerbJobs);
+  if (!help) return std::move(help).error();
+  if (*help) return Command(std::move(**help));
+  AskJobs ask{action};
+  if (action == AskJobs::Action::kList) {
+    HORA_TRY(expect_no_arguments(*spelled, kVerbJobs));
+  } else {
+    const auto& words = spelled->command;
+    ask.job = words.size() == 1 ? parse_int<int>(words[0]).value_or(0) : 0;
+    if (ask.job <= 0) {
+      const std::string verb = action == AskJobs::Action::kAttach ? "attach" : "cancel";
+      return usage("expected: horarun " + verb + " JOB, a number that horarun jobs shows" +
+                   (words.empty() ? "" : ", found " + quote(join(words, " "))));
+    }
+  }
+  auto values = check_options(*spelled, kVerbJobs);
+  if (!values) return std::move(values).error();
+  ask.json = values->has("--json");
+  return Command(ask);
+}
+
 // An unknown code is reported by the command itself, which can suggest similar ones.
 Result<Command> parse_explain(const Arguments& arguments) {
   auto help = asks_for_help(
@@ -425,6 +449,13 @@ std::vector<std::string> variable_warnings(const ProcessInputs& inputs, const Jo
   return misspelt_runtime_variables(names);
 }
 
+Command launch_command(const OptionValues& values, JobSpec job, std::vector<std::string> warnings) {
+  const bool dry_run = values.has("--dry-run");
+  const bool detach = values.has("--detach");
+  if (values.has("--smoke")) return Smoke{std::move(job), dry_run, std::move(warnings), detach};
+  return Launch{std::move(job), dry_run, std::move(warnings), detach};
+}
+
 // --show-config comes after all checks of values, and needs no program.
 Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,
                           bool as_horovodrun, std::vector<std::string>& warnings) {
@@ -481,9 +512,7 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
   if (auto warning = launcher_warning(job)) warnings.push_back(std::move(*warning));
   std::ranges::move(collect_warnings(*spelled, *values), std::back_inserter(warnings));
   std::ranges::move(variable_warnings(inputs, job), std::back_inserter(warnings));
-  const bool dry_run = values->has("--dry-run");
-  if (values->has("--smoke")) return Command(Smoke{std::move(job), dry_run, std::move(warnings)});
-  return Command(Launch{std::move(job), dry_run, std::move(warnings)});
+  return launch_command(*values, std::move(job), std::move(warnings));
 }
 
 Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,
@@ -532,6 +561,9 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
   if (first == "cache") return parse_cache(rest, inputs);
   if (first == "doctor") return parse_doctor(rest, inputs);
   if (first == "rendezvous") return parse_rendezvous(rest);
+  if (first == "jobs") return parse_jobs(AskJobs::Action::kList, rest);
+  if (first == "attach") return parse_jobs(AskJobs::Action::kAttach, rest);
+  if (first == "cancel") return parse_jobs(AskJobs::Action::kCancel, rest);
   if (first == "completion") return parse_completion(rest, inputs);
   if (first == "explain") return parse_explain(rest);
   if (first == "timeline") return parse_timeline(rest);

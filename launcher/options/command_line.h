@@ -34,12 +34,14 @@ struct Launch {
   JobSpec job;
   bool dry_run = false;
   std::vector<std::string> warnings;  // one line each, without the program's name; to stderr
+  bool detach = false;
 };
 // --smoke: `job.command` is empty, the caller puts the worker there. job.json: the report as JSON.
 struct Smoke {
   JobSpec job;
   bool dry_run = false;
   std::vector<std::string> warnings;
+  bool detach = false;
 };
 struct RunRendezvous {
   std::string address = "127.0.0.1";  // numeric; where to listen
@@ -76,12 +78,19 @@ struct Join {
   std::optional<std::chrono::milliseconds> timeout;  // until the launcher has answered
   bool verbose = false;
 };
+// horarun jobs, attach, cancel.
+struct AskJobs {
+  enum class Action { kList, kAttach, kCancel };
+  Action action = Action::kList;
+  int job = 0;  // the launcher's process; 0: of kList
+  bool json = false;
+};
 struct Explain {
   std::string code;  // empty: list all codes
 };
 
 using Command = std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous, ManageCache,
-                             RunDoctor, BundleReport, MergeTimelines, Join, Explain>;
+                             RunDoctor, BundleReport, MergeTimelines, Join, AskJobs, Explain>;
 
 // Errors are kUsage (exit 2): the message names the option, what was found and what was expected;
 // the caller prints it as "horarun: error: <message>".

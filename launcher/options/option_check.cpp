@@ -27,7 +27,7 @@ bool starts_with(std::string_view text, std::string_view start) {
 constexpr std::pair<Verb, std::string_view> kVerbWords[] = {
     {kVerbLaunch, ""},           {kVerbDoctor, "doctor"},
     {kVerbCache, "cache clean"}, {kVerbRendezvous, "rendezvous"},
-    {kVerbKubernetes, "k8s"},
+    {kVerbKubernetes, "k8s"},    {kVerbJobs, "jobs"},
 };
 
 // An option of exactly this name, of any launcher.
@@ -60,6 +60,8 @@ std::string misplaced_option(std::string_view name, Verb verb) {
       return what + ", and horarun doctor takes the hosts alone";
     case kVerbCache:
       return what + ", and horarun cache takes the hosts alone";
+    case kVerbJobs:
+      return what + ", which horarun jobs, attach and cancel do not take";
     case kVerbKubernetes:
       return what + " on hosts, and horarun k8s makes pods for the job: --workers N";
     default:

@@ -230,12 +230,15 @@ constexpr OptionRow kRows[] = {
      .verbs = kAll | kVerbRendezvous | kVerbKubernetes},
     {.names = "--timings", .group = kOutput,
      .help = "print how long each phase of the launch took", .traits = kOurs},
+    {.names = "--detach", .group = kOutput,
+     .help = "return when the ranks run (see horarun attach)",
+     .traits = kOurs},
     {.names = "--report", .kind = kText, .metavar = "FILE", .group = kOutput,
      .help = "write a report at the end: FILE.json or .html",
      .traits = kCommon | kRepeats | kOurs},
     {.names = "--json", .group = kOutput,
      .help = "print events as JSON lines on stderr, reports as JSON on stdout",
-     .traits = kCommon | kOurs, .verbs = kAll | kVerbKubernetes},
+     .traits = kCommon | kOurs, .verbs = kAll | kVerbKubernetes | kVerbJobs},
     {.names = "--deep", .group = kOutput,
      .help = "doctor: import every framework and run a tiny operation",
      .traits = kCommon | kOurs, .verbs = kVerbDoctor},
@@ -285,7 +288,7 @@ constexpr OptionRow kRows[] = {
      .help = "print the version", .traits = kCommon, .verbs = kVerbLaunch},
     {.names = "-h,--help", .group = kShow,
      .help = "print this help; --help=all: every option", .traits = kCommon,
-     .verbs = kAll | kVerbRendezvous | kVerbKubernetes},
+     .verbs = kAll | kVerbRendezvous | kVerbKubernetes | kVerbJobs},
     // --- Tuning ----------------------------------------------------------------------------------
     {.names = "--fusion-threshold-mb", .kind = kCount, .metavar = "MB", .group = kTuning,
      .help = "size of the fusion buffer; 0 disables fusion", .most = 1'000'000,
@@ -459,6 +462,7 @@ constexpr VerbHelp kVerbHelps[] = {
     {"--deep", kVerbDoctor, "import every framework and run a tiny operation"},
     {"--dry-run", kVerbKubernetes, "print the Job that would be made and exit"},
     {"--json", kVerbDoctor, "print the report as JSON"},
+    {"--json", kVerbJobs, "print JSON lines"},
     {"--json", kVerbCache, "print JSON lines: events on stderr, the entries on stdout"},
 };
 

@@ -31,6 +31,7 @@ enum Verb : unsigned {
   kVerbRendezvous = 4,
   kVerbDoctor = 8,       // horarun doctor [options]
   kVerbKubernetes = 16,  // horarun k8s [options] program
+  kVerbJobs = 32,        // horarun jobs, attach, cancel
 };
 
 enum Trait : unsigned {

@@ -20,9 +20,9 @@ constexpr std::size_t kWidth = 80;
 
 constexpr std::string_view kUsageLaunch =
     "usage: horarun [options] program [arguments] [: -np N program [arguments]]...\n"
-    "       horarun [options] --smoke   |   horarun --join FILE|-\n"
-    "       horarun doctor [-H hosts]   |   horarun cache ls|clean [-H hosts]\n"
-    "       horarun rendezvous --port N   |   horarun explain [code]\n"
+    "       horarun [options] --smoke | horarun --join FILE|- | horarun cancel JOB\n"
+    "       horarun doctor [-H hosts] | horarun cache ls|clean | horarun jobs\n"
+    "       horarun rendezvous --port N | horarun explain [code] | horarun attach JOB\n"
     "       horarun k8s [options] program   |   horarun timeline merge FILE... -o OUT\n"
     "       horarun bundle-report RECORD.json -o OUT.json | horarun completion SHELL\n"
     "Starts the ranks of a distributed job here and on other hosts.\n";
@@ -85,7 +85,15 @@ constexpr std::string_view kUsageKubernetes =
     "Creates pods with kubectl, runs the job in them and deletes them. The image\n"
     "needs only a shell.\n";
 
+constexpr std::string_view kUsageJobs =
+    "usage: horarun jobs [--json]   list your jobs that run on this machine\n"
+    "       horarun attach JOB      follow the output of a job of --detach\n"
+    "       horarun cancel JOB      end a job as Ctrl-C does, and wait for its end\n"
+    "JOB is the number that horarun jobs shows: the process of the job's horarun.\n"
+    "Ctrl-C ends attach and leaves the job.\n";
+
 std::string_view usage_of(Verb verb) {
+  if (verb == kVerbJobs) return kUsageJobs;
   if (verb == kVerbCache) return kUsageCache;
   if (verb == kVerbRendezvous) return kUsageRendezvous;
   if (verb == kVerbDoctor) return kUsageDoctor;

@@ -107,6 +107,7 @@ Status Supervisor::set_up() {
   narrator_.open(*loop_, job_.identity.job_id);
   if (job_.spec.engine) narrator_.allocation_found(*job_.spec.engine);
   make_hang_report();
+  open_control();
   return watch_starter();
 }
 
@@ -192,6 +193,21 @@ void Supervisor::make_hang_report() {
   handlers.report = [this](const std::string& text) { narrator_.hang_report(text); };
   handlers.with_own_frames = job_.spec.verbose;
   hang_report_ = std::make_unique<HangReport>(*loop_, std::move(handlers));
+}
+
+void Supervisor::open_control() {
+  if (job_.spec.manages_cache) return;
+  JobControl::Handlers handlers;
+  handlers.state = [this] {
+    return is_over() ? "ending" : running_since_ ? "running" : "starting";
+  };
+  handlers.plan = [this]() -> const Plan& { return run_->plan(); };
+  handlers.cancel = [this] {
+    narrator_.print("horarun cancel ends the job\n");
+    end_by_user(SIGTERM);
+  };
+  control_ = std::make_unique<JobControl>(*loop_, job_.spec, job_.environment, narrator_.start(),
+                                          std::move(handlers));
 }
 
 void Supervisor::watch_for_stall() {
@@ -344,13 +360,17 @@ void Supervisor::on_signal(int signal) {
     case SIGCONT:  // handled where we stopped, unless it came before that
       return suspension_->call_off();
     default:
-      interrupted_by_ = signal;
-      suspension_->call_off();
-      if (leaving_.flushing) return stop_waiting_for_readers(signal);
-      feed(UserSignal{signal});
-      if (std::exchange(leaving_.watches_reader, true) || run_->streams() == nullptr) return;
-      return watch_reader(run_->streams()->written(), Milliseconds(0));
+      return end_by_user(signal);
   }
+}
+
+void Supervisor::end_by_user(int signal) {
+  interrupted_by_ = signal;
+  suspension_->call_off();
+  if (leaving_.flushing) return stop_waiting_for_readers(signal);
+  feed(UserSignal{signal});
+  if (std::exchange(leaving_.watches_reader, true) || run_->streams() == nullptr) return;
+  watch_reader(run_->streams()->written(), Milliseconds(0));
 }
 
 void Supervisor::on_console_broken(int fd, int errnum) {
@@ -365,6 +385,7 @@ void Supervisor::on_console_broken(int fd, int errnum) {
 
 void Supervisor::on_running() {
   running_since_ = Clock::now();
+  if (control_) control_->on_running();
   watch_for_stall();
   if (faults_) faults_->begin();
 }
@@ -477,6 +498,7 @@ void Supervisor::leave() {
   narrator_.flush([this](bool events_lost) {
     // There is nowhere left to say it.
     if (leaving_.exit_code == 0 && events_lost) leaving_.exit_code = kExitLauncher;
+    if (control_) control_->on_end(leaving_.exit_code);
     loop_->stop();
   });
 }

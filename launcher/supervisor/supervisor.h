@@ -24,6 +24,7 @@
 #include "launcher/runs/run.h"
 #include "launcher/shipping/user_files.h"
 #include "launcher/supervisor/fault_injector.h"
+#include "launcher/supervisor/job_control.h"
 #include "launcher/supervisor/suspension.h"
 #include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"
@@ -103,6 +104,7 @@ class Supervisor {
   Status watch_starter();
   Status accept_plan(const Plan& plan);
   void make_hang_report();
+  void open_control();
   void watch_for_stall();
 
   // What the fleet reports: each event to the part that it is for.
@@ -111,6 +113,7 @@ class Supervisor {
 
   // What happens to this process.
   void on_signal(int signal);
+  void end_by_user(int signal);
   void on_console_broken(int fd, int errnum);
   void on_running();
   void arm_deadline();
@@ -143,6 +146,7 @@ class Supervisor {
   std::unique_ptr<Suspension> suspension_;
   std::unique_ptr<Run> run_;
   std::unique_ptr<FaultInjector> faults_;  // of --chaos
+  std::unique_ptr<JobControl> control_;    // none: of a job that only looks at caches
   std::optional<JobState> state_;
   Deadline deadline_;
   Leaving leaving_;

@@ -162,14 +162,17 @@ std::optional<int> signal_number(std::string_view wanted) {
 namespace {
 
 constexpr VerbRow kVerbs[] = {
+    {"attach", "JOB", "follow the output of a job of --detach"},
     {"bundle-report", "RECORD.json -o OUT.json [options]",
      "collect all that is known about a job in one file"},
     {"cache", "ls|clean [options]", "list or remove the runtimes cached on hosts", "ls clean"},
+    {"cancel", "JOB", "end a running job of this machine"},
     {"completion", "bash|zsh|fish", "print a completion script for that shell", "bash zsh fish"},
     {"doctor", "[options]", "check whether hosts can run jobs"},
     {"explain", "[code]", "explain a failure, a finding of doctor, an exit code or a signal",
      "events"},
     {"help", "[verb]", "the same as --help"},
+    {"jobs", "[--json]", "list your running jobs on this machine"},
     {"k8s", "[options] program [arguments]", "run a job in Kubernetes pods"},
     {"rendezvous", "[options]", "run a standalone rendezvous server"},
     {"timeline", "merge FILE... -o OUT", "merge the traces of several ranks", "merge"},

@@ -72,6 +72,8 @@ BUGS = [
     ("the host of a rank that failed goes on", "launcher/elastic/elastic_state.cpp", "if (roster_.incarnation(id).host.name == host) end_incarnation(id, actions);", "", "elastic_test"),
     ("an unsigned answer is believed", "launcher/elastic/horovod_wire.cpp", "if (apart != 0) return", "if (false) return", "elastic_test"),
     ("a dynamic section without an entry is one", "launcher/machine/elf_dynamic.cpp", "if (entries.empty() ||", "if (", "libraries_test"),
+    # --- a running job from another terminal
+    ("the socket of a killed launcher stays", "launcher/control/control_client.cpp", "removed = ::unlinkat(directory.get(), name.c_str(), 0) == 0 || removed;\n    } else {", "} else {", "control_test"),
     # --- the agent
     ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage, cpu_seconds);\n", "", "agent_ranks_test"),
     ("the last words are not drained", RANKS, "if (!output_.drain(rank.exit.rank) && !before_output) continue;", "", "agent_output_test agent_ranks_test"),
@@ -291,6 +293,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("links of a bundle are followed", "launcher/store/file_unpacker.cpp", "                            O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC", "                            O_WRONLY | O_CREAT | O_CLOEXEC", "agent_staging_test"),
     ("a changed host key is taken", REFUSALS, "if (policy.checking == HostKeyChecking::kNo) return std::nullopt;", "return std::nullopt;", "integration/ssh/test_connect.py::test_changed_host_key"),
     ("an unknown host key is taken", REFUSALS, "if (policy.checking != HostKeyChecking::kYes) return std::nullopt;", "return std::nullopt;", "integration/ssh/test_connect.py::test_unknown_host_key"),
+    ("another user may ask a launcher", "launcher/control/control_server.cpp", "(who.uid == ::geteuid() || who.uid == 0)", "true", "integration/test_watch.py::test_another_user_cannot_open_the_socket"),
     ("the rendezvous asks for no token", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "return true;", "integration/security/test_rendezvous.py::test_without_the_token_there_is_nothing_to_get"),
     ("the token is asked for behind the body", CONN, "reply_to(*admission.refusal, form_.keep_alive && !has_body && known_);", "reply_to(*admission.refusal, form_.keep_alive && known_);", "rendezvous_server_test"),
     ("bodies of any length are kept", "rendezvous/kv_connection.cpp", "reader_.allow_body(admission.body_limit);", "reader_.allow_body(UINT64_MAX);", "rendezvous_server_test"),

@@ -151,6 +151,26 @@ TEST_CASE("Other commands") {
   CHECK(job_of({"-np", "1", "cache"}).command == Words{"cache"});
 }
 
+TEST_CASE("Verbs for running jobs take the number of one") {
+  CHECK(parsed<AskJobs>({"jobs"}).action == AskJobs::Action::kList);
+  CHECK(parsed<AskJobs>({"jobs", "--json"}).json);
+  const auto cancel = parsed<AskJobs>({"cancel", "4711"});
+  CHECK((cancel.action == AskJobs::Action::kCancel && cancel.job == 4711));
+  CHECK(parsed<AskJobs>({"attach", "4711"}).action == AskJobs::Action::kAttach);
+  CHECK(error_of({"jobs", "4711"}) == "unexpected argument '4711'");
+  for (const char* word : {"0", "-1", "x", "99999999999", ""}) {
+    INFO(word);
+    CHECK_FALSE(parse({"cancel", word}));
+  }
+  CHECK(error_of({"cancel"}) == "expected: horarun cancel JOB, a number that horarun jobs shows");
+  CHECK(error_of({"attach", "1", "2"}).ends_with("shows, found '1 2'"));
+  CHECK(error_of({"jobs", "-H", "a"}).find("horarun jobs, attach and cancel do not take") !=
+        std::string::npos);
+  CHECK(parsed<Launch>({"-np", "1", "--detach", "x"}).detach);
+  CHECK(parsed<Smoke>({"-np", "1", "--detach", "--smoke"}).detach);
+  CHECK_FALSE(parsed<Launch>({"-np", "1", "x"}).detach);
+}
+
 TEST_CASE("A forgotten comma is caught") {
   const std::string message = error_of({"-np", "8", "-H", "a:4", "b:4", "python", "x.py"});
   CHECK(message ==
@@ -189,9 +209,9 @@ TEST_CASE("Odd values pass unharmed through the parser") {
 
 TEST_CASE("Any words give a command or a message") {
   std::mt19937 random(5);
-  Words pool{"-np", "2",         "-H",    "a:2",   "--",  "",           "-",
-             "--x", "-hostfile", "hosts", "cache", "ls",  "rendezvous", "explain",
-             "x",   "--ship",    "=",     "-np=",  "--=", "-H=",        "--help=al"};
+  Words pool{"-np",       "2",     "-H",    "a:2", "--",         "",         "-",      "--x",
+             "-hostfile", "hosts", "cache", "ls",  "rendezvous", "explain",  "cancel", "x",
+             "--ship",    "=",     "-np=",  "--=", "-H=",        "--help=al"};
   for (const OptionRow& row : option_table()) pool.emplace_back(shown_name(row));
   for (int round = 0; round < 3000; ++round) {
     Words words;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a running job shows and takes from other terminals of its user: `horarun jobs`, `attach` and
+// `cancel`. On the event loop's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launcher/control/control_server.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/plan.h"
+#include "launcher/plan/worker_environment.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+class JobControl {
+ public:
+  struct Handlers {
+    std::function<std::string()> state;  // as in JobSummary
+    std::function<const Plan&()> plan;
+    std::function<void()> cancel;
+  };
+
+  // A job that lasts gets its socket a moment later: one that ends at once need not pay for it.
+  // Where none can be made, the job runs without. `spec` and `environment` must outlive this.
+  JobControl(os::EventLoop& loop, const JobSpec& spec, const EnvironmentList& environment,
+             Clock::time_point start, Handlers handlers);
+  ~JobControl();
+  JobControl(const JobControl&) = delete;
+  JobControl& operator=(const JobControl&) = delete;
+
+  void on_running();  // all ranks run
+  void on_end(int exit_code);
+
+ private:
+  void open(const EnvironmentList& environment);
+  void trim_output();
+  JobSummary summary() const;
+
+  os::EventLoop& loop_;
+  const JobSpec& spec_;
+  Clock::time_point start_;
+  std::string started_at_;
+  Handlers handlers_;
+  bool keeps_output_;  // of --detach
+  os::EventLoop::TimerId timer_ = 0;
+  os::EventLoop::TimerId trim_timer_ = 0;
+  std::unique_ptr<ControlServer> server_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""horarun jobs, attach and cancel, and --detach: a running job from another terminal."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+DEADLINE_S = 60
+@pytest.fixture
+def ask(build, tmp_path):
+    """Runs horarun with these words, with this test's runtime directory; answers the finished process."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+
+    def run(*words, timeout=DEADLINE_S, **options):
+        return subprocess.run(
+            [os.path.join(build, "bin", "horarun"), *map(str, words)],
+            env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            **options,
+        )
+
+    run.runtime = runtime
+    run.path = os.path.join(build, "bin", "horarun")
+    return run
+
+
+def until(holds, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if value := holds():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited {DEADLINE_S} s for {what}")
+
+
+def job_in(ask, pid, state):
+    def look():
+        rows = [json.loads(line) for line in ask("jobs", "--json").stdout.splitlines()]
+        return next((row for row in rows if row["job"] == pid and row["state"] == state), None)
+
+    return until(look, f"job {pid} to be {state}")
+
+
+def test_a_job_is_listed_and_cancelled(horarun, ask):
+    job = horarun.start("-np", 2, "sleep", 600, env={"XDG_RUNTIME_DIR": str(ask.runtime)})
+    row = job_in(ask, job.pid, "running")
+    assert row["ranks"] == 2 and row["command"] == ["sleep", "600"] and row["hosts"] == ["localhost"], row
+    table = ask("jobs").stdout
+    assert re.search(rf"^{job.pid} +running +\d.*localhost +sleep 600$", table, re.M), table
+    done = ask("cancel", job.pid)
+    assert done.returncode == 0 and done.stdout == f"job {job.pid} has ended\n", done
+    finished = job.finish()
+    assert finished.code == 128 + signal.SIGTERM and "horarun cancel ends the job" in finished.messages, finished
+    assert ask("jobs").stdout == "no job of yours is running on this machine\n"
+    assert not (ask.runtime / "hora").exists()
+    done = ask("cancel", job.pid)
+    assert done.returncode == 125 and f"no job {job.pid} of yours is running" in done.stderr, done
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_another_user_cannot_open_the_socket(horarun, ask):
+    job = horarun.start("-np", 1, "sleep", 600, env={"XDG_RUNTIME_DIR": str(ask.runtime)})
+    job_in(ask, job.pid, "running")
+    attempt = (
+        "import os, socket, sys\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "socket.socket(socket.AF_UNIX).connect(sys.argv[1])\n"
+    )
+    socket_path = str(ask.runtime / "hora" / str(job.pid))
+    # All folders above it may be entered: it is the last one that keeps others out.
+    for folder in list(ask.runtime.parents)[:-1]:
+        os.chmod(folder, os.stat(folder).st_mode | 0o055)
+    os.chmod(ask.runtime, 0o755)
+    done = subprocess.run([sys.executable, "-c", attempt, socket_path], capture_output=True, text=True, timeout=60)
+    assert "PermissionError" in done.stderr, done
+    # Where the folder is opened to all, the launcher looks at who it is.
+    os.chmod(ask.runtime / "hora", 0o755)
+    os.chmod(socket_path, 0o777)
+    asks = attempt.replace(".connect(sys.argv[1])", "") + (
+        "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+        "try: s.sendall(b'cancel\\n'); print(s.recv(100))\n"
+        "except OSError as e: print(type(e))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", asks, socket_path], capture_output=True, text=True, timeout=60)
+    assert "job" not in done.stdout and done.returncode == 0, done
+    os.chmod(ask.runtime / "hora", 0o700)
+    job_in(ask, job.pid, "running")
+    assert ask("cancel", job.pid).returncode == 0
+    job.finish()
+
+
+def test_what_a_killed_launcher_leaves_is_removed(horarun, ask):
+    job = horarun.start("-np", 1, "sleep", 600, env={"XDG_RUNTIME_DIR": str(ask.runtime)})
+    job_in(ask, job.pid, "running")
+    job.send_signal(signal.SIGKILL)
+    job.finish()
+    assert (ask.runtime / "hora" / str(job.pid)).exists()
+    assert ask("jobs").stdout == "no job of yours is running on this machine\n"
+    assert not (ask.runtime / "hora").exists()
+
+
+def test_a_stopped_launcher_does_not_answer(horarun, ask):
+    job = horarun.start("-np", 1, "sleep", 600, env={"XDG_RUNTIME_DIR": str(ask.runtime)})
+    job_in(ask, job.pid, "running")
+    job.send_signal(signal.SIGSTOP)
+    try:
+        assert [json.loads(line)["state"] for line in ask("jobs", "--json").stdout.splitlines()] == ["not answering"]
+    finally:
+        job.send_signal(signal.SIGCONT)
+    assert ask("cancel", job.pid).returncode == 0
+    job.finish()
+
+
+def detached(ask, *words):
+    done = ask("--detach", *words)
+    assert done.returncode == 0, done
+    job = int(done.stdout.split()[-1])
+    assert f"horarun attach {job}" in done.stderr, done
+    return job
+
+
+def gone(job):
+    try:
+        os.kill(job, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_detached_job_goes_on_and_is_followed(ask):
+    body = "echo first; while [ ! -e go ]; do sleep 0.05; done; echo last; exit 7"
+    job = detached(ask, "-np", 1, "--wdir", ask.runtime, "sh", "-c", body)
+    folder = f"/tmp/hora-{os.geteuid()}"
+    assert oct(os.stat(f"{folder}/{job}.out").st_mode & 0o777) == "0o600"
+    follower = subprocess.Popen(
+        [ask.path, "attach", str(job)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stdout.readline() != "" and job_in(ask, job, "running")
+    # Ctrl-C on attach leaves the job.
+    other = subprocess.Popen([ask.path, "attach", str(job)], stdout=subprocess.PIPE, text=True)
+    other.stdout.readline()
+    other.send_signal(signal.SIGINT)
+    assert other.wait(DEADLINE_S) == -signal.SIGINT
+    job_in(ask, job, "running")
+    (ask.runtime / "go").touch()
+    out = follower.stdout.read()
+    assert follower.wait(DEADLINE_S) == 7 and "[0]<stdout>:last\n" in out, out
+    until(lambda: gone(job), "the launcher to end")
+    assert not os.path.exists(f"{folder}/{job}.out") and not os.path.exists(f"{folder}/{job}")
+    done = ask("attach", job)
+    assert done.returncode == 125 and "keeps no output" in done.stderr, done
+
+
+def test_a_detached_job_that_cannot_start_says_why(ask):
+    done = ask("--detach", "-np", 1, "/no/such/program")
+    assert done.returncode == 127 and "/no/such/program" in done.stderr and done.stdout == "", done
+
+
+def test_a_detached_job_keeps_the_end_of_its_output(ask):
+    body = "head -c 60000000 /dev/zero | tr '\\0' 'x' | fold -w 99; echo; echo written; sleep 600"
+    job = detached(ask, "-np", 1, "--no-prefix-output", "sh", "-c", body)
+    path = f"/tmp/hora-{os.geteuid()}/{job}.out"
+
+    def settled():
+        with open(path, "rb") as file:
+            file.seek(-20, os.SEEK_END)
+            return b"written" in file.read() and os.stat(path).st_blocks * 512 < 17 << 20
+
+    until(settled, "the output to be cut")
+    follower = subprocess.Popen([ask.path, "attach", str(job)], stdout=subprocess.PIPE)
+    seen = 0
+    while line := follower.stdout.readline():
+        assert b"\0" not in line
+        seen += len(line)
+        if b"written" in line:
+            break
+    assert 15 << 20 < seen <= 17 << 20
+    assert ask("cancel", job).returncode == 0
+    assert follower.wait(DEADLINE_S) == 128 + signal.SIGTERM
+    assert not os.path.exists(path)
