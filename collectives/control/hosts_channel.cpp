@@ -13,12 +13,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "collectives/control/keyed_gathering.h"
 #include "collectives/negotiation/wire.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/net/tcp_state.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/random.h"
 #include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {
@@ -183,27 +186,40 @@ void HostsChannel::set_driver(Waiter waiter) {
   epoll_ctl(runtime_epoll_.get(), EPOLL_CTL_MOD, links_->waiting_fd(), &event);
 }
 
-// Three collective steps, each of which ends with the same outcome on all ranks: exchange where the
-// leaders listen, set up the shared memory and doorbells of each host, connect the leaders. What
-// concerns a single host is exchanged within it: whatever goes to all is sent as often as there are
-// ranks.
-// A rank that fails still takes part in the exchanges, so that no other rank waits for it.
+// Where the doorbells of the others are and where the leaders listen, each rank knows from the
+// cards that all have got when they met. Each host sets up its shared memory, the leaders connect,
+// and one vote of all says whether everything is there. An exchange of all takes a round trip to
+// rank 0, so there is only that one. A rank that fails still takes part, so that no other rank
+// waits for it.
 
 namespace {
 
 // How long the others wait, once and at the start, for a leader that cannot be reached.
 constexpr std::chrono::milliseconds kTimeout{10'000};
 
+// Where the others on a rank's host find its pipe.
+struct Doorbell {
+  std::int64_t pid = 0;
+  std::int64_t fd = -1;
+  std::int64_t pipe = 0;  // the inode number of the pipe
+};
+
 // The data that a rank sends to all others.
 struct LeaderContact {
   std::string endpoint;  // where a leader listens
+  std::string key;       // and what its peers begin with there
   std::string error;
+  Doorbell doorbell;
 };
 
 std::string encode(const LeaderContact& card) {
   WireWriter out;
   out.text(card.endpoint);
+  out.text(card.key);
   out.text(card.error);
+  out.integer(card.doorbell.pid);
+  out.integer(card.doorbell.fd);
+  out.integer(card.doorbell.pipe);
   return out.take();
 }
 
@@ -211,34 +227,13 @@ LeaderContact decode_card(std::string_view bytes) {
   WireReader in(bytes);
   LeaderContact card;
   card.endpoint = in.text();
+  card.key = in.text();
   card.error = in.text();
+  card.doorbell.pid = in.integer();
+  card.doorbell.fd = in.integer();
+  card.doorbell.pipe = in.integer();
   if (!in.ok()) card.error = "malformed card of a rank";
   return card;
-}
-
-// The data that a rank sends to the others on its host: where to find its pipe.
-struct Doorbell {
-  std::int64_t pid = 0;
-  std::int64_t fd = -1;
-  std::int64_t pipe = 0;  // the inode number of the pipe
-};
-
-std::string encode(const Doorbell& doorbell) {
-  WireWriter out;
-  out.integer(doorbell.pid);
-  out.integer(doorbell.fd);
-  out.integer(doorbell.pipe);
-  return out.take();
-}
-
-// A malformed one leads to no pipe.
-Doorbell decode_doorbell(std::string_view bytes) {
-  WireReader in(bytes);
-  Doorbell doorbell;
-  doorbell.pid = in.integer();
-  doorbell.fd = in.integer();
-  doorbell.pipe = in.integer();
-  return in.ok() ? doorbell : Doorbell{};
 }
 
 // 0 stands for "not a pipe".
@@ -248,24 +243,21 @@ std::int64_t pipe_number(int fd) {
   return is_pipe ? static_cast<std::int64_t>(status.st_ino) : 0;
 }
 
-// This rank's own pipe, and the listener if it leads.
-struct Own {
-  os::Pipe doorbell;
-  os::Fd listener;
-};
-
-Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& own,
-                LeaderContact& card) {
-  if (!own.doorbell.open(O_NONBLOCK)) return errno_error(errno, "creating a pipe");
-  if (!plan.leads()) return Ok{};
-  auto address = parse_ip_address(bootstrap.address);
+Status open_sockets(const std::string& host_address, bool may_lead, OwnSockets& sockets,
+                    LeaderContact& card) {
+  if (!sockets.doorbell.open(O_NONBLOCK)) return errno_error(errno, "creating a pipe");
+  const int write_end = sockets.doorbell.write_end.get();
+  card.doorbell = {getpid(), write_end, pipe_number(write_end)};
+  if (!may_lead) return Ok{};
+  auto address = parse_ip_address(host_address);
   if (!address) return std::move(address).error();
   auto listener = open_control_listener(*address);
   if (!listener) return std::move(listener).error();
   auto endpoint = net::local_endpoint(listener->get());
   if (!endpoint) return std::move(endpoint).error();
   card.endpoint = format_endpoint(*endpoint);
-  own.listener = std::move(*listener);
+  card.key = os::random_token();
+  sockets.listener = std::move(*listener);
   return Ok{};
 }
 
@@ -285,22 +277,18 @@ Result<os::Fd> open_doorbell(const Doorbell& doorbell) {
   return make_error(ErrorCode::kUnavailable, path + " is not the pipe of that rank");
 }
 
-Status set_up_here(const HostsBootstrap& bootstrap, const Own& own, HostsParts& parts) {
+Status set_up_here(const HostsBootstrap& bootstrap, const std::vector<LeaderContact>& cards,
+                   HostsParts& parts) {
   const LeaderPlan& plan = parts.plan;
   const std::size_t bytes = HostsChannel::memory_bytes(plan);
-  const int write_end = own.doorbell.write_end.get();
-  const std::string mine = encode(Doorbell{getpid(), write_end, pipe_number(write_end)});
   // A rank alone on its host needs no sharing, only the same layout.
   const bool alone = plan.here().size() == 1;
-  Result<std::vector<std::string>> all = std::vector<std::string>{mine};
-  if (!alone) all = bootstrap.here(mine);
-  if (!all) return std::move(all).error();
   auto segment = alone ? Segment::open_private(bytes)
                        : Segment::open(plan.here(), plan.place, bytes, bootstrap.here);
   if (!segment) return std::move(segment).error();
   parts.segment = std::move(*segment);
-  for (const std::string& each : *all) {
-    auto doorbell = open_doorbell(decode_doorbell(each));
+  for (const std::int32_t rank : plan.here()) {
+    auto doorbell = open_doorbell(cards[static_cast<std::size_t>(rank)].doorbell);
     if (!doorbell) return std::move(doorbell).error();
     parts.doorbells.push_back(std::move(*doorbell));
   }
@@ -309,48 +297,48 @@ Status set_up_here(const HostsBootstrap& bootstrap, const Own& own, HostsParts& 
 
 using Links = std::vector<std::pair<int, std::unique_ptr<ControlChannel>>>;  // by host
 
-// Every leader is the centre of a star of those peers that have higher host numbers, and joins the
-// stars of its peers with lower ones, one after the other. Waiting goes in one direction only, so
-// there is no cycle: the first star can complete at once, and then the next.
+// A leader connects to its peers with lower host numbers, to all at once, and awaits those with
+// higher ones.
 Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
-                       const std::vector<LeaderContact>& cards, os::Fd listener, Links& links) {
+                       const std::vector<LeaderContact>& cards, Links& links) {
   const Deadline deadline = Clock::now() + std::min(kTimeout, bootstrap.timeout / 2);
-  const auto behind = [&](int host) {
-    std::vector<int> peers = leader_peers(host, plan.hosts());
-    std::erase_if(peers, [host](int peer) { return peer < host; });
-    return peers;
+  const auto card_of = [&](int host) -> const LeaderContact& {
+    return cards[static_cast<std::size_t>(plan.leader_of(host))];
   };
-  // The handshake checks the job's name, so a name per star keeps the stars apart.
-  const auto star = [&](int host) {
-    ControlIdentity self = bootstrap.self;
-    self.job += "/leaders/" + std::to_string(host);
-    self.size = static_cast<int>(behind(host).size()) + 1;
-    self.rank_info.clear();
-    return self;
-  };
+  std::map<int, os::Fd> sockets;
+  KeyedGathering gathering;
   for (const int host : plan.peers) {
-    if (host > plan.host) continue;
-    ControlIdentity self = star(host);
-    const std::vector<int> others = behind(host);
-    self.rank =
-        1 + static_cast<int>(std::find(others.begin(), others.end(), plan.host) - others.begin());
-    auto where = parse_endpoint(cards[static_cast<std::size_t>(plan.leader_of(host))].endpoint);
+    if (host > plan.host) {
+      gathering.awaited.insert(host);
+      continue;
+    }
+    auto where = parse_endpoint(card_of(host).endpoint);
     if (!where) return std::move(where).error();
-    auto world = join_coordinator(*where, self, deadline);
-    if (!world) return std::move(world).error();
-    links.emplace_back(host, std::move(world->channel));
+    auto socket = net::begin_connect_tcp(*where, deadline);
+    if (!socket) return std::move(socket).error();
+    sockets[host] = std::move(*socket);
   }
-  const std::vector<int> others = behind(plan.host);
-  if (others.empty()) return Ok{};
-  ControlIdentity self = star(plan.host);
-  self.rank = 0;
-  auto world = gather_workers(std::move(listener), self, deadline);
-  if (!world) return std::move(world).error();
-  // gather_workers() makes one channel for all workers; the caller needs one per host.
-  for (std::size_t i = 0; i < others.size(); ++i) {
+  for (auto& [host, socket] : sockets) {
+    const std::string what = "connecting to the first rank of host " + std::to_string(host) +
+                             " at " + card_of(host).endpoint;
+    if (Status ready = net::wait_writable(socket.get(), deadline, what); !ready) return ready;
+    const auto where = parse_endpoint(card_of(host).endpoint);
+    if (Status done = net::end_connect_tcp(socket.get(), *where); !done) {
+      return std::move(done).error().with_context(what);
+    }
+    HORA_TRY(greet(socket.get(), card_of(host).key, plan.host, deadline));
+  }
+  gathering.listener = bootstrap.own.listener.get();
+  gathering.key = card_of(plan.host).key;
+  gathering.deadline = deadline;
+  auto came = gathering.run();
+  if (!came)
+    return std::move(came).error().with_context("waiting for the first ranks of other hosts");
+  sockets.merge(*came);
+  for (auto& [host, socket] : sockets) {
     auto one = std::make_unique<TcpChannel>();
-    HORA_TRY(one->take_peer(*world->channel->sockets(), static_cast<int>(i) + 1, 0));
-    links.emplace_back(others[i], std::move(one));
+    HORA_TRY(one->add_peer(0, std::move(socket), {}));
+    links.emplace_back(host, std::move(one));
   }
   return Ok{};
 }
@@ -403,41 +391,44 @@ Result<std::chrono::microseconds> vote(
 
 }  // namespace
 
-Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlChannel>& links,
-                       HostsParts& parts) {
-  Own own;
+// Not a failure: the error travels in the card, because the others count on it.
+OwnSockets OwnSockets::open(const std::string& address, bool may_lead) {
+  OwnSockets own;
   LeaderContact card;
-  // Not an early return: the error travels in the card, because the others wait for it.
-  if (Status made = make_own(bootstrap, parts.plan, own, card); !made) {
-    card.error = made.error().message;
+  if (Status opened = open_sockets(address, may_lead, own, card); !opened) {
+    card.error = opened.error().message;
   }
-  auto texts = bootstrap.all(encode(card));
-  if (!texts) return std::move(texts).error();
+  own.card = encode(card);
+  return own;
+}
+
+Status bootstrap_hosts(HostsBootstrap bootstrap, std::unique_ptr<ControlChannel>& links,
+                       HostsParts& parts) {
   std::vector<LeaderContact> cards;
-  for (const std::string& text : *texts) cards.push_back(decode_card(text));
+  for (const std::string& text : bootstrap.cards) cards.push_back(decode_card(text));
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     if (cards[rank].error.empty()) continue;
     return make_error(ErrorCode::kUnavailable,
                       "rank " + std::to_string(rank) + ": " + cards[rank].error);
   }
-  Status here = set_up_here(bootstrap, own, parts);
+  Status mine = set_up_here(bootstrap, cards, parts);
   // Any other code comes from the exchange itself, after which a vote cannot work either.
-  if (!here && here.error().code != ErrorCode::kUnavailable) return here;
-  if (auto voted = vote(bootstrap.all, here); !voted) return std::move(voted).error();
+  if (!mine && mine.error().code != ErrorCode::kUnavailable) return mine;
   Links leaders;
-  Status connected = Ok{};
+  // Also after a failure, since the peers wait for this one.
   if (parts.plan.leads()) {
-    connected = connect_leaders(bootstrap, parts.plan, cards, std::move(own.listener), leaders);
+    Status connected = connect_leaders(bootstrap, parts.plan, cards, leaders);
+    if (mine) mine = std::move(connected);
     make_room_for_unread(leaders);
   }
-  auto voted = vote(bootstrap.all, connected, longest_round_trip(leaders));
+  auto voted = vote(bootstrap.all, mine, longest_round_trip(leaders));
   if (!voted) return std::move(voted).error();
   parts.round_trip = *voted;
   // Only now, when all ranks have succeeded, does the star change.
   for (auto& [host, channel] : leaders) {
     HORA_TRY(links->sockets()->take_peer(*channel->sockets(), 0, HostsChannel::leader_peer(host)));
   }
-  parts.doorbell = std::move(own.doorbell.read_end);
+  parts.doorbell = std::move(bootstrap.own.doorbell.read_end);
   parts.links = std::move(links);
   return Ok{};
 }

@@ -101,11 +101,20 @@ class HostsChannel final : public ControlChannel, public Waiters {
 // How the ranks of several hosts set up what a HostsChannel needs: memory and pipes within each
 // host, and connections between the leaders.
 
+// What a rank has opened before it meets the others, who find it by the card.
+struct OwnSockets {
+  os::Pipe doorbell;  // on which the ranks of its host wake it
+  os::Fd listener;    // for other leaders, if it may lead
+  std::string card;
+
+  static OwnSockets open(const std::string& address, bool may_lead);
+};
+
 struct HostsBootstrap {
   Allgather all;   // among all ranks of the world
   Allgather here;  // among the ranks of this host, by place
-  ControlIdentity self;
-  std::string address;  // this host's numeric address, as the other hosts reach it
+  OwnSockets own;
+  std::vector<std::string> cards;  // by rank
   // Of allgather(): by then all have to know which leaders cannot reach each other.
   std::chrono::milliseconds timeout{30'000};
 };
@@ -113,7 +122,7 @@ struct HostsBootstrap {
 // Collective. Returns kUnavailable, with the same text on all ranks, when one of them cannot do it;
 // the star then continues as it is. Any other error means that the ranks cannot communicate. On
 // success `parts` takes over `links`, the star. The caller fills in `parts.plan` and `parts.spin`.
-Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlChannel>& links,
+Status bootstrap_hosts(HostsBootstrap bootstrap, std::unique_ptr<ControlChannel>& links,
                        HostsParts& parts);
 
 }  // namespace hora::collectives

@@ -23,7 +23,7 @@ enum class ControlMessage : std::uint8_t {
   kFailed = 21,    // text: as kBroken, but this rank is the origin of the failure
   // coordinator to worker
   kResponses = 32,       // a list of responses
-  kExchangeResult = 33,  // scope, number, parts by set index
+  kExchangeResult = 33,  // scope, number, rank 0's clock, parts by set index
   kAbort = 34,           // text: the world has ended
   kClose = 35,           // all ranks are finished: connections may be closed
   kInFull = 36,          // set, number: rank 0 has evicted that cache entry; send it in full
@@ -59,7 +59,7 @@ namespace hora::collectives::meeting {
 
 enum MessageKind : std::uint8_t { kHello = 1, kChallenge, kProof, kWelcome, kRefused };
 
-inline constexpr std::uint64_t kProtocolVersion = 3;
+inline constexpr std::uint64_t kProtocolVersion = 4;
 // A port scanner or an HTTP client fails here, before any memory is spent on it.
 inline constexpr std::string_view kMagic = "hora control";
 inline constexpr std::size_t kNonceBytes = 16;

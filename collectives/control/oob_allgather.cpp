@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <set>
 
 #include "collectives/control/messages.h"
 #include "collectives/negotiation/wire.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::collectives {
 
@@ -18,6 +20,9 @@ namespace {
 
 // A bound for what a malformed message can make this process allocate.
 constexpr std::size_t kMostRanks = 1 << 24;
+constexpr std::size_t kMostSamples = 64;
+
+std::int64_t now_ns() { return nanoseconds_of(Clock::now()); }
 
 std::string encode(ControlMessage kind, std::int32_t scope, std::uint64_t number,
                    const std::vector<std::string>& parts) {
@@ -25,6 +30,7 @@ std::string encode(ControlMessage kind, std::int32_t scope, std::uint64_t number
   out.u8(static_cast<std::uint8_t>(kind));
   out.varint(static_cast<std::uint64_t>(scope));
   out.varint(number);
+  if (kind == ControlMessage::kExchangeResult) out.integer(now_ns());
   out.texts(parts);
   return out.take();
 }
@@ -39,6 +45,60 @@ bool ends_the_world(const Incoming& message) {
 }
 
 }  // namespace
+
+// The star of the ranks on this host, with an exchange of its own.
+struct OobAllgather::Host {
+  std::int32_t scope = 0;
+  LocalListener listener;
+  std::vector<std::string> cards;
+  int place = 0;
+  std::unique_ptr<ControlChannel> channel;
+  std::unique_ptr<OobAllgather> exchanges;
+};
+
+OobAllgather::OobAllgather(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}
+
+OobAllgather::~OobAllgather() = default;
+
+void OobAllgather::meet_on_host(std::int32_t scope, LocalListener listener,
+                                std::vector<std::string> cards, int place) {
+  host_ = std::make_unique<Host>();
+  host_->scope = scope;
+  host_->listener = std::move(listener);
+  host_->cards = std::move(cards);
+  host_->place = place;
+}
+
+void OobAllgather::leave_host() { host_.reset(); }
+
+// While this rank waits elsewhere. Messages that have come stay.
+bool OobAllgather::is_ending() {
+  for (Incoming& message : channel_->poll(kNoWait)) {
+    if (!handle(message)) deferred_.push_back(std::move(message));
+  }
+  return broken_off_() || std::ranges::any_of(deferred_, [](const Incoming& message) {
+           return ends_the_world(message);
+         });
+}
+
+Result<std::vector<std::string>> OobAllgather::exchange_on_host(
+    const std::vector<std::string>& parts, Deadline deadline) {
+  constexpr std::chrono::milliseconds kLook{50};
+  Host& host = *host_;
+  const auto is_ending = [this] { return this->is_ending(); };
+  if (host.exchanges == nullptr) {
+    auto channel = hora::collectives::meet_on_host(std::move(host.listener), host.cards, host.place,
+                                                   deadline, is_ending);
+    if (!channel) return std::move(channel).error();
+    host.channel = std::move(*channel);
+    host.exchanges = std::make_unique<OobAllgather>(*host.channel, host.place);
+    host.exchanges->break_off_when(is_ending);
+    host.exchanges->look_every_ = kLook;
+  }
+  std::vector<std::int32_t> places(host.cards.size());
+  std::iota(places.begin(), places.end(), 0);
+  return host.exchanges->exchange(0, places, parts, deadline);
+}
 
 void OobAllgather::define_scope(std::int32_t scope, std::vector<std::int32_t> members) {
   scopes_[scope] = std::move(members);
@@ -55,9 +115,11 @@ bool OobAllgather::handle(const Incoming& message) {
   WireReader in(std::string_view(message.bytes).substr(1));
   const auto scope = static_cast<std::int32_t>(in.varint());
   const std::uint64_t number = in.varint();
+  const std::int64_t zero_ns = result ? in.integer() : 0;
   std::vector<std::string> parts = in.texts(kMostRanks);
   if (!in.ok()) return true;  // the peer is authenticated, so only our own encoder writes here
   if (result) {
+    if (samples_.size() < kMostSamples) samples_.push_back({sent_ns_, zero_ns, now_ns()});
     results_[{scope, number}] = std::move(parts);
   } else {
     contribute({scope, number}, message.rank, std::move(parts));
@@ -131,11 +193,14 @@ Result<std::vector<std::string>> OobAllgather::exchange(std::int32_t scope,
                                                         const std::vector<std::int32_t>& members,
                                                         const std::vector<std::string>& parts,
                                                         Deadline deadline) {
+  if (host_ != nullptr && host_->scope == scope) return exchange_on_host(parts, deadline);
   const Key key{scope, next_number_[scope]++};
   define_scope(scope, members);
+  ++exchanges_;
   if (rank_ == 0) {
     contribute(key, 0, parts);
   } else {
+    sent_ns_ = now_ns();
     channel_->send(0, encode(ControlMessage::kExchange, key.first, key.second, parts));
   }
   const auto start = Clock::now();
@@ -160,7 +225,8 @@ Result<std::vector<std::string>> OobAllgather::exchange(std::int32_t scope,
       }
     }
     if (broken_off_()) return make_error(ErrorCode::kInterrupted, "the job is ending");
-    for (Incoming& message : channel_->poll(std::min(deadline, late))) {
+    const Deadline look = look_every_ < deadline - now ? now + look_every_ : deadline;
+    for (Incoming& message : channel_->poll(std::min(look, late))) {
       if (handle(message)) continue;
       deferred_.push_back(std::move(message));
     }

@@ -6,13 +6,22 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "collectives/control/control_channel.h"
+#include "collectives/control/host_star.h"
 
 namespace hora::collectives {
+
+// A message of rank 0 that answered one of this rank: by whose clock it was when.
+struct ClockSample {
+  std::int64_t sent_ns = 0;  // ours
+  std::int64_t zero_ns = 0;  // rank 0's, between the other two
+  std::int64_t received_ns = 0;
+};
 
 // How much longer than rank 0 the others wait. Rank 0 knows which are missing, may begin later, and
 // may wait for a library first (backend_pool.cpp).
@@ -29,7 +38,8 @@ constexpr bool is_of_world(std::int32_t scope) { return scope <= 0 && scope >= -
 
 class OobAllgather {
  public:
-  OobAllgather(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}
+  OobAllgather(ControlChannel& channel, int rank);
+  ~OobAllgather();
   // On rank 0: calls `report` once per exchange with the missing ranks after waiting for `after`.
   void report_late(Clock::duration after, std::function<void(const std::vector<int>&)> report) {
     late_after_ = after;
@@ -62,7 +72,18 @@ class OobAllgather {
   void define_scope(std::int32_t scope, std::vector<std::int32_t> members);
   void forget_scope(std::int32_t scope);
 
+  // Of `scope`, whose members are the ranks of this host (those with `cards`, this one at `place`):
+  // the exchanges go directly between them, from the first one on until leave_host().
+  void meet_on_host(std::int32_t scope, LocalListener listener, std::vector<std::string> cards,
+                    int place);
+  void leave_host();
+
+  // By way of rank 0, so far: each takes a round trip to its host.
+  int exchanges() const { return exchanges_; }
+
   std::vector<Incoming> take_deferred() { return std::exchange(deferred_, {}); }
+  // Of the first exchanges, on ranks other than 0: a few that compare the two clocks.
+  const std::vector<ClockSample>& samples() const { return samples_; }
 
  private:
   using Key = std::pair<std::int32_t, std::uint64_t>;  // scope, number
@@ -70,6 +91,11 @@ class OobAllgather {
     std::map<int, std::vector<std::string>> given;  // by global rank
   };
 
+  struct Host;
+
+  bool is_ending();
+  Result<std::vector<std::string>> exchange_on_host(const std::vector<std::string>& parts,
+                                                    Deadline deadline);
   void contribute(const Key& key, int rank, std::vector<std::string> parts);
   void answer(const Key& key, const std::vector<std::int32_t>& members, const Round& round);
 
@@ -83,6 +109,11 @@ class OobAllgather {
   std::map<Key, Round> rounds_;                      // coordinator: incomplete ones
   std::map<Key, std::vector<std::string>> results_;  // complete, not yet taken
   std::vector<Incoming> deferred_;
+  int exchanges_ = 0;
+  std::int64_t sent_ns_ = 0;  // this rank's part of the exchange that it waits in
+  std::vector<ClockSample> samples_;
+  Clock::duration look_every_ = Clock::duration::max();  // at broken_off_
+  std::unique_ptr<Host> host_;
 };
 
 }  // namespace hora::collectives

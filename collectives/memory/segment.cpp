@@ -16,10 +16,9 @@
 
 namespace hora::collectives {
 
-// Opening takes three rounds among the ranks: index 0 offers what it has created; every rank
-// reports whether it could map that; all wait until index 0 has cleared the nonce. Each rank takes
-// part in each round, even after a failure, so no rank waits for nothing. The first kind of memory
-// that all ranks can map wins.
+// Opening takes two rounds among the ranks: index 0 offers what it has created, and every rank
+// reports whether it could map that. Each rank takes part in both, even after a failure, so no rank
+// waits for nothing. The first kind of memory that all ranks can map wins.
 
 namespace {
 
@@ -69,14 +68,18 @@ Result<os::Fd> make_named(std::size_t bytes, const char* path) {
           "Memory at /dev/shm), or set HORA_SHM_BYTES to less");
 }
 
+char* nonce_in(void* data, std::size_t bytes) {
+  return static_cast<char*>(data) + bytes - sizeof Offer::nonce;
+}
+
 Result<void*> map(const os::Fd& fd, std::size_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data != MAP_FAILED) return data;
   return make_error(ErrorCode::kUnavailable, "mapping shared memory: " + reason());
 }
 
-// Index 0's part. The first eight bytes hold the nonce until all have looked: ranks that only seem
-// to share a host find a different value there.
+// Index 0's part. The last bytes, behind those that were asked for, hold the nonce: ranks that only
+// seem to share a host find a different value there.
 Result<void*> make(Kind kind, std::size_t bytes, Offer& offer, os::Fd& fd) {
   offer.pid = static_cast<std::int32_t>(getpid());
   // Any value will do without random numbers; the check is then only weaker.
@@ -93,7 +96,7 @@ Result<void*> make(Kind kind, std::size_t bytes, Offer& offer, os::Fd& fd) {
   fd = std::move(*made);
   offer.fd = fd.get();
   auto data = map(fd, bytes);
-  if (data) std::memcpy(*data, &offer.nonce, sizeof offer.nonce);
+  if (data) std::memcpy(nonce_in(*data, bytes), &offer.nonce, sizeof offer.nonce);
   return data;
 }
 
@@ -107,7 +110,7 @@ Result<void*> find(Kind kind, std::size_t bytes, const Offer& offer) {
     return make_error(ErrorCode::kUnavailable, "opening " + path + ": " + reason());
   }
   auto data = map(fd, bytes);
-  if (data && std::memcmp(*data, &offer.nonce, sizeof offer.nonce) != 0) {
+  if (data && std::memcmp(nonce_in(*data, bytes), &offer.nonce, sizeof offer.nonce) != 0) {
     munmap(*data, bytes);
     return make_error(ErrorCode::kUnavailable, path + " on this host is not the memory of rank 0");
   }
@@ -157,13 +160,6 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
     forget();
     return static_cast<void*>(nullptr);
   }
-  // All ranks have looked at the nonce. One more round keeps them from using the memory before
-  // index 0 has cleared it.
-  if (index == 0) std::memset(*data, 0, sizeof offer.nonce);
-  if (auto last = allgather(""); !last) {
-    forget();
-    return std::move(last).error();
-  }
   return data;
 }
 
@@ -192,9 +188,11 @@ Result<Segment> Segment::open(std::span<const std::int32_t> ranks, int index, st
   // Memory in /dev/shm is allocated in full by make_named(), a memfd page by page.
   for (Kind kind : {Kind::kAnonymous, Kind::kNamed}) {
     // A failure of the exchange itself ends the attempt; "cannot share" goes on to the next kind.
-    auto data = attempt(kind, ranks, index, bytes, allgather, why_not);
+    auto data = attempt(kind, ranks, index, bytes + sizeof Offer::nonce, allgather, why_not);
     if (!data) return std::move(data).error();
-    if (*data != nullptr) return Segment(*data, bytes, kind == Kind::kNamed);
+    if (*data != nullptr) {
+      return Segment(*data, bytes + sizeof Offer::nonce, kind == Kind::kNamed);
+    }
   }
   return make_error(ErrorCode::kUnavailable, why_not);
 }

@@ -324,7 +324,9 @@ Status BackendPool::make_backends(ProcessSet& set) {
         mine = objection_to(create(entry, set), backend);
         if (!mine) return std::move(mine).error();
       }
-      auto objection = first_objection(*mine);
+      // Where all ranks have created it together, they know already.
+      const bool is_known = set.size() == world_.settings.size;
+      auto objection = is_known ? std::move(mine) : first_objection(*mine);
       if (!objection) return std::move(objection).error();
       if (!objection->empty()) {
         drop(entry, *objection);

@@ -14,7 +14,8 @@ namespace {
 // On several hosts, messages stay on the TCP connections; in addition, the leaders of the hosts get
 // links of their own for small operations.
 Status connect_hosts(const World& world, OobAllgather& oob,
-                     std::unique_ptr<ControlChannel>& channel, BootstrapResult& met) {
+                     std::unique_ptr<ControlChannel>& channel, OwnSockets sockets,
+                     BootstrapResult& met) {
   const Settings& settings = world.settings;
   // A world of one, or a channel of a test.
   if (channel->sockets() == nullptr) return Ok{};
@@ -35,10 +36,10 @@ Status connect_hosts(const World& world, OobAllgather& oob,
   bootstrap.here = [&](const std::string& mine) {
     return allgather(scope(plan.host), plan.here(), mine);
   };
-  bootstrap.self = {settings.rank, settings.size, settings.job_id, settings.rendezvous_token, {}};
-  bootstrap.address = world.address;
+  bootstrap.own = std::move(sockets);
+  for (const RankInfo& each : world.rank_infos) bootstrap.cards.push_back(each.hosts_card);
   bootstrap.timeout = settings.start_timeout;
-  Status extended = bootstrap_hosts(bootstrap, channel, parts);
+  Status extended = bootstrap_hosts(std::move(bootstrap), channel, parts);
   for (int host = 0; host < plan.hosts(); ++host) oob.forget_scope(scope(host));
   if (!extended) {
     met.why_no_fast_path = extended.error().message;
@@ -57,11 +58,12 @@ Status connect_hosts(const World& world, OobAllgather& oob,
 // If all ranks are on one host, messages go through shared memory; if memory cannot be shared, they
 // stay on the TCP connections.
 Status extend_channel(const World& world, OobAllgather& oob,
-                      std::unique_ptr<ControlChannel>& channel, BootstrapResult& met) {
+                      std::unique_ptr<ControlChannel>& channel, OwnSockets sockets,
+                      BootstrapResult& met) {
   const Settings& settings = world.settings;
   const auto& hosts = world.hosts;
   if (std::any_of(hosts.begin(), hosts.end(), [&](auto host) { return host != hosts.front(); })) {
-    return connect_hosts(world, oob, channel, met);
+    return connect_hosts(world, oob, channel, std::move(sockets), met);
   }
   const std::vector<std::int32_t> all = world.ranks();
   const std::size_t bytes = RingLayout{settings.size}.bytes();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "collectives/control/control_channel.h"
+#include "collectives/control/hosts_channel.h"
 #include "collectives/control/oob_allgather.h"
 #include "collectives/runtime/world.h"
 
@@ -19,8 +20,10 @@ struct BootstrapResult {
 };
 
 // Collective. Puts a channel with a fast path around `channel`, where the ranks can have one. Where
-// they cannot, they keep to their connections. An error when the ranks cannot talk.
+// they cannot, they keep to their connections. An error when the ranks cannot talk. `sockets`: the
+// ones whose card the other ranks have.
 Status extend_channel(const World& world, OobAllgather& oob,
-                      std::unique_ptr<ControlChannel>& channel, BootstrapResult& met);
+                      std::unique_ptr<ControlChannel>& channel, OwnSockets sockets,
+                      BootstrapResult& met);
 
 }  // namespace hora::collectives

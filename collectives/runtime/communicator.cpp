@@ -41,6 +41,14 @@ std::optional<Heartbeat> open_life_signs(const Communicator::Start& start) {
   return std::nullopt;
 }
 
+// Opened before the ranks meet, so that their cards need no exchange of their own.
+Engine::Listeners open_listeners(const Communicator::Start& start) {
+  const Settings& settings = start.settings;
+  if (settings.size == settings.local_size && !settings.places_by_machine) return {};
+  const bool may_lead = settings.local_rank == 0 || settings.places_by_machine;
+  return {LocalListener::open(), OwnSockets::open(start.address, may_lead)};
+}
+
 RankInfo own_rank_info(const Communicator::Start& start) {
   RankInfo rank_info;
   rank_info.hostname = start.settings.hostname;
@@ -101,6 +109,9 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   // The address of the heartbeat socket travels with the rank info, so it needs no exchange of its
   // own.
   if (signs) rank_info.heartbeat_card = signs->card();
+  Engine::Listeners listeners = open_listeners(start);
+  rank_info.host_card = listeners.on_host.card;
+  rank_info.hosts_card = listeners.between_hosts.card;
   auto control = meet(start, encode_rank_info(rank_info));
   if (!control) return std::move(control).error();
   self->world_ = std::make_unique<World>();
@@ -120,11 +131,9 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   }
   self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->recorder_,
                                            std::move(signs));
-  HORA_TRY(self->engine_->set_up());
+  HORA_TRY(self->engine_->set_up(std::move(listeners)));
   // From here on the other ranks count on this one: a failure has to end the world for all.
-  if (const Status records = self->start_records(); !records) {
-    return self->engine_->fail_to_join(records.error());
-  }
+  self->start_records();
   self->recorder_.flight().joined(self->own_process_sets());
   self->driver_ = std::make_unique<Driver>(*self->engine_);
   auto thread = os::start_service_thread(
@@ -135,12 +144,10 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   return self;
 }
 
-Status Communicator::start_records() {
+void Communicator::start_records() {
   const Settings& settings = world_->settings;
-  auto clock = measure_clock_offset(engine_->oob(), *world_);
-  if (!clock) return std::move(clock).error();
-  clock_ = *clock;
-  if (settings.timeline.empty() || settings.timeline == "DYNAMIC") return Ok{};
+  clock_ = compare_clocks(engine_->oob(), *world_);
+  if (settings.timeline.empty() || settings.timeline == "DYNAMIC") return;
   const Outcome started = start_timeline(settings.timeline, settings.timeline_mark_cycles);
   if (started.status != HORA_OK) {
     // A timeline is a record, not the job: without it the job continues, and the launcher reports
@@ -148,7 +155,6 @@ Status Communicator::start_records() {
     os::log_error("timeline", started.text + "; the job continues without it");
     recorder_.flight().lost_record("its timeline: it could not be started");
   }
-  return Ok{};
 }
 
 Outcome Communicator::start_timeline(const std::string& path, bool mark_cycles) {

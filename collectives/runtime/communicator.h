@@ -90,7 +90,7 @@ class Communicator {
 
  private:
   Communicator() = default;
-  Status start_records();
+  void start_records();
   Result<OperationPtr> operation_for(const hora_request& request) const;
   void keep(const hora_request& request, const Operation& ran);
   Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles, Then then);

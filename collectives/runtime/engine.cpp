@@ -36,8 +36,10 @@ Engine::~Engine() {
   for (const auto& [id, set] : sets_) pool_.destroy_backends(*set);
 }
 
-Status Engine::set_up() {
-  Status created = create_backends();
+Status Engine::set_up(Listeners listeners) {
+  meet_on_host(std::move(listeners.on_host));
+  Status created = create_backends(std::move(listeners.between_hosts));
+  mailbox_.oob().leave_host();
   if (created || world_.settings.size == 1) return created;
   return fail_to_join(created.error());
 }
@@ -50,13 +52,27 @@ Error Engine::fail_to_join(const Error& error) {
   return make_error(error.code, shutdown_.text());
 }
 
-Status Engine::create_backends() {
+// Only where there are other hosts: on one, rank 0 is as near.
+void Engine::meet_on_host(LocalListener listener) {
+  const auto own = world_.hosts[static_cast<std::size_t>(world_.settings.rank)];
+  std::vector<std::string> cards;
+  int place = 0;
+  for (std::size_t rank = 0; rank < world_.hosts.size(); ++rank) {
+    if (world_.hosts[rank] != own) continue;
+    if (static_cast<int>(rank) < world_.settings.rank) ++place;
+    cards.push_back(world_.rank_infos[rank].host_card);
+  }
+  if (cards.size() == world_.hosts.size() || !can_meet_on_host(cards)) return;
+  mailbox_.oob().meet_on_host(scope_within(0, own), std::move(listener), std::move(cards), place);
+}
+
+Status Engine::create_backends(OwnSockets sockets) {
   // The order matters. The channel comes first, because everything after it uses the channel; then
   // the watchdog, so that a rank which stops during the rest is detected; then the backends, which
   // may block in a library.
   mailbox_.oob().define_scope(0, world_.ranks());
-  HORA_TRY(mailbox_.extend([this](std::unique_ptr<ControlChannel>& channel) {
-    return extend_channel(world_, mailbox_.oob(), channel, met_);
+  HORA_TRY(mailbox_.extend([&](std::unique_ptr<ControlChannel>& channel) {
+    return extend_channel(world_, mailbox_.oob(), channel, std::move(sockets), met_);
   }));
   // In deterministic mode, the order of additions must not depend on measurements.
   const auto measured =
@@ -79,8 +95,10 @@ Status Engine::create_backends() {
 }
 
 // Logs which backends the job uses and why it does not use the others.
-void Engine::log_backends() const {
+void Engine::log_backends() {
   if (!os::log_enabled(os::LogLevel::kDebug)) return;
+  os::log_debug("backends", "ready after " + std::to_string(mailbox_.oob().exchanges()) +
+                                " exchanges with rank 0");
   std::string used;
   for (const std::string& id : pool_.enabled()) used += (used.empty() ? "" : ", ") + id;
   os::log_debug("backends", "in use: " + used);

@@ -41,7 +41,12 @@ class Engine {
 
   // Collective: backends for the world and for the static process sets. Before run(). When it fails
   // the world has ended, on all ranks.
-  Status set_up();
+  // `listeners`: those whose cards the other ranks have.
+  struct Listeners {
+    LocalListener on_host;
+    OwnSockets between_hosts;
+  };
+  Status set_up(Listeners listeners = {});
   // Call it when the common work before step() has failed: ends the world. Returns the reason that
   // all ranks get.
   Error fail_to_join(const Error& error);
@@ -87,8 +92,9 @@ class Engine {
   void stop_now(std::string reason) { shutdown_.stop_now(std::move(reason)); }
 
  private:
-  Status create_backends();
-  void log_backends() const;
+  void meet_on_host(LocalListener listener);
+  Status create_backends(OwnSockets sockets);
+  void log_backends();
   Status make_set(std::int32_t id, std::vector<std::int32_t> ranks);
   bool take_submissions();
   bool coordinate();

@@ -33,6 +33,8 @@ struct RankInfo {
   Choice hierarchical_allreduce = Choice::kAuto;
   Choice hierarchical_allgather = Choice::kAuto;
   std::string heartbeat_card;  // Heartbeat::card(); empty: it has none
+  std::string host_card;       // LocalListener::card
+  std::string hosts_card;      // OwnSockets::card
 
   friend bool operator==(const RankInfo&, const RankInfo&) = default;
 };

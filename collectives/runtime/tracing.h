@@ -15,9 +15,9 @@ namespace hora::collectives {
 // then every rank writes one; without it rank 0 alone does, and the others answer nothing.
 std::optional<std::string> own_timeline_path(const std::string& path, int rank);
 
-// Collective over the world, before it runs. Nothing travels when all ranks share a host, and with
-// it a clock.
-Result<ClockOffset> measure_clock_offset(OobAllgather& oob, const World& world);
+// From the exchanges by which the world was set up: nothing travels for it. Rank 0 is the reference
+// clock, which ranks on its host share.
+ClockOffset compare_clocks(const OobAllgather& oob, const World& world);
 
 Timeline::Options timeline_options(const World& world, const ClockOffset& clock, std::string path,
                                    bool mark_cycles);

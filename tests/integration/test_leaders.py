@@ -182,3 +182,12 @@ def test_a_lost_host_or_a_stopped_leader(horarun, hosts, shared, way, operation,
         f"{way}, {operation}: the last of the others knew after "
         f"{max(float(when) for _, when, _ in reported) - struck:.1f} s"
     )
+
+
+def test_the_ranks_are_ready_after_few_round_trips(horarun, hosts):
+    """Each exchange is one, to rank 0's host and back; what only ranks of one host exchange does not leave it."""
+    place = ["--log-level", "DEBUG", "-H", hosts(2).spec(2), "--wdir", "/"]
+    done = horarun.run(*place, "python3", "-c", "import hora.numpy as hvd; hvd.init()").expect(0)
+    counts = re.findall(r"\[(\d)\]<stderr>:.*ready after (\d+) exchanges with rank 0", done.messages)
+    assert sorted(rank for rank, count in counts) == list("0123"), done
+    assert all(int(count) <= 4 for rank, count in counts), counts

@@ -67,7 +67,7 @@ std::string hello(int rank, int size, std::string_view nonce) {
   WireWriter out;
   out.u8(1);
   out.text("hora control");
-  out.varint(3);
+  out.varint(4);
   out.text("job");
   out.integer(rank);
   out.integer(size);
