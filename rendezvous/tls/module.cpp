@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <new>
 
@@ -75,25 +76,34 @@ bool fingerprint_of(const X509* certificate, unsigned char* out) {
   return X509_digest(certificate, EVP_sha256(), out, &size) == 1 && size == kDigest;
 }
 
+// P-256 is fast, and every TLS 1.3 library has it. Keys and signatures of Ed25519 are a function of
+// the seed.
+Key make_key(const unsigned char* seed) {
+  if (seed == nullptr) return Key(EVP_EC_gen("P-256"));
+  return Key(EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, seed, hora::tls::kSeedBytes));
+}
+
 // A self-signed certificate. The peers ignore its dates, because the clocks of hosts differ and the
-// fingerprint is proof enough.
-Certificate make_certificate(EVP_PKEY* key, const char* name) {
+// fingerprint is proof enough. With a seed nothing in it is left to chance or to the clock.
+Certificate make_certificate(EVP_PKEY* key, const char* name, bool is_seeded) {
   Certificate certificate(X509_new());
   if (!certificate) return nullptr;
   X509* const x = certificate.get();
   // X.509 expects every certificate of an issuer to have its own serial number.
-  std::uint64_t serial = 0;
+  std::uint64_t serial = 1;
+  const std::time_t begin = is_seeded ? 0 : std::time(nullptr) - 86'400;
+  const std::time_t end = is_seeded ? 4'102'444'800 : begin + 3650L * 86'400;  // the year 2100
   X509_NAME* const subject = X509_get_subject_name(x);
   const auto* text = reinterpret_cast<const unsigned char*>(name);
   const bool made =
-      RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof serial) == 1 &&
+      (is_seeded || RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof serial) == 1) &&
       X509_set_version(x, X509_VERSION_3) == 1 &&
       ASN1_INTEGER_set_uint64(X509_get_serialNumber(x), serial) == 1 &&
-      X509_gmtime_adj(X509_getm_notBefore(x), -86'400) != nullptr &&
-      X509_gmtime_adj(X509_getm_notAfter(x), 3650L * 86'400) != nullptr &&
+      ASN1_TIME_set(X509_getm_notBefore(x), begin) != nullptr &&
+      ASN1_TIME_set(X509_getm_notAfter(x), end) != nullptr &&
       X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, text, -1, -1, 0) == 1 &&
       X509_set_issuer_name(x, subject) == 1 && X509_set_pubkey(x, key) == 1 &&
-      X509_sign(x, key, EVP_sha256()) > 0;
+      X509_sign(x, key, is_seeded ? nullptr : EVP_sha256()) > 0;
   return made ? std::move(certificate) : nullptr;
 }
 
@@ -177,7 +187,8 @@ hora_tls_session* new_session(SSL_CTX* context) {
   return session.release();
 }
 
-hora_tls_identity* make_identity(const char* name, unsigned char* fingerprint, char* error) {
+hora_tls_identity* make_identity(const char* name, const unsigned char* seed,
+                                 unsigned char* fingerprint, char* error) {
   // OpenSSL's reason goes into the caller's buffer; the queue is emptied for the next call.
   const auto failed = [error](const char* what) -> hora_tls_identity* {
     std::snprintf(error, kErrorBytes, "%s: %s", what, last_reason());
@@ -185,10 +196,9 @@ hora_tls_identity* make_identity(const char* name, unsigned char* fingerprint, c
     return nullptr;
   };
   if (!ready()) return failed("starting OpenSSL");
-  // P-256 is fast, and every TLS 1.3 library has it.
-  const Key key(EVP_EC_gen("P-256"));
+  const Key key = make_key(seed);
   if (!key) return failed("making a key");
-  const Certificate certificate = make_certificate(key.get(), name);
+  const Certificate certificate = make_certificate(key.get(), name, seed != nullptr);
   if (!certificate || !fingerprint_of(certificate.get(), fingerprint))
     return failed("making a certificate");
   Context context = make_context();

@@ -11,8 +11,9 @@
 
 namespace hora::tls {
 
-inline constexpr int kModuleVersion = 1;
+inline constexpr int kModuleVersion = 2;
 inline constexpr size_t kFingerprintBytes = 32;
+inline constexpr size_t kSeedBytes = 32;
 inline constexpr size_t kErrorBytes = 256;
 
 // What read(), write() and shake() return instead of a number of bytes.
@@ -32,8 +33,10 @@ struct hora_tls_module {
   const char* library_version;  // "3.0.19"
 
   // Makes a new key and a certificate for `name`. Only its fingerprint, the SHA-256 of the
-  // certificate in DER, vouches for it. Null: `error` says why.
-  hora_tls_identity* (*make_identity)(const char* name, unsigned char* fingerprint, char* error);
+  // certificate in DER, vouches for it. From one seed (null: from chance) every process makes the
+  // same. Null: `error` says why.
+  hora_tls_identity* (*make_identity)(const char* name, const unsigned char* seed,
+                                      unsigned char* fingerprint, char* error);
   void (*free_identity)(hora_tls_identity*);
 
   hora_tls_session* (*serve)(hora_tls_identity*);  // null: no memory

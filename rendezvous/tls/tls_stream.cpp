@@ -369,12 +369,17 @@ Result<std::unique_ptr<net::Stream>> connect_stream(const std::string& fingerpri
 
 }  // namespace
 
-Result<ServerSide> make_server_side(const std::string& name) {
+Result<ServerSide> make_server_side(const std::string& name, std::string_view seed) {
+  if (!seed.empty() && seed.size() != kSeedBytes) {
+    return make_error(ErrorCode::kFailed, "TLS: the seed is not 32 bytes");
+  }
   auto loaded = module();
   if (!loaded) return std::move(loaded).error();
   std::array<unsigned char, kFingerprintBytes> digest;
   std::array<char, kErrorBytes> error{};
-  hora_tls_identity* made = (*loaded)->make_identity(name.c_str(), digest.data(), error.data());
+  hora_tls_identity* made = (*loaded)->make_identity(
+      name.c_str(), seed.empty() ? nullptr : reinterpret_cast<const unsigned char*>(seed.data()),
+      digest.data(), error.data());
   if (made == nullptr) return make_error(ErrorCode::kFailed, error.data());
   auto identity = std::make_shared<const Identity>(**loaded, made);
   ServerSide side;

@@ -18,8 +18,9 @@ struct ServerSide {
   std::string fingerprint;  // SHA-256 of the certificate, as 64 hexadecimal digits
 };
 // `name` appears in the certificate, for people who look. kNotFound: this installation has no
-// libhora_tls.so.
-Result<ServerSide> make_server_side(const std::string& name);
+// libhora_tls.so. Processes with the same `seed`, 32 secret bytes, and name make the same side, so
+// that each knows its fingerprint; empty: a new one.
+Result<ServerSide> make_server_side(const std::string& name, std::string_view seed = {});
 
 // Talks only to the server with this certificate. An empty text gives an empty function: no TLS. An
 // error in the text or the installation appears when a connection is made.
