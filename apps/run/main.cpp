@@ -247,7 +247,8 @@ Status check_shipped(const JobSpec& spec) {
   return make_error(ErrorCode::kUsage, "--ship-env: " + folder + ": no such folder");
 }
 
-int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {
+int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings,
+            const std::optional<PlatformNode>& node = {}) {
   for (const std::string& warning : warnings) {
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
   }
@@ -290,8 +291,10 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   if (stdin_is_null_device()) spec.stdin_policy = StdinPolicy::kNone;
   if (spec.pods) return run_in_pods(std::move(spec), *installation, environment);
   if (spec.listen) {
+    // Node 0 counts its own slots, as nodes that join do.
+    if (node && !spec.hosts.front().slots) spec.hosts.front().slots = std::max(1, count_gpus());
     // It outlives the supervisor: the machines get the exit code when everything is over.
-    auto join_wait = JoinWait::open(spec);
+    auto join_wait = JoinWait::open(spec, node);
     if (!join_wait) return complain(join_wait.error());
     const int exit_code = supervise(std::move(spec), *installation, environment, **join_wait);
     (*join_wait)->say_goodbye(exit_code);
@@ -356,7 +359,7 @@ int execute(const CheckBuild& command) {
 
 int execute(const Launch& command) {
   if (command.detach && !command.dry_run) return run_detached(command.job, command.warnings);
-  return run_job(command.job, command.dry_run, command.warnings);
+  return run_job(command.job, command.dry_run, command.warnings, command.platform);
 }
 
 // The worker comes with the bundle, so any directory will do; "/" exists on every host.
@@ -368,7 +371,7 @@ int execute(const Smoke& command) {
   spec.stdin_policy = StdinPolicy::kNone;
   if (spec.working_directory.empty()) spec.working_directory = "/";
   if (command.detach && !command.dry_run) return run_detached(spec, command.warnings);
-  return run_job(std::move(spec), command.dry_run, command.warnings);
+  return run_job(std::move(spec), command.dry_run, command.warnings, command.platform);
 }
 
 Result<rendezvous::ServeOptions> serve_options(const RunRendezvous& command) {
@@ -496,20 +499,34 @@ Result<std::string> read_join_source(const std::string& source) {
   return os::read_line(opened.valid() ? opened.get() : STDIN_FILENO, "--join", kLongestJoinLine);
 }
 
+Result<JoinUrl> url_to_join(const Join& command) {
+  if (const auto& node = command.platform) {
+    return url_of_key(node->key, {node->head, node->port});
+  }
+  auto text = read_join_source(command.source);
+  if (!text) return std::move(text).error();
+  auto url = parse_join_url(*text);
+  if (!url) return url.error().with_context("--join");
+  return url;
+}
+
 // Slots are counted here and not by an agent, which comes only when the launcher has its hosts:
 // what this machine offers decides whether it has them.
 int execute(const Join& command) {
   if (command.verbose) os::set_log_level(os::LogLevel::kDebug);
-  auto text = read_join_source(command.source);
-  if (!text) return complain(text.error());
   JoinOptions options;
-  auto url = parse_join_url(*text);
-  if (!url) return complain(url.error().with_context("--join"));
+  auto url = url_to_join(command);
+  if (!url) return complain(url.error());
   options.url = std::move(*url);
+  if (command.platform) {
+    options.name = command.platform->name;
+    options.launcher_wait = command.timeout.value_or(options.launcher_wait);
+  } else {
+    options.timeout = command.timeout.value_or(options.timeout);
+  }
   options.slots = command.slots.value_or(std::max(1, count_gpus()));
-  options.timeout = command.timeout.value_or(options.timeout);
   const auto code = join_job(options);
-  return code ? *code : complain(code.error().with_context("--join"));
+  return code ? *code : complain(code.error().with_context(command.platform ? "node 0" : "--join"));
 }
 
 // Other users see command lines. A process list of the first millisecond has it already; hence the
@@ -584,6 +601,8 @@ int main(int argc, char** argv) {
   errors_are_events = asks_for_events(argc, argv, inputs);
   const auto command = parse_command_line(argc, argv, inputs);
   if (!command) return complain(command.error());
+  // It has been read; the agent of this machine and its ranks inherit what is left.
+  for (const char* secret : {"HORA_JOIN_TOKEN", "HORA_JOIN_TOKEN_FILE"}) ::unsetenv(secret);
   if (std::holds_alternative<Join>(*command)) hide_join_url(argc, argv);
   if (!runs_job(*command)) release_signal(SIGQUIT);
   return std::visit([](const auto& chosen) { return execute(chosen); }, *command);

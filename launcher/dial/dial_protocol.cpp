@@ -5,6 +5,7 @@
 
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/encoding.h"
+#include "rendezvous/base/hmac.h"
 #include "rendezvous/base/little_endian.h"
 #include "rendezvous/base/text.h"
 
@@ -50,6 +51,12 @@ std::string format_join_url(const JoinUrl& url) {
     separator = ',';
   }
   return text;
+}
+
+std::string seed_of_key(std::string_view key) { return hmac_sha256(key, "certificate"); }
+
+std::string token_of_key(std::string_view key) {
+  return to_hex(hmac_sha256(key, "token").substr(0, kTokenDigits / 2));
 }
 
 // An error quotes the part after the '@', which is not a secret.

@@ -44,6 +44,12 @@ std::string format_join_address(const JoinUrl::Address& address);
 // Blanks around it do not count. Errors (kUsage) never quote the text, which is a secret.
 Result<JoinUrl> parse_join_url(std::string_view text);
 
+// Machines that share a key (launcher/platforms/) need no line: certificate and token of their job
+// are functions of the key. A certificate says nothing about the key to those who lack it.
+std::string seed_of_key(std::string_view key);  // of tls::make_server_side()
+std::string token_of_key(std::string_view key);
+inline constexpr const char* kCertificateName = "horarun --listen";
+
 // The messages between a launcher and a machine that dialled it, inside of TLS.
 // docs/reference/agent-protocol.md describes them; a change edits both.
 //   frame := length:u32le type:u8 payload        (length counts the payload)

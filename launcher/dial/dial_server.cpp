@@ -144,10 +144,10 @@ DialServer::DialServer(DialRoster roster, Observer observer)
     : observer_(std::move(observer)), roster_(std::move(roster)) {}
 
 Result<std::unique_ptr<DialServer>> DialServer::open(const Endpoint& where, DialRoster roster,
-                                                     Observer observer) {
+                                                     Observer observer, std::string_view key) {
   std::unique_ptr<DialServer> server(new DialServer(std::move(roster), std::move(observer)));
-  server->url_.token = os::random_token();
-  auto side = tls::make_server_side("horarun --listen");
+  server->url_.token = key.empty() ? os::random_token() : token_of_key(key);
+  auto side = tls::make_server_side(kCertificateName, key.empty() ? "" : seed_of_key(key));
   if (!side) return std::move(side).error();
   server->accept_ = std::move(side->accept);
   server->url_.fingerprint = std::move(side->fingerprint);
@@ -351,12 +351,30 @@ Endpoint door(const ListenSpec& listen) {
   return any;
 }
 
+// Node 0 of a platform takes part, and needs no connection to itself.
+class OwnAndJoined : public Transport {
+ public:
+  OwnAndJoined(std::string own, std::unique_ptr<Transport> local, std::unique_ptr<Transport> joined)
+      : own_(std::move(own)), local_(std::move(local)), joined_(std::move(joined)) {}
+
+  Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
+                       Clock::time_point deadline) override {
+    Transport& way = host.name == own_ ? *local_ : *joined_;
+    return way.start(host, host_index, image, deadline);
+  }
+
+ private:
+  const std::string own_;
+  const std::unique_ptr<Transport> local_, joined_;
+};
+
 // In the same words as an engine's allocation, which it replaces.
-std::string summary(const std::vector<Host>& hosts) {
+std::string summary(const std::vector<Host>& hosts, const std::string& platform) {
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots.value_or(0);
-  return counted(slots, "slot") + " on " + counted(hosts.size(), "host") + " (" +
-         format_host_list(hosts) + "), joined by --join";
+  return (platform.empty() ? "" : platform + ": ") + counted(slots, "slot") + " on " +
+         counted(hosts.size(), "host") + " (" + format_host_list(hosts) + "), joined by " +
+         (platform.empty() ? "--join" : "the same command there");
 }
 
 }  // namespace
@@ -366,8 +384,9 @@ void JoinWait::say(const std::string& text) const {
 }
 
 // The server's thread never touches this object: what it sees comes as a task of the loop.
-Result<std::unique_ptr<JoinWait>> JoinWait::open(const JobSpec& spec) {
-  std::unique_ptr<JoinWait> join_wait(new JoinWait(spec));
+Result<std::unique_ptr<JoinWait>> JoinWait::open(const JobSpec& spec,
+                                                 const std::optional<PlatformNode>& node) {
+  std::unique_ptr<JoinWait> join_wait(new JoinWait(spec, node));
   auto loop = os::EventLoop::create();
   if (!loop) return std::move(loop).error();
   join_wait->loop_ = std::move(*loop);
@@ -379,16 +398,24 @@ Result<std::unique_ptr<JoinWait>> JoinWait::open(const JobSpec& spec) {
       raw->loop_->stop();
     });
   };
-  const DialRoster roster(spec.hosts, spec.num_proc);
-  auto server = DialServer::open(door(*spec.listen), roster, observer);
+  DialRoster roster(spec.hosts, spec.num_proc);
+  if (node) roster.join(node->name, "", spec.hosts.front().slots.value_or(1));
+  const std::string key = node ? node->key : std::string();
+  auto server = DialServer::open(door(*spec.listen), roster, observer, key);
   // A machine without IPv6 has no "::".
   if (!server && spec.listen->address.empty()) {
-    server = DialServer::open({IpAddress{}, spec.listen->port}, roster, observer);
+    server = DialServer::open({IpAddress{}, spec.listen->port}, roster, observer, key);
   }
   if (!server) return std::move(server).error().with_context("--listen");
   join_wait->server_ = std::move(*server);
   HORA_TRY(join_wait->announce());
   return join_wait;
+}
+
+std::unique_ptr<Transport> JoinWait::transport(StageObserver observer) {
+  if (!node_) return server_->transport(std::move(observer));
+  return std::make_unique<OwnAndJoined>(node_->name, local_transport().create(spec_, observer),
+                                        server_->transport(observer));
 }
 
 // After an error, too, no secret remains.
@@ -401,6 +428,12 @@ JoinWait::~JoinWait() {
 Status JoinWait::announce() {
   const std::string url = format_join_url(server_->url());
   const std::string waits_for = server_->standing();
+  if (node_) {
+    say(node_->platform + " runs this command on " + counted(spec_.hosts.size(), "node") +
+        "; waiting at port " + std::to_string(server_->url().addresses.front().port) +
+        " for those that join: " + waits_for);
+    return Ok{};
+  }
   if (spec_.listen->file.empty()) {
     say("waiting for machines, " + waits_for +
         ". Type on each of them (the line is a secret):\n\n" + "    echo '" + url +
@@ -448,7 +481,8 @@ Result<std::optional<int>> JoinWait::wait(JobSpec& spec) {
     return std::optional(code);
   }
   spec.hosts = server_->hosts();
-  spec.engine = JobEngine{"join", "", summary(spec.hosts), {}};
+  spec.engine =
+      JobEngine{"join", "", summary(spec.hosts, node_ ? node_->platform : std::string()), {}};
   return std::optional<int>();
 }
 

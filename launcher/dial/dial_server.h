@@ -17,6 +17,7 @@
 #include "launcher/dial/dial_stream.h"
 #include "launcher/dial/joined_host.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/plan/platform_node.h"
 #include "launcher/transports/agent_link.h"
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/transport.h"
@@ -40,8 +41,9 @@ class DialServer {
   using Observer = std::function<void(Event event)>;
 
   // `where`: port 0 takes a free one. Errors: nothing can listen there, or there is no OpenSSL.
+  // `key`: what the machines know already, in place of the URL; empty: nothing.
   static Result<std::unique_ptr<DialServer>> open(const Endpoint& where, DialRoster roster,
-                                                  Observer observer);
+                                                  Observer observer, std::string_view key = {});
   ~DialServer();
   DialServer(const DialServer&) = delete;
   DialServer& operator=(const DialServer&) = delete;
@@ -124,8 +126,10 @@ class DialServer {
 class JoinWait {
  public:
   // Opens the door, and prints the line or writes its file. `spec.listen` is set. Errors: nothing
-  // can listen there, or the file cannot be written.
-  static Result<std::unique_ptr<JoinWait>> open(const JobSpec& spec);
+  // can listen there, or the file cannot be written. `node`: this one takes part, as the first of
+  // `spec.hosts`, and the others know the way.
+  static Result<std::unique_ptr<JoinWait>> open(const JobSpec& spec,
+                                                const std::optional<PlatformNode>& node = {});
   ~JoinWait();
   JoinWait(const JoinWait&) = delete;
   JoinWait& operator=(const JoinWait&) = delete;
@@ -134,18 +138,18 @@ class JoinWait {
   // exit code of a job that has not begun, which it has explained.
   Result<std::optional<int>> wait(JobSpec& spec);
 
-  std::unique_ptr<Transport> transport(StageObserver observer) {
-    return server_->transport(std::move(observer));
-  }
+  std::unique_ptr<Transport> transport(StageObserver observer);
   // To be called when the job is over, whatever has become of it.
   void say_goodbye(int exit_code) { server_->say_goodbye(exit_code); }
 
  private:
-  explicit JoinWait(const JobSpec& spec) : spec_(spec) {}
+  JoinWait(const JobSpec& spec, const std::optional<PlatformNode>& node)
+      : spec_(spec), node_(node) {}
   Status announce();
   void say(const std::string& text) const;
 
   const JobSpec spec_;
+  const std::optional<PlatformNode> node_;
   std::unique_ptr<os::EventLoop> loop_;
   std::unique_ptr<DialServer> server_;
   std::string file_;  // that holds the URL; removed at the end

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "launcher/dial/dial_stream.h"
@@ -67,14 +68,33 @@ Result<std::unique_ptr<net::Stream>> dial(const JoinOptions& options, std::strin
   }
   if (!impostor.empty()) {
     return make_error(ErrorCode::kDenied,
-                      impostor +
-                          " is not the launcher that printed this line: its certificate is "
-                          "another one (the line is of an earlier job, or another process "
-                          "answers there)");
+                      impostor + (options.launcher_wait.count() > 0
+                                      ? " is not the launcher of this job: its token is another "
+                                        "one, or another process answers there"
+                                      : " is not the launcher that printed this line: its "
+                                        "certificate is another one (the line is of an earlier "
+                                        "job, or another process answers there)"));
   }
   return make_error(ErrorCode::kUnavailable,
                     "no launcher answers: " + problems +
                         "; the job may have ended, or have all of its hosts already");
+}
+
+// Each try has deadlines of its own. The user sees once what is waited for.
+Result<std::unique_ptr<net::Stream>> dial_until_there(const JoinOptions& options,
+                                                      std::string& reached) {
+  constexpr std::chrono::seconds kPause{1};
+  const auto give_up = Clock::now() + options.launcher_wait;
+  for (bool is_first = true;; is_first = false) {
+    auto stream = dial(options, reached);
+    const bool may_come = !stream && stream.error().code == ErrorCode::kUnavailable;
+    if (!may_come || Clock::now() + kPause >= give_up) return stream;
+    if (is_first) {
+      std::fprintf(stderr, "horarun: waiting for node 0 at %s\n",
+                   format_join_address(options.url.addresses.front()).c_str());
+    }
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 class Joiner {
@@ -416,11 +436,17 @@ void Joiner::unwatch(Watch& watched) {
 
 }  // namespace
 
+Result<JoinUrl> url_of_key(std::string_view key, JoinUrl::Address address) {
+  auto side = tls::make_server_side(kCertificateName, seed_of_key(key));
+  if (!side) return std::move(side).error();
+  return JoinUrl{std::move(side->fingerprint), token_of_key(key), {std::move(address)}};
+}
+
 // Dialling blocks, with a deadline, before there is a loop or anything to clean up; a signal then
 // ends the process as it ends any other.
 Result<int> join_job(const JoinOptions& options) {
   std::string launcher;
-  auto stream = dial(options, launcher);
+  auto stream = dial_until_there(options, launcher);
   if (!stream) return std::move(stream).error();
   auto loop = os::EventLoop::create();
   if (!loop) return std::move(loop).error();

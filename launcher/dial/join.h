@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "launcher/dial/dial_protocol.h"
 
@@ -14,11 +15,16 @@ struct JoinOptions {
   JoinUrl url;
   int slots = 1;
   std::chrono::milliseconds timeout{30'000};  // until the launcher has answered
-  std::string name;                           // of this machine; empty: its host name
+  // How long a launcher that does not answer is tried again: it may start later than this machine.
+  std::chrono::milliseconds launcher_wait{0};
+  std::string name;  // of this machine; empty: its host name
   // The folder of a cache in which agents may lie, to be started without a shell; empty: none.
   std::string cache;
   bool silent = false;  // says nothing on stderr, and ends with 0 when the job is over
 };
+
+// The URL of the launcher with this key at `address` (dial_protocol.h).
+Result<JoinUrl> url_of_key(std::string_view key, JoinUrl::Address address);
 
 // Blocks until the job is over; reports on stderr what happens. Returns the exit code: that of the
 // job, or 128 + the signal that ended this process' part in it. Errors: the launcher was not

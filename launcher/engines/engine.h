@@ -26,6 +26,8 @@ struct EngineInputs {
   std::function<bool(std::string_view name)> has_program;  // in $PATH
   // The output of a program that answers at once. Nothing: it fails, or there is none.
   std::function<std::optional<std::string>(const std::vector<std::string>& argv)> answer;
+  // The names of all variables. Unset: none are known.
+  std::function<std::vector<std::string>()> variable_names = {};
 };
 
 struct Allocation {

@@ -449,11 +449,27 @@ std::vector<std::string> variable_warnings(const ProcessInputs& inputs, const Jo
   return misspelt_runtime_variables(names);
 }
 
-Command launch_command(const OptionValues& values, JobSpec job, std::vector<std::string> warnings) {
+// All nodes of a platform have read the whole command line; those after the first take part.
+Join join_of(const JobSpec& job, PlatformNode node) {
+  Join join;
+  for (const Host& host : job.hosts) {
+    if (host.name == node.name) join.slots = host.slots;
+  }
+  join.timeout = job.listen->timeout;
+  join.verbose = job.verbose;
+  join.platform = std::move(node);
+  return join;
+}
+
+Command launch_command(const OptionValues& values, JobSpec job, std::optional<PlatformNode> node,
+                       std::vector<std::string> warnings) {
+  if (node && !node->is_first) return join_of(job, std::move(*node));
   const bool dry_run = values.has("--dry-run");
   const bool detach = values.has("--detach");
-  if (values.has("--smoke")) return Smoke{std::move(job), dry_run, std::move(warnings), detach};
-  return Launch{std::move(job), dry_run, std::move(warnings), detach};
+  if (values.has("--smoke")) {
+    return Smoke{std::move(job), std::move(node), dry_run, std::move(warnings), detach};
+  }
+  return Launch{std::move(job), std::move(node), dry_run, std::move(warnings), detach};
 }
 
 // --show-config comes after all checks of values, and needs no program.
@@ -496,6 +512,8 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
   if (!sections->empty()) HORA_TRY(check_colon(*values));
   JobSpec job;
   job.command = spelled->command;
+  auto node = read_platform(*values, inputs, job);
+  if (!node) return std::move(node).error();
   if (auto warning = colon_warning(*spelled, *sections)) warnings.push_back(std::move(*warning));
   HORA_TRY(read_job_options(*values, inputs, job, warnings));
   // Its users start it in loops that read the terminal's or a script's lines themselves. mpirun
@@ -512,7 +530,7 @@ Result<Command> parse_job(const Arguments& arguments, const ProcessInputs& input
   if (auto warning = launcher_warning(job)) warnings.push_back(std::move(*warning));
   std::ranges::move(collect_warnings(*spelled, *values), std::back_inserter(warnings));
   std::ranges::move(variable_warnings(inputs, job), std::back_inserter(warnings));
-  return launch_command(*values, std::move(job), std::move(warnings));
+  return launch_command(*values, std::move(job), std::move(*node), std::move(warnings));
 }
 
 Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs, Verb verb,

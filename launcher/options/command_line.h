@@ -13,6 +13,7 @@
 
 #include "launcher/options/settings.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/plan/platform_node.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -30,8 +31,10 @@ struct CheckBuild {
   bool as_horovodrun = false;
 };
 // In the JobSpec of Launch and Smoke an empty working_directory means the launcher's own.
+// `platform`: the others of its nodes join this job.
 struct Launch {
   JobSpec job;
+  std::optional<PlatformNode> platform;
   bool dry_run = false;
   std::vector<std::string> warnings;  // one line each, without the program's name; to stderr
   bool detach = false;
@@ -39,6 +42,7 @@ struct Launch {
 // --smoke: `job.command` is empty, the caller puts the worker there. job.json: the report as JSON.
 struct Smoke {
   JobSpec job;
+  std::optional<PlatformNode> platform;
   bool dry_run = false;
   std::vector<std::string> warnings;
   bool detach = false;
@@ -76,6 +80,7 @@ struct Join {
   std::string source;
   std::optional<int> slots;                          // none: one for each GPU, or one
   std::optional<std::chrono::milliseconds> timeout;  // until the launcher has answered
+  std::optional<PlatformNode> platform;              // in place of `source`
   bool verbose = false;
 };
 // horarun jobs, attach, cancel.

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,9 +15,11 @@
 #include "launcher/engines/registry.h"
 #include "launcher/options/host_options.h"
 #include "launcher/plan/plan.h"
+#include "launcher/platforms/platform.h"
 #include "launcher/text/units.h"
 #include "launcher/text/user_input.h"
 #include "launcher/transports/remote_command.h"
+#include "rendezvous/base/hmac.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -235,12 +241,15 @@ bool runs_here(const OptionValues& values, const ProcessInputs& inputs,
   return is_this && !values.has("--engine-args") && (allocation.is_step || !has_program);
 }
 
-Result<ChosenEngine> find_allocation(const OptionValues& values, const ProcessInputs& inputs) {
+EngineInputs of_engines(const ProcessInputs& inputs) {
   const auto nowhere = [](std::string_view) { return false; };
   const auto silence = [](const std::vector<std::string>&) { return std::optional<std::string>(); };
-  const EngineInputs of_engine{inputs.variable, inputs.read_file,
-                               inputs.has_program ? inputs.has_program : nowhere,
-                               inputs.answer ? inputs.answer : silence};
+  return {inputs.variable, inputs.read_file, inputs.has_program ? inputs.has_program : nowhere,
+          inputs.answer ? inputs.answer : silence, inputs.variable_names};
+}
+
+Result<ChosenEngine> find_allocation(const OptionValues& values, const ProcessInputs& inputs) {
+  const EngineInputs of_engine = of_engines(inputs);
   const auto engine = choose(values, of_engine);
   if (!engine) return engine.error();
   if (*engine == nullptr) return ChosenEngine{};
@@ -261,6 +270,7 @@ Result<ChosenEngine> find_allocation(const OptionValues& values, const ProcessIn
 }  // namespace
 
 Status read_engine_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
+  if (job.listen) return Ok{};  // read_platform() has found the hosts
   auto found = find_allocation(values, inputs);
   if (!found) return std::move(found).error();
   if (found->engine == nullptr) return Ok{};
@@ -300,6 +310,147 @@ std::string describe_allocation(const OptionValues& values, const ProcessInputs&
   if (!found) return found.error().message;
   if (found->engine == nullptr) return "";
   return text_of(values, *found);
+}
+
+namespace {
+
+// "a:8,b:8"; as many as -np asks for where the platform does not say.
+std::string host_list(const PlatformNodes& nodes, int ranks) {
+  const int even = std::max(1, (ranks + nodes.count - 1) / nodes.count);
+  std::vector<Host> hosts;
+  for (std::size_t i = 0; i < nodes.names.size(); ++i) {
+    hosts.push_back(Host{nodes.names[i], "", nodes.slots.empty() ? even : nodes.slots[i]});
+  }
+  return format_host_list(hosts);
+}
+
+// What to type instead. A number that neither the user nor the platform has named is one rank for
+// each node, or one for each GPU of this one.
+std::string lines_that_work(const OptionValues& values, const PlatformNodes& nodes,
+                            const std::string& program) {
+  const int slots = std::accumulate(nodes.slots.begin(), nodes.slots.end(), 0);
+  const auto wanted = values.count("-np");
+  const int ranks = wanted.value_or(std::max(slots, nodes.count));
+  const std::string number = " -np " + std::to_string(ranks) + " ";
+  std::string alone = wanted ? number : " --nproc-per-node auto ";
+  if (!wanted && nodes.index && !nodes.slots.empty()) {
+    alone = " -np " + std::to_string(nodes.slots[static_cast<std::size_t>(*nodes.index)]) + " ";
+  }
+  std::string lines;
+  if (!nodes.names.empty()) {
+    lines += "\n  one job, typed on node 0 alone, over ssh: horarun -H " + host_list(nodes, ranks) +
+             " " + program;
+  }
+  return lines + "\n  one job, typed on node 0 alone, without ssh: horarun --listen any" + number +
+         program + ", which prints the line for each node" +
+         "\n  a job of its own on each node: horarun --engine none" + alone + program;
+}
+
+Error refusal(const OptionValues& values, const PlatformHere& here,
+              const std::vector<std::string>& command) {
+  const PlatformNodes& nodes = here.nodes;
+  const std::string place =
+      nodes.index ? "; this is node " + std::to_string(*nodes.index) : std::string();
+  const bool may_share = nodes.index && here.platform->finds_head;
+  return usage(
+      std::string(here.platform->title) + " runs this command on " + std::to_string(nodes.count) +
+      " nodes (" + std::string(here.platform->mark) + place +
+      "), and each would run the whole job" +
+      (may_share ? "\n  one job: give all nodes the same HORA_JOIN_TOKEN (openssl rand -hex 16 "
+                   "prints one), or HORA_JOIN_TOKEN_FILE"
+                 : "") +
+      lines_that_work(values, nodes, command.empty() ? "--smoke" : quote_shell_words(command)));
+}
+
+constexpr std::size_t kShortestToken = 24;
+
+// A token that the user gave to all nodes, or a key that the platform has put there; else "".
+Result<std::string> shared_secret(const ProcessInputs& inputs, const PlatformDescriptor& platform) {
+  std::string token(trim(inputs.variable("HORA_JOIN_TOKEN").value_or("")));
+  const std::string file = inputs.variable("HORA_JOIN_TOKEN_FILE").value_or("");
+  if (token.empty() && !file.empty()) {
+    const auto text = inputs.read_file(file);
+    if (!text) return usage("$HORA_JOIN_TOKEN_FILE: " + text.error().message);
+    token = trim(*text);
+  }
+  if (token.empty() && file.empty() && !platform.key_file.empty()) {
+    const auto key = inputs.read_file(inputs.variable("HOME").value_or("") + "/" +
+                                      std::string(platform.key_file));
+    return key ? *key : std::string();
+  }
+  if ((token.empty() && file.empty()) || token.size() >= kShortestToken) return token;
+  return usage((file.empty() ? "$HORA_JOIN_TOKEN" : "$HORA_JOIN_TOKEN_FILE") +
+               std::string(": fewer than ") + std::to_string(kShortestToken) +
+               " characters can be guessed; openssl rand -hex 16 prints enough");
+}
+
+// What the user says of each node, or of all, wins. "auto" is settled by each node itself.
+std::vector<Host> hosts_of(const OptionValues& values, const PlatformNodes& nodes) {
+  const std::set<std::string> unique(nodes.names.begin(), nodes.names.end());
+  const auto ranks = values.count("-np");
+  std::vector<int> slots = nodes.slots;
+  std::optional<int> each;
+  for (const char* name : {"--slots-per-host", "--nproc-per-node"}) {
+    if (!values.has(name)) continue;
+    each = parse_int<int>(values.text(name));
+    slots = slots_on_each(each, nodes.count);
+  }
+  const bool fits = std::accumulate(slots.begin(), slots.end(), 0) == ranks.value_or(0);
+  std::vector<Host> hosts;
+  for (int i = 0; i < nodes.count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    Host host{unique.size() == nodes.names.size() && !unique.empty() ? nodes.names[at]
+                                                                     : "node" + std::to_string(i),
+              "",
+              {}};
+    if (!slots.empty()) host.slots = slots[at];
+    if (ranks && !each && !fits) {
+      host.slots = *ranks / nodes.count + (i < *ranks % nodes.count ? 1 : 0);
+    }
+    hosts.push_back(std::move(host));
+  }
+  return hosts;
+}
+
+// A function of what all nodes know of their job, and not of the secret: nodes that have several of
+// those meet, and say so. One of the platform's own, or below those that systems give away.
+std::uint16_t door_of(const PlatformNodes& nodes) {
+  if (nodes.port != 0) return nodes.port;
+  const std::string hash = hmac_of_fields("port", {nodes.job, join(nodes.names, ",")});
+  const auto byte = [&hash](std::size_t at) { return static_cast<unsigned char>(hash[at]); };
+  return static_cast<std::uint16_t>(20'000 + (byte(0) * 256 + byte(1)) % 10'000);
+}
+
+}  // namespace
+
+Result<std::optional<PlatformNode>> read_platform(const OptionValues& values,
+                                                  const ProcessInputs& inputs, JobSpec& job) {
+  if (names_hosts(values) || has_rankfile(values) || values.text("--engine") == "none") {
+    return std::optional<PlatformNode>();
+  }
+  const auto here = platform_here(of_engines(inputs));
+  if (!here) return std::optional<PlatformNode>();
+  const PlatformNodes& nodes = here->nodes;
+  const std::string title(here->platform->title);
+  const auto secret = shared_secret(inputs, *here->platform);
+  if (!secret) return secret.error();
+  const bool finds_head =
+      nodes.index && here->platform->finds_head && (*nodes.index == 0 || !nodes.head.empty());
+  if (secret->empty() || !finds_head) return refusal(values, *here, job.command);
+  if (values.count("-np").value_or(nodes.count) < nodes.count) {
+    return usage("-np " + values.text("-np") + ": " + title + " runs this command on " +
+                 std::to_string(nodes.count) +
+                 " nodes, and each gets a rank; --engine none gives each a job of its own");
+  }
+  const std::string count = std::to_string(nodes.count);
+  const std::string key =
+      hmac_of_fields(*secret, {"horarun", title, nodes.job, count, join(nodes.names, ",")});
+  job.hosts = hosts_of(values, nodes);
+  job.listen.emplace();
+  job.listen->port = door_of(nodes);
+  return std::optional(PlatformNode{title, key, nodes.head, job.listen->port,
+                                    job.hosts[static_cast<std::size_t>(*nodes.index)].name,
+                                    *nodes.index == 0});
 }
 
 namespace {

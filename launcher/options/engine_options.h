@@ -3,9 +3,12 @@
 // from Kubernetes.  [pure]
 #pragma once
 
+#include <optional>
+
 #include "launcher/options/option_check.h"
 #include "launcher/options/settings.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/plan/platform_node.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -26,6 +29,13 @@ Status read_elastic_options(const OptionValues& values, const ProcessInputs& inp
 // and the command that starts agents. Errors (kUsage): the engine asked for is not here, or its
 // allocation cannot be read.
 Status read_engine_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
+
+// Where a platform (launcher/platforms/) runs this command on several nodes that share a secret:
+// this one, and the hosts of the job (job.listen and job.hosts, before other options are read).
+// Errors (kUsage), with the lines that work: they share none, or cannot find each other, so that
+// each would run the whole job.
+Result<std::optional<PlatformNode>> read_platform(const OptionValues& values,
+                                                  const ProcessInputs& inputs, JobSpec& job);
 
 // For --show-config: the allocation, or why it cannot be used; empty where none would be.
 std::string describe_allocation(const OptionValues& values, const ProcessInputs& inputs);

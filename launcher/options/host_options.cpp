@@ -274,17 +274,40 @@ Result<ListenSpec> parse_door(const std::string& text) {
   return listen;
 }
 
+// No transport of the registry: main() brings it, with the machines that have dialled. A host that
+// is this machine is reached by its connection, too, since that is whose user may run there.
+Status dial_in(JobSpec& job) {
+  job.transport = "dial";
+  job.local_directly = false;
+  return Ok{};
+}
+
 }  // namespace
 
 // Refused here, before a user walks from machine to machine for a job that cannot start.
 Status read_listen_options(const OptionValues& values, JobSpec& job) {
-  if (!values.has("--listen")) return Ok{};
+  const bool on_platform = job.listen.has_value();  // read_platform()
+  if (!values.has("--listen") && !on_platform) return Ok{};
   // Each of them says that horarun reaches the hosts, or that they are known before they join.
   for (const std::string_view other :
        {"--rsh", "--transport", "--engine", "--jsrun", "--host-discovery-script", "--min-np",
         "--mpi", "--nnodes", "--nproc-per-node", "--rankfile", "--restarts", "--dry-run",
-        "--check-hosts"}) {
-    if (values.has(other)) return usage(std::string(other) + " cannot be used with --listen");
+        "--check-hosts", "--include", "--exclude", "--end-with", "--detach"}) {
+    // A platform's nodes are known; and which of them would end with the process?
+    const bool is_fine = on_platform
+                             ? other == "--nproc-per-node" && parse_int<int>(values.text(other))
+                             : other == "--end-with" || other == "--detach";
+    if (!values.has(other) || is_fine) continue;
+    return usage(std::string(other) + " cannot be used " +
+                 (on_platform
+                      ? "where a platform runs this command on several nodes; --engine none "
+                        "gives each node a job of its own"
+                      : "with --listen"));
+  }
+  if (on_platform) {
+    job.listen->timeout =
+        parse_duration(values.text("--start-timeout")).value_or(job.listen->timeout);
+    return dial_in(job);
   }
   if (values.has("--json") && !values.has("--listen-file")) {
     return usage("--listen with --json needs --listen-file FILE: the line to type is not an event");
@@ -303,11 +326,7 @@ Status read_listen_options(const OptionValues& values, JobSpec& job) {
                             : "user; a machine runs the ranks as the user who types --join there"));
   }
   job.listen = std::move(*listen);
-  // No transport of the registry: main() brings it, with the machines that have dialled. A host
-  // that is this machine is reached by its connection, too, since that is whose user may run there.
-  job.transport = "dial";
-  job.local_directly = false;
-  return Ok{};
+  return dial_in(job);
 }
 
 }  // namespace hora::launcher

@@ -113,7 +113,7 @@ def mpich(names):
 
 
 def volcano(names):
-    return {"MPI_HOST": ",".join([names[0], names[1], names[1]])}
+    return {"MPI_HOST": ",".join([names[0], names[1], names[1]]), "VC_TASK_INDEX": "0"}
 
 
 KINDS = [open_mpi, mpich, volcano]

@@ -46,7 +46,7 @@ class Allocation:
                 self._write("hosts", "launch\n" + "".join(f"{line}\n" for line in self.lines))
             self.environment |= {"LSB_JOBID": "7", "LSB_DJOB_HOSTFILE": list_file}
         elif engine == "volcano":
-            self.environment |= {"MPI_HOST": ",".join(self.lines)}
+            self.environment |= {"MPI_HOST": ",".join(self.lines), "VC_TASK_INDEX": "0"}
         else:
             self.environment |= {"PBS_JOBID": "9.server", "PBS_NODEFILE": list_file, "PBS_ENVIRONMENT": "PBS_BATCH"}
 

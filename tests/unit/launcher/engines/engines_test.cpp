@@ -66,7 +66,11 @@ TEST_CASE("engines: which one is here") {
   CHECK(name_of({{"PRTE_MCA_prte_default_hostfile", "/etc/mpi/hostfile"}}) == "mpijob");
   // A user's own setting of Open MPI is not a job of Kubernetes.
   CHECK(name_of({{"OMPI_MCA_orte_default_hostfile", "/home/me/hosts"}}) == "");
-  CHECK(name_of({{"MPI_HOST", "a,b"}}) == "volcano");
+  CHECK(name_of({{"MPI_HOST", "a,b"}, {"VC_TASK_INDEX", "0"}}) == "volcano");
+  EngineInputs pod = inputs({{"MPI_HOST", "a,b"}});
+  CHECK(engine_here(pod) == nullptr);  // a user's own variable
+  pod.variable_names = [] { return std::vector<std::string>{"MPI_HOST", "VC_WORKER_HOSTS"}; };
+  CHECK(engine_here(pod) != nullptr);
 }
 
 TEST_CASE("engines: Slurm's tasks are the slots, unequal ones too") {
@@ -318,7 +322,7 @@ TEST_CASE("engines: LSF, Grid Engine, PBS, MPIJob and Volcano") {
   CHECK(hosts_of(inputs(mpijob, {{"/etc/mpi/hostfile", "w-0.job.ns.svc:2\nw-1.job.ns.svc:2\n"}})) ==
         "w-0.job.ns.svc:2,w-1.job.ns.svc:2");
   CHECK(hosts_of(inputs(mpijob, {{"/etc/mpi/hostfile", "w-0 slots=4\nw-1\n"}})) == "w-0:4,w-1:1");
-  CHECK(hosts_of(inputs({{"MPI_HOST", "a.b,c.b,a.b"}})) == "a.b:2,c.b:1");
+  CHECK(hosts_of(inputs({{"MPI_HOST", "a.b,c.b,a.b"}, {"VK_TASK_INDEX", "0"}})) == "a.b:2,c.b:1");
 }
 
 TEST_CASE("engines: a long list of hosts is cut") {

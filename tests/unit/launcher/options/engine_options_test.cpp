@@ -176,7 +176,7 @@ TEST_CASE("An elastic job follows the engine unless the user has chosen hosts") 
 }
 
 TEST_CASE("Hosts that an engine starts later are waited for") {
-  const Variables volcano{{"MPI_HOST", "w-0,w-1"}};
+  const Variables volcano{{"MPI_HOST", "w-0,w-1"}, {"VC_TASK_INDEX", "0"}};
   const JobSpec job = job_of({"x"}, volcano);
   CHECK(job.hosts_come_late);
   CHECK(job.start_timeout.count() == 600'000);
@@ -188,6 +188,110 @@ TEST_CASE("Hosts that an engine starts later are waited for") {
   CHECK_FALSE(job_of({"-H", "a:2", "x"}, volcano).hosts_come_late);
   CHECK(job_of({"--engine", "volcano", "-H", "w-0:2", "x"}, volcano).hosts_come_late);
   CHECK_FALSE(job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}}).hosts_come_late);
+}
+
+TEST_CASE(
+    "A platform that runs the command on several nodes is refused, with the lines that work") {
+  const Variables sky{{"SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"},
+                      {"SKYPILOT_NODE_RANK", "1"},
+                      {"SKYPILOT_NUM_GPUS_PER_NODE", "8"}};
+  const std::string secret =
+      "\n  one job: give all nodes the same HORA_JOIN_TOKEN (openssl rand -hex 16 prints one), or "
+      "HORA_JOIN_TOKEN_FILE";
+  const std::string ssh = "\n  one job, typed on node 0 alone, over ssh: horarun ";
+  const std::string without_ssh = "\n  one job, typed on node 0 alone, without ssh: horarun ";
+  const std::string line = ", which prints the line for each node";
+  const std::string alone = "\n  a job of its own on each node: horarun --engine none ";
+  const std::string whole = "), and each would run the whole job" + secret;
+  const std::string here =
+      "SkyPilot runs this command on 2 nodes ($SKYPILOT_NODE_IPS; this is node 1" + whole;
+  CHECK(error_of({"python3", "a.py"}, sky) == here + ssh + "-H 10.0.0.1:8,10.0.0.2:8 python3 a.py" +
+                                                  without_ssh + "--listen any -np 16 python3 a.py" +
+                                                  line + alone + "-np 8 python3 a.py");
+  CHECK(error_of({"-np", "4", "--smoke"}, sky) == here + ssh + "-H 10.0.0.1:8,10.0.0.2:8 --smoke" +
+                                                      without_ssh + "--listen any -np 4 --smoke" +
+                                                      line + alone + "-np 4 --smoke");
+  const Variables pods{{"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}};
+  CHECK(error_of({"x"}, pods) ==
+        "Kubeflow runs this command on 2 nodes ($PET_NNODES; this is node 0" + whole + without_ssh +
+            "--listen any -np 2 x" + line + alone + "--nproc-per-node auto x");
+  // More than the engine below it, and than a number of ranks that is missing.
+  Variables both = sky;
+  both.insert({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1-2]"}});
+  CHECK(error_of({"x"}, both).find("SkyPilot runs this command on 2 nodes") == 0);
+  CHECK(error_of({"--engine", "slurm", "x"}, both).find("SkyPilot runs") == 0);
+  for (const Words& chosen :
+       {Words{"-H", "a:2"}, Words{"--engine", "none", "-np", "2"},
+        Words{"--listen", "any", "-np", "2"}, Words{"--host-discovery-script", "d", "-np", "2"}}) {
+    Words words = chosen;
+    words.push_back("x");
+    INFO(chosen.front());
+    CHECK(job_of(words, sky).num_proc != 1);
+  }
+  Variables rank = sky;
+  rank["HOROVOD_RANK"] = "0";
+  CHECK(job_of({"-np", "2", "x"}, rank).num_proc == 2);
+  Variables one = sky;
+  one["SKYPILOT_NODE_IPS"] = "10.0.0.1";
+  CHECK(job_of({"-np", "2", "x"}, one).num_proc == 2);
+}
+
+TEST_CASE("Nodes of a platform that share a secret are one job") {
+  Variables pod{{"PET_NNODES", "2"},
+                {"PET_NODE_RANK", "0"},
+                {"PET_MASTER_ADDR", "tj-node-0-0.tj"},
+                {"PET_MASTER_PORT", "29500"},
+                {"HORA_JOIN_TOKEN", "0123456789abcdef0123456789abcdef"}};
+  const auto first = parsed<Launch>({"-np", "3", "x"}, pod);
+  REQUIRE(first.platform);
+  CHECK(first.platform->is_first);
+  CHECK(format_host_list(first.job.hosts) == "tj-node-0-0.tj:2,tj-node-0-1.tj:1");
+  REQUIRE(first.job.listen);
+  CHECK(first.job.listen->port == 29500);
+  CHECK(first.job.transport == "dial");
+  CHECK(first.job.num_proc == 3);
+  CHECK(parsed<Smoke>({"--smoke"}, pod).platform);
+  CHECK_FALSE(parsed<Launch>({"-H", "a:2", "x"}, pod).platform);
+
+  Variables second = pod;
+  second["PET_NODE_RANK"] = "1";
+  const auto join = parsed<Join>({"-np", "3", "--start-timeout", "20", "x"}, second);
+  REQUIRE(join.platform);
+  CHECK_FALSE(join.platform->is_first);
+  CHECK(join.platform->name == "tj-node-0-1.tj");
+  CHECK(join.platform->head == "tj-node-0-0.tj");
+  CHECK(join.platform->port == 29500);
+  CHECK(join.platform->key == first.platform->key);
+  CHECK(join.platform->key.size() == 32);
+  CHECK(join.slots == 1);
+  CHECK(join.timeout == std::chrono::seconds(20));
+  CHECK_FALSE(parsed<Join>({"x"}, second).slots);  // its GPUs
+  CHECK(parsed<Join>({"--nproc-per-node", "4", "x"}, second).slots == 4);
+
+  Variables other = second;
+  other["HORA_JOIN_TOKEN"][0] = 'f';
+  CHECK(parsed<Join>({"x"}, other).platform->key != join.platform->key);
+  other["HORA_JOIN_TOKEN"] = "short";
+  CHECK(error_of({"x"}, other).find("$HORA_JOIN_TOKEN: fewer than 24 characters") == 0);
+  other.erase("HORA_JOIN_TOKEN");
+  CHECK(error_of({"x"}, other).find("one job: give all nodes the same HORA_JOIN_TOKEN") !=
+        std::string::npos);
+  other["HORA_JOIN_TOKEN_FILE"] = "text:0123456789abcdef0123456789abcdef";
+  CHECK(parsed<Join>({"x"}, other).platform->key == join.platform->key);
+  other["HORA_JOIN_TOKEN_FILE"] = "nowhere";
+  CHECK(error_of({"x"}, other).find("$HORA_JOIN_TOKEN_FILE: ") == 0);
+  // Both kinds of node refuse what one job cannot be.
+  for (const Variables& each : {pod, second}) {
+    CHECK(error_of({"-np", "1", "x"}, each).find("-np 1: Kubeflow runs this command on 2 nodes") ==
+          0);
+    CHECK(error_of({"--min-np", "2", "x"}, each).find("--min-np cannot be used where") == 0);
+    CHECK(error_of({"--end-with", "1", "x"}, each).find("--end-with cannot be used where") == 0);
+    CHECK(error_of({"--dry-run", "x"}, each).find("--dry-run cannot be used where") == 0);
+  }
+  CHECK(error_of({"x"}, {{"_CONDOR_NPROCS", "2"},
+                         {"_CONDOR_PROCNO", "0"},
+                         {"HORA_JOIN_TOKEN", "0123456789abcdef0123456789abcdef"}})
+            .find("HTCondor runs this command on 2 nodes") == 0);
 }
 
 TEST_CASE("Jobs in pods of their own") {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Platforms that run the user's command on every node of a job, each node with its place among
+// them in variables or a file. An engine (launcher/engines/) runs it once.  [pure]
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/engines/engine.h"
+
+namespace hora::launcher {
+
+struct PlatformNodes {
+  int count = 1;                   // that run this command
+  std::optional<int> index;        // this one's place; nothing: unclear
+  std::vector<std::string> names;  // by index, addresses or names; empty: unknown
+  std::string head;                // where the others reach the node of index 0; empty: unknown
+  std::uint16_t port = 0;          // that the platform has chosen there; 0: none
+  std::vector<int> slots;          // by index; empty: one for each GPU of a node
+  std::string job;                 // the platform's id of it; may be empty
+};
+
+// The interface of a platform to the rest of the launcher: the last thing in its file. One line in
+// CMakeLists.txt adds it.
+struct PlatformDescriptor {
+  std::string_view title = {};  // "SkyPilot"
+  std::string_view mark = {};   // what says that it is here: "$SKYPILOT_NODE_IPS", a path
+  std::string_view order = {};  // where the order of nodes and their slots come from, for docs
+  // Nothing: the platform is not here, or runs the command once.
+  std::optional<PlatformNodes> (*find)(const EngineInputs& inputs) = nullptr;
+  // Whether nodes can find the one of index 0.
+  bool finds_head = true;
+  // In each node's home folder, the same on all of them and secret; empty: the platform has none.
+  std::string_view key_file = {};
+  // Users set the same variables in an allocation of an engine, which counts then.
+  bool yields_to_engines = false;
+};
+
+// The platforms that this build knows: those of CMakeLists.txt, in its order. They outlive the
+// program.
+std::span<const PlatformDescriptor* const> platforms();
+
+struct PlatformHere {
+  const PlatformDescriptor* platform = nullptr;
+  PlatformNodes nodes;  // more than one
+};
+
+// Nothing: this process is alone, as far as variables and files say, or is a rank, whose launcher
+// has run the command on all nodes.
+std::optional<PlatformHere> platform_here(const EngineInputs& inputs);
+
+// The table of docs/howto/platforms.md.
+std::string platform_reference();
+
+// What several platforms use.
+
+// A variable that is neither absent nor empty; else "".
+std::string text_of(const EngineInputs& inputs, std::string_view name);
+std::optional<int> number_of(const EngineInputs& inputs, std::string_view name);
+std::uint16_t port_of(const EngineInputs& inputs, std::string_view name);  // 0: none
+
+// "10.0.0.4:6105": 10.0.0.4.
+std::string without_port(std::string_view address);
+
+// The words between blanks, commas and ends of lines.
+std::vector<std::string> names_in(std::string_view list);
+
+// The same number on each of `count` nodes; none where it is not positive.
+std::vector<int> slots_on_each(std::optional<int> slots, int count);
+
+}  // namespace hora::launcher

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A platform runs the same command on every node. The test hosts are the nodes, and the variables are those that the
+platforms document; none of the platforms is here."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import uuid
+
+import pytest
+
+import jobs
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+PYTHON = "/usr/bin/python3"
+
+
+class Node:
+    """horarun, as the platform starts it on a test host."""
+
+    def __init__(self, horarun, hosts, k, variables, arguments):
+        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root", **variables}
+        enter = ["nsenter", "-t", str(hosts._hosts.init_pid(k)), "-m", "-u", "-i", "-n", "-p", "--wd=/", "--"]
+        self.process = subprocess.Popen(
+            [*enter, horarun.path, *map(str, arguments)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def read_until(self, text):
+        said = b""
+        while text not in said:
+            line = self.process.stderr.readline()
+            assert line, said
+            said += line
+        return said.decode()
+
+    def finish(self, timeout=60):
+        out, err = self.process.communicate(timeout=timeout)
+        return jobs.Finished(self.process.args, self.process.returncode, out, err, 0)
+
+
+@pytest.fixture
+def nodes(horarun, hosts, build):
+    """nodes(names of variables by index, arguments): starts the command on node `k`, counted from 0."""
+    hosts = hosts(2, show=os.path.realpath(build))
+    mark = uuid.uuid4().hex
+    jobs.MARKS.append(mark)
+    made = []
+
+    def start(k, variables, *arguments):
+        made.append(Node(horarun, hosts, k + 1, {"HORA_TEST_MARK": mark, **variables}, arguments))
+        return made[-1]
+
+    start.addresses = [hosts.address(1), hosts.address(2)]
+    start.hosts = hosts
+    start.mark = mark
+    yield start
+    for each in made:
+        each.process.kill()
+        each.process.communicate()
+    jobs.wait_until(lambda: not jobs.processes_of(mark), "all processes of the job to end")
+
+
+def skypilot(nodes, k, **more):
+    return {
+        "SKYPILOT_NODE_IPS": "\n".join(nodes.addresses),
+        "SKYPILOT_NODE_RANK": str(k),
+        "SKYPILOT_NUM_NODES": "2",
+        "SKYPILOT_NUM_GPUS_PER_NODE": "0",
+        "SKYPILOT_TASK_ID": "sky-task",
+        **more,
+    }
+
+
+def lines_of(messages):
+    return dict(re.findall(r"^  (.*): (horarun .*)$", messages, re.M))
+
+
+def test_without_a_secret_each_node_is_refused_with_lines_that_work(nodes, horarun):
+    refused = [nodes(k, skypilot(nodes, k), "sh", "-c", "echo $HOROVOD_RANK") for k in (0, 1)]
+    lines = []
+    for k, node in enumerate(refused):
+        done = node.finish().expect(2)
+        assert done.messages.startswith("horarun: error: SkyPilot runs this command on 2 nodes"), done
+        assert f"this is node {k}" in done.messages
+        lines.append(lines_of(done.messages))
+    # As typed on node 0, in the same environment.
+    alone = shlex.split(lines[0]["a job of its own on each node"])
+    assert alone[0] == "horarun"
+    done = nodes(0, skypilot(nodes, 0), *alone[1:]).finish().expect(0)
+    assert done.ranks() == {0: ["0"]}
+    without = shlex.split(lines[0]["one job, typed on node 0 alone, without ssh"].partition(", which")[0])
+    job = nodes(0, skypilot(nodes, 0), *without[1:])
+    typed = re.search(r"'(hora://.*)' \| horarun --join -", job.read_until(b"--join -\n"))[1]
+    joined = [nodes(k, skypilot(nodes, k), "--join", typed) for k in (0, 1)]
+    assert sorted(job.finish().expect(0).ranks()) == [0, 1]
+    assert [each.finish().code for each in joined] == [0, 0]
+    over_ssh = shlex.split(lines[0]["one job, typed on node 0 alone, over ssh"])
+    done = horarun.run(*over_ssh[1:], env=skypilot(nodes, 0)).expect(0)
+    assert sorted(done.ranks()) == [0, 1]
+
+
+def test_a_launcher_that_starts_it_several_times_is_refused(horarun):
+    done = horarun.run("-np", 2, "true", env={"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}).expect(2)
+    assert "mpirun has started 2 of this horarun" in done.messages
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "pj-master-0"},
+        {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1"},
+        {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "n1"},
+        {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "pj-master-0"},
+        {"AZUREML_NODE_COUNT": "1", "NODE_RANK": "0"},
+        {"TORCHELASTIC_RUN_ID": "r", "WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "n1"},
+    ],
+)
+def test_a_node_that_is_alone_runs_its_job(horarun, variables):
+    done = horarun.run("-np", 2, "sh", "-c", "echo $HOROVOD_SIZE", env=variables).expect(0)
+    assert done.ranks() == {0: ["2"], 1: ["2"]}
+
+
+# --- one job -------------------------------------------------------------------------------------
+
+
+def one_job(nodes, *arguments, first=0, **more):
+    """The command on both nodes; answers them, node 0 first."""
+    started = {k: nodes(k, skypilot(nodes, k, HORA_JOIN_TOKEN=TOKEN, **more), *arguments) for k in (first, 1 - first)}
+    return [started[0], started[1]]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_same_command_on_all_nodes_is_one_job(nodes, first):
+    shell = "echo $HOROVOD_RANK of $HOROVOD_SIZE on $(hostname) secret=$HORA_JOIN_TOKEN"
+    zero, one = one_job(nodes, "sh", "-c", shell, first=first)
+    done = zero.finish().expect(0)
+    assert done.ranks() == {0: ["0 of 2 on node1 secret="], 1: ["1 of 2 on node2 secret="]}, done
+    assert "SkyPilot: 2 slots on 2 hosts" in done.messages
+    assert TOKEN not in done.messages
+    other = one.finish().expect(0)
+    assert not other.ranks() and TOKEN not in other.messages
+    # One exit code on every node, that of the rank that failed.
+    for node in one_job(nodes, "sh", "-c", "exit $((7 * HOROVOD_RANK))", first=first):
+        node.finish().expect(7)
+
+
+def test_collectives_slots_and_the_order_of_the_list(nodes):
+    more = {"SKYPILOT_NUM_GPUS_PER_NODE": "2"}
+    zero, one = one_job(nodes, "--smoke", first=1, **more)
+    zero.finish().expect(0)
+    one.finish().expect(0)
+    where = ["sh", "-c", "echo $(hostname)"]
+    for arguments, expected in (
+        (["-np", 3], ["node1", "node1", "node2"]),
+        (["--nproc-per-node", 1], ["node1", "node2"]),
+        ([], ["node1", "node1", "node2", "node2"]),
+    ):
+        zero, one = one_job(nodes, *arguments, *where, **more)
+        done = zero.finish().expect(0)
+        assert [lines[0] for _, lines in sorted(done.ranks().items())] == expected, done
+        one.finish().expect(0)
+
+
+def test_nodes_whose_platform_gives_no_names(nodes):
+    """A PyTorchJob: the name of the first pod alone, and a port."""
+    pod = {"MASTER_ADDR": nodes.addresses[0], "MASTER_PORT": "23456", "WORLD_SIZE": "2", "HORA_JOIN_TOKEN": TOKEN}
+    shell = "echo $HOROVOD_HOSTNAME $RANK $WORLD_SIZE"
+    zero, one = (nodes(k, {**pod, "RANK": str(k)}, "sh", "-c", shell) for k in (0, 1))
+    done = zero.finish().expect(0)
+    assert done.ranks() == {0: ["node0 0 2"], 1: ["node1 1 2"]}, done
+    assert "port 23456" in done.messages
+    one.finish().expect(0)
+
+
+def test_a_node_with_another_secret_is_not_let_in(nodes):
+    zero = nodes(0, skypilot(nodes, 0, HORA_JOIN_TOKEN=TOKEN), "--start-timeout", 20, "true")
+    zero.read_until(b"is missing")
+    other = nodes(1, skypilot(nodes, 1, HORA_JOIN_TOKEN=TOKEN[::-1]), "--start-timeout", 20, "true")
+    done = other.finish().expect(125)
+    assert "is not the launcher of this job: its token is another one" in done.messages, done
+    late = nodes(1, skypilot(nodes, 1, HORA_JOIN_TOKEN=TOKEN), "true")
+    zero.finish().expect(0)
+    late.finish().expect(0)
+
+
+def test_a_node_that_never_comes_is_named(nodes):
+    zero = nodes(0, skypilot(nodes, 0, HORA_JOIN_TOKEN=TOKEN), "--start-timeout", 2, "true")
+    done = zero.finish().expect(124)
+    assert f"{nodes.addresses[1]} is missing" in done.messages
+    one = nodes(1, skypilot(nodes, 1, HORA_JOIN_TOKEN=TOKEN), "--start-timeout", 2, "true")
+    done = one.finish().expect(125)
+    assert f"waiting for node 0 at {nodes.addresses[0]}" in done.messages
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_a_signal_to_a_node_ends_the_job(nodes, k):
+    both = one_job(nodes, "sh", "-c", "echo ready >&2; sleep 100")
+    both[0].read_until(b"ready")
+    pid = nodes.hosts.processes(k + 1, "horarun\0sh")[-1]
+    os.kill(pid, signal.SIGTERM)
+    codes = [each.finish().code for each in both]
+    assert codes[k] == 128 + signal.SIGTERM and codes[1 - k] != 0, codes
+
+
+def test_the_secret_of_the_platform_or_of_a_file(nodes):
+    for k in (1, 2):
+        nodes.hosts.execute(k, "sh", "-c", f"mkdir -p /root/.ssh; echo {TOKEN} > /root/.ssh/sky-cluster-key")
+    for variables in ({}, {"HORA_JOIN_TOKEN_FILE": "/root/.ssh/sky-cluster-key"}):
+        both = [nodes(k, skypilot(nodes, k, **variables), "sh", "-c", "echo $HOROVOD_SIZE") for k in (0, 1)]
+        assert both[0].finish().expect(0).ranks() == {0: ["2"], 1: ["2"]}
+        both[1].finish().expect(0)
+    for k in (1, 2):
+        nodes.hosts.execute(k, "rm", "/root/.ssh/sky-cluster-key")
