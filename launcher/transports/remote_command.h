@@ -24,9 +24,9 @@ Result<std::string> quote_for_any_shell(std::string_view word);
 // Placeholders, anywhere in a word: {host} or {} the host's name, {user} the user (an error when
 // the host has none), {target} user@host or host, {command} the line. A command without {command}
 // is completed by what it lacks: the target, unless a placeholder named the host, then
-//   kubectl, oc, lxc, incus                       "--" "sh" "-c" LINE   programs that take an argv
+//   kubectl, oc, lxc, incus                       "--" "sh" "-c" LINE
 //   docker, podman, nerdctl, crictl, crun, runc   "sh" "-c" LINE
-//   anything else                                 LINE     programs like ssh, that hand it to a shell
+//   anything else                                 LINE                for a shell, like ssh
 Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& command, const Host& host,
                                           const std::string& line);
 
