@@ -37,7 +37,7 @@ struct Job {
   void agents_answer() {
     for (const IncarnationId id : std::exchange(connecting, {})) (*this)(AgentGreeted{id});
     for (const IncarnationId id : std::vector<IncarnationId>(state.new_incarnations()))
-      (*this)(AgentReady{id});
+      (*this)(elastic::AgentReady{id});
   }
   WorkerId at(int rank) const { return state.seats()[static_cast<std::size_t>(rank)].worker; }
   void ask(int rank) { (*this)(WorkerAsked{at(rank), true}); }
@@ -89,9 +89,9 @@ TEST_CASE("the first epoch begins with every host that is there, -np or more ran
   job(AgentGreeted{1});
   CHECK(job.did<PrepareEpoch>());
   CHECK(job.plan() == "4 ranks: a:2, b:2");
-  job(AgentReady{0});
+  job(elastic::AgentReady{0});
   CHECK(!job.did<BeginEpoch>());
-  job(AgentReady{1});
+  job(elastic::AgentReady{1});
   CHECK(job.did<BeginEpoch>());
   CHECK(job.texts.back() == "elastic epoch 1: 4 ranks: a:2, b:2");
 }
@@ -212,7 +212,7 @@ TEST_CASE("a host that comes is connected before the ranks are notified") {
   job.ask(0);
   job.ask(1);
   CHECK(job.did<PrepareEpoch>());
-  job(AgentReady{1});
+  job(elastic::AgentReady{1});
   CHECK(job.plan() == "4 ranks: a:2, b:2");
   CHECK(!job.state.seats()[0].is_new);
   CHECK(job.state.seats()[2].is_new);
@@ -343,7 +343,7 @@ TEST_CASE("more slots on a host: a second agent for the new ranks") {
   job(AgentGreeted{1});
   job.ask(0);
   job.ask(1);
-  job(AgentReady{1});
+  job(elastic::AgentReady{1});
   CHECK(job.plan() == "3 ranks: a:3");
   CHECK(job.state.seats()[2] == ElasticState::Seat{2, 1, true});
   CHECK(job.state.local_rank_of(2) == 2);
@@ -360,12 +360,12 @@ TEST_CASE("an order that cannot be prepared: the epoch is planned again without 
   job(AgentGreeted{2});
   job.ask(0);
   CHECK(job.did<PrepareEpoch>());
-  job(AgentReady{2});
+  job(elastic::AgentReady{2});
   job(AgentGone{1, Failure{std::string(failure::kCwd), "no such directory", ""}});
   CHECK(job.epochs == 1);
   // c's agent has an order that is void now: another one takes its place.
   job(AgentGreeted{3});
-  job(AgentReady{3});
+  job(elastic::AgentReady{3});
   CHECK(job.epochs == 2);
   CHECK(job.plan() == "2 ranks: a:1, c:1");
 }
@@ -379,7 +379,7 @@ TEST_CASE("a survivor that dies while the others are waited for") {
   CHECK(job.did<PrepareEpoch>());
   job(AgentGone{0, Failure{std::string(failure::kHostLost), "gone", ""}});
   job(AgentGreeted{3});
-  job(AgentReady{3});
+  job(elastic::AgentReady{3});
   CHECK(job.epochs == 2);
   CHECK(job.plan() == "2 ranks: b:1, c:1");
 }
@@ -389,7 +389,7 @@ TEST_CASE("only ranks without the state are left: the job ends") {
   job.list("a:1,b:1");
   job(AgentGreeted{1});
   job.ask(0);
-  job(AgentReady{1});
+  job(elastic::AgentReady{1});
   REQUIRE(job.epochs == 2);
   job.exit(0, 0, 9);
   job(WorkerAsked{job.at(1), false});
@@ -408,7 +408,7 @@ TEST_CASE("an order that is void is not used for the next plan") {
   CHECK(job.did<EndIncarnation>());  // c's agent, whose order speaks of a plan with b
   job(AgentGreeted{3});
   CHECK(job.epochs == 1);
-  job(AgentReady{3});
+  job(elastic::AgentReady{3});
   CHECK(job.epochs == 2);
   REQUIRE(job.state.seats().size() == 2);
   CHECK(job.state.seats()[1].incarnation == 3);
@@ -422,7 +422,7 @@ TEST_CASE("a worker that dies while it waits for its dismissal is not dismissed"
   job.ask(1);
   REQUIRE(job.state.dismissed().size() == 1);
   job(AgentGone{0, Failure{std::string(failure::kHostLost), "gone", ""}});
-  job(AgentReady{2});
+  job(elastic::AgentReady{2});
   CHECK(job.epochs == 2);
   CHECK(job.plan() == "2 ranks: b:1, c:1");
   CHECK(job.state.dismissed().empty());
