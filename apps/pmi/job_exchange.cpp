@@ -137,7 +137,7 @@ bool write_all(const std::string& bytes) {
 std::optional<launcher::PmiJob> read_job(const char* program) {
   std::string message;
   if (read_message(message)) {
-    auto job = launcher::decode<PmiJob>(message);
+    auto job = launcher::decode<launcher::PmiJob>(message);
     const int hosts = job ? static_cast<int>(job->hosts.size()) : 0;
     // The own host must be in the list: the servers use it as an index.
     if (job && job->own_host >= 0 && job->own_host < hosts) return std::move(*job);
