@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/control/control_protocol.h"
 
+#include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -36,7 +37,9 @@ std::string hosts_text(const std::vector<std::string>& hosts) {
 // To the second: "1m30s" is enough for people.
 std::string age_text(double seconds) {
   constexpr double kLongest = 364.0 * 24 * 3600;
-  const auto whole = std::chrono::seconds(std::lround(std::min(std::max(seconds, 0.0), kLongest)));
+  const double shown = std::min(std::max(seconds, 0.0), kLongest);
+  const auto whole = std::chrono::seconds(
+      static_cast<std::int64_t>(shown + 0.5));  // NOLINT(bugprone-incorrect-roundings)
   return format_duration(whole);
 }
 
@@ -79,7 +82,7 @@ std::string job_summary_json(const JobSummary& job) {
   out["ranks"] = job.ranks;
   out["hosts"] = job.hosts;
   out["started_at"] = job.started_at;
-  out["age_s"] = std::round(job.age_s * 1000) / 1000;
+  out["age_s"] = static_cast<double>(static_cast<std::int64_t>(job.age_s * 1000)) / 1000;
   return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
