@@ -149,8 +149,8 @@ Status HttpStore::ask_what_server(Deadline deadline) {
 Result<std::string> HttpStore::ask_until_there(const std::string& target, const std::string& what,
                                                Deadline deadline) {
   for (int round = 0;; ++round) {
-    // The first request of an unknown server asks plainly; its answer decides about the next one.
-    const bool waits = server_ == ServerKind::kHora;
+    // An unknown server is asked to wait, too: to one that cannot, this is a key that it lacks.
+    const bool waits = server_ != ServerKind::kPlain;
     const char separator = target.find('?') == std::string::npos ? '?' : '&';
     auto response = waits ? send(Method::kGet, target + separator + wait_parameter(deadline), {},
                                  with_slack(deadline))
@@ -160,15 +160,14 @@ Result<std::string> HttpStore::ask_until_there(const std::string& target, const 
       return std::move(response).error().with_context(what);
     }
     const int status = response->head.status;
+    if (waits && server_ == ServerKind::kPlain) continue;  // it has just turned out to be that
     if (status == 200) return std::move(response->body);
     // 503: the server parks no more waits, so poll.
     if (status != 404 && status != 503) return unexpected(status, target).with_context(what);
     if (Clock::now() >= deadline) return timed_out(what);
-    // Pause only between polls: a wait at the server was the pause, and a server that has just
-    // turned out to be Hora's can wait at once.
+    // Pause only between polls: a wait at the server was the pause.
     const bool waited_there = waits && status == 404;
-    const bool can_wait_now = !waits && server_ == ServerKind::kHora;
-    if (!waited_there && !can_wait_now && !pause(round, deadline)) return timed_out(what);
+    if (!waited_there && !pause(round, deadline)) return timed_out(what);
   }
 }
 
