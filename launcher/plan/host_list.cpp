@@ -346,10 +346,14 @@ class LineParser {
   bool parse_numbers(std::string_view text, std::size_t offset) {
     const std::size_t colon = text.find(':');
     if (!has_scheme_) {
-      if (colon == std::string_view::npos) return parse_slots(text, offset);
+      // Two numbers: the first one is meant as a port.
+      if (colon == std::string_view::npos ||
+          text.find_first_not_of("0123456789:") != std::string_view::npos) {
+        return parse_slots(text, offset);
+      }
       const std::string_view name = line_.text.substr(item_start_, offset - item_start_);
       return fail(offset + colon, "a host with a port is written " + std::string(kScheme) +
-                                      std::string(name) + "2222:4" +
+                                      std::string(name) + std::string(text) +
                                       (is_file_ ? ", or as an attribute, port=2222" : ""));
     }
     if (!parse_port(text.substr(0, colon), offset)) return false;

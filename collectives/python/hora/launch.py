@@ -159,7 +159,12 @@ def _plan(words, environment, program=("true",)):
         timeout=_END_SECONDS,
     )
     if asked.returncode != 0:
-        raise RuntimeError(asked.stderr.decode(errors="replace").strip())
+        text = asked.stderr.decode(errors="replace").strip()
+        try:
+            text = json.loads(text.splitlines()[-1])["message"]
+        except (ValueError, LookupError, TypeError):
+            pass  # an error of another kind, which is no event
+        raise RuntimeError(text)
     return json.loads(asked.stdout)
 
 
