@@ -140,6 +140,7 @@ def test_mpi_asked_for_without_a_launcher(mpirun):
         **os.environ,
         "PYTHONPATH": mpirun.bundle + "/python",
         "HOROVOD_CPU_OPERATIONS": "mpi",
+        "HOROVOD_RANK": "0",
         "HOROVOD_SIZE": "2",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
     }
