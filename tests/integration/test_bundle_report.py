@@ -57,7 +57,7 @@ def test_an_invalid_record(horarun, tmp_path):
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"schema": 1}')
     done = horarun.run("bundle-report", wrong, "-o", tmp_path / "out.json").expect(2)
-    assert "wrong.json" in done.messages and "no record" in done.messages, done
+    assert "wrong.json" in done.messages and "not a record" in done.messages, done
     horarun.run("bundle-report", tmp_path / "absent.json", "-o", tmp_path / "out.json").expect(2)
     done = horarun.run("bundle-report", wrong).expect(2)
     assert "bundle-report RECORD.json -o OUT.json" in done.messages
