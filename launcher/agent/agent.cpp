@@ -161,7 +161,8 @@ int Agent::run() {
     return kExitLauncher;
   }
   options_.ordered ? greet_briefly() : greet();
-  if (const Status ran = loop_->run(); !ran) return kExitLauncher;  // the shim cleans up
+  // The greeting reads what the launcher has sent: its stream may have ended by then.
+  if (!done_ && !loop_->run()) return kExitLauncher;  // the shim cleans up
   share_.finished = 1;
   if (one_cpu_) one_cpu_->stay_to_the_end();
   return kExitOk;

@@ -20,3 +20,16 @@ def test_some_system_calls_fail(build):
         env={**os.environ, "HORA_BUILD": build, "HORA_CALLS": "system", "HORA_JOBS": "echo"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the tracer knows the registers of x86-64 only")
+def test_a_stream_that_cannot_be_read_ends_the_agent(build, tmp_path):
+    """Its first read is of the order, before its loop runs."""
+    done = subprocess.run(
+        [f"{build}/bin/fault_tracer", "agent", "read", "EIO", "1", str(tmp_path / "log")]
+        + ["--", f"{build}/bin/horarun", "-np", "2", "true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 125 and "[E_AGENT]" in done.stderr, done

@@ -163,7 +163,7 @@ def _plan(words, environment, program=("true",)):
         try:
             text = json.loads(text.splitlines()[-1])["message"]
         except (ValueError, LookupError, TypeError):
-            pass  # an error of another kind, which is no event
+            pass  # an error without an event
         raise RuntimeError(text)
     return json.loads(asked.stdout)
 
