@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <memory>
@@ -41,7 +42,12 @@ bool has_room_for_stack() {
   // As the C library asks for one.
   void* const stack = ::mmap(nullptr, size, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
-  if (stack == MAP_FAILED) return errno != ENOMEM;
+  if (stack == MAP_FAILED) {
+    if (errno != ENOMEM) return true;
+    // Without such a limit, the kernel has no memory for its own records at this moment.
+    rlimit space{};
+    return ::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY;
+  }
   ::munmap(stack, size);
   return true;
 }
