@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -13,7 +14,9 @@
 #include "apps/run/follow_job.h"
 #include "launcher/control/control_client.h"
 #include "launcher/control/control_folder.h"
+#include "launcher/control/job_figures.h"
 #include "launcher/control/kept_output.h"
+#include "launcher/control/top_text.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/time.h"
 
@@ -24,6 +27,9 @@ namespace {
 constexpr Milliseconds kAnswerTimeout{5'000};
 // A job has its grace, and its hosts as much again; see --grace.
 constexpr Milliseconds kEndTimeout{120'000};
+// A large job is looked at less often, and answers later.
+constexpr Milliseconds kFiguresTimeout{600'000};
+constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 
 Status print(const std::string& text) {
   if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
@@ -78,6 +84,48 @@ Result<int> attach_to_job(int job, const std::vector<std::string>& folders) {
   return code->value_or(kExitOk);
 }
 
+// The only one that runs, where none is named.
+Result<int> find_job(int named, const std::vector<std::string>& folders) {
+  if (named > 0) return named;
+  const auto jobs = running_jobs(folders);
+  if (jobs.size() == 1) return jobs.front().job;
+  if (jobs.empty()) {
+    return make_error(ErrorCode::kNotFound, "no job of yours is running on this machine");
+  }
+  return make_error(ErrorCode::kUsage,
+                    "several jobs are running: horarun top JOB names one\n" + job_list_text(jobs));
+}
+
+// A terminal shows one table that is drawn again; a pipe gets one after the other.
+std::string shown(const AskJobs& command, const JobSummary& job, const std::string& line,
+                  const JobFigures& figures) {
+  if (command.json) return line + "\n";
+  const bool redraws = !command.once && ::isatty(STDOUT_FILENO) == 1;
+  return (redraws ? kClearScreen : "") + top_text(job, figures);
+}
+
+Result<int> watch_job(const AskJobs& command, const std::vector<std::string>& folders) {
+  const auto job = find_job(command.job, folders);
+  if (!job) return job;
+  auto connection = ControlConnection::open(folders, *job, {ControlRequest::Kind::kTop});
+  if (!connection) return std::move(connection).error();
+  auto summary = read_summary(*connection, *job);
+  if (!summary) return summary.error();
+  const auto asked = Clock::now();
+  const double age_then = summary->age_s;
+  for (;;) {
+    const auto line = connection->read_line(kFiguresTimeout);
+    // The job has ended: that is what a watcher waits for.
+    if (!line && line.error().code == ErrorCode::kNotFound && !command.once) return 0;
+    if (!line) return line.error().with_context("job " + std::to_string(*job));
+    const auto figures = parse_figures(*line);
+    if (!figures) return figures.error();
+    summary->age_s = age_then + std::chrono::duration<double>(Clock::now() - asked).count();
+    HORA_TRY(print(shown(command, *summary, *line, *figures)));
+    if (command.once) return 0;
+  }
+}
+
 }  // namespace
 
 Result<int> ask_jobs(const AskJobs& command, const std::string& runtime_directory) {
@@ -85,6 +133,8 @@ Result<int> ask_jobs(const AskJobs& command, const std::string& runtime_director
   switch (command.action) {
     case AskJobs::Action::kCancel:
       return cancel_job(command.job, command.json, folders);
+    case AskJobs::Action::kTop:
+      return watch_job(command, folders);
     case AskJobs::Action::kAttach:
       return attach_to_job(command.job, folders);
     default:

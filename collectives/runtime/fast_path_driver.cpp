@@ -174,8 +174,9 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
     operation.finish_at_once();
     return AtOnce::kDone;
   }
-  // It takes longer: from here on it is as any other.
-  links_.observer.taken(operation.request, now);
+  // It takes longer: from here on it is as any other. What it waits for is measured from here: the
+  // time of the last tick is too old.
+  links_.observer.taken(operation.request, Clock::now());
   if (coordinates()) links_.observer.arrived(0, operation.request);
   call_at_ = now + kFastPathTimeout;
   warned_ = false;

@@ -223,13 +223,29 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
   for (FlightNote& note : page_->asked) note.stamp = 0;
   for (FlightNote& note : page_->steps) note.stamp = 0;
   page_->rank = rank;
+  wait_from(0);
   enter(FlightState::kJoining);
+}
+
+void FlightRecorder::wait_from(std::int64_t since_ns) {
+  waiting_since_ns_ = since_ns;
+  store(page_->waiting_since_ns, since_ns);
+}
+
+// A reader between the two stores adds the wait that has ended twice, or not at all, once.
+void FlightRecorder::end_wait(std::int64_t now_ns) {
+  if (waiting_since_ns_ == 0) return;
+  const std::int64_t waited = std::max<std::int64_t>(now_ns - waiting_since_ns_, 0);
+  wait_from(0);
+  store(page_->waited_ns, page_->waited_ns + static_cast<std::uint64_t>(waited));
 }
 
 void FlightRecorder::enter(FlightState state) {
   if (page_ == nullptr) return;
+  const std::int64_t now_ns = nanoseconds_of(Clock::now());
+  if (state == FlightState::kEnded) end_wait(now_ns);
   // The time first: a reader never sees the new state with the time of the old one.
-  store(page_->since_ns, nanoseconds_of(Clock::now()));
+  store(page_->since_ns, now_ns);
   in_order();
   store(page_->state, state);
 }
@@ -247,21 +263,31 @@ FlightRecorder::~FlightRecorder() { world_ended(); }
 
 void FlightRecorder::taken(const Request& request, Clock::time_point submitted) {
   if (page_ == nullptr) return;
-  write_note(page_->asked[asked_++ % kFlightAsked], stamp_ += 2, nanoseconds_of(submitted), 1,
-             request);
+  const std::int64_t since = nanoseconds_of(submitted);
+  write_note(page_->asked[asked_++ % kFlightAsked], stamp_ += 2, since, 1, request);
+  // Several requests wait at once; what counts is the time in which one does.
+  if (request.process_set == 0 && waiting_since_ns_ == 0) {
+    wait_from(std::max(since, last_agreed_ns_));
+  }
 }
 
 void FlightRecorder::agreed(std::span<const Response* const> responses, Clock::time_point now) {
   if (page_ == nullptr) return;
+  const std::int64_t now_ns = nanoseconds_of(now);
+  bool waits = false;
   for (FlightNote& note : page_->asked) {
     if (note.stamp == 0 || note.ended_ns != 0) continue;
     // Searched from the end: the last request is usually the last response, too.
     for (std::size_t left = responses.size(); left > 0; --left) {
       if (!is_named(note, responses[left - 1]->agreed.name)) continue;
-      note.ended_ns = nanoseconds_of(now);
+      note.ended_ns = now_ns;
       break;
     }
+    waits = waits || (note.ended_ns == 0 && note.process_set == 0);
   }
+  end_wait(now_ns);
+  last_agreed_ns_ = now_ns;
+  if (waits) wait_from(now_ns);
 }
 
 void FlightRecorder::step_begins(int place, std::span<const Response* const> step,
@@ -279,7 +305,7 @@ void FlightRecorder::step_ends(int place, Clock::time_point now) {
   // A newer note may have taken its slot.
   if (steps_ - step <= kFlightSteps)
     page_->steps[step % kFlightSteps].ended_ns = nanoseconds_of(now);
-  ++page_->collectives;
+  store(page_->collectives, page_->collectives + 1);
 }
 
 void FlightRecorder::ran_at_once(const Request& request, Clock::time_point now) {

@@ -58,12 +58,16 @@ class FlightRecorder {
 
  private:
   void enter(rendezvous::FlightState state);
+  void wait_from(std::int64_t since_ns);  // 0: it waits no more
+  void end_wait(std::int64_t now_ns);
 
   os::MappedPart mapped_;
   rendezvous::FlightPage* page_ = nullptr;  // in it
   std::uint64_t stamp_ = 0;
   std::size_t asked_ = 0;  // notes of each kind so far
   std::size_t steps_ = 0;
+  std::int64_t waiting_since_ns_ = 0;  // as in the page
+  std::int64_t last_agreed_ns_ = 0;
   std::size_t last_at_once_ = 0;  // as steps_, when the newest of them was run at once; else not
   // By slot, the step's number among all. More slots than these are not distinguished.
   std::array<std::size_t, rendezvous::kFlightSteps> begun_{};

@@ -19,6 +19,7 @@
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
+#include "launcher/agent/rank_samples.h"
 #include "launcher/agent/stack_collector.h"
 #include "launcher/agent/staging.h"
 #include "launcher/failures/failure_code.h"
@@ -83,6 +84,7 @@ class Agent {
   void on(SuspendRanks);
   void on(ResumeRanks);
   void on(DumpStacks dump);
+  void on(SampleRanks);
   void on(OutputTaken taken);
   void on(const RankInput& input);
   void on(RankInputEnd end);
@@ -364,6 +366,12 @@ void Agent::on(DumpStacks dump) {
   }
   stacks_->collect(job_->living_ranks(), job_->flight_records(), dump.timeout,
                    [this](StackReport report) { link_->send(std::move(report)); });
+}
+
+void Agent::on(SampleRanks) {
+  RankSamples samples;
+  if (job_) samples.ranks = take_samples(job_->living_ranks(), job_->flight_records());
+  link_->send(std::move(samples));
 }
 
 void Agent::on(OutputTaken taken) {

@@ -126,6 +126,10 @@ std::optional<std::chrono::nanoseconds> FlightRecords::left_for(int rank) const 
   return left ? std::optional(std::chrono::nanoseconds(*left)) : std::nullopt;
 }
 
+std::optional<rendezvous::FlightCounters> FlightRecords::counters_of(int rank) const {
+  return rendezvous::flight_counters(page_of(rank), now_ns());
+}
+
 std::optional<rendezvous::FlightStanding> FlightRecords::standing_of(int rank) const {
   return rendezvous::read_flight(page_of(rank), now_ns());
 }

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 
+#include "launcher/agent/rank_samples.h"
 #include "launcher/process/process_table.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/abstract_address.h"
@@ -53,28 +54,6 @@ CollectiveStanding collective_standing(const rendezvous::FlightStanding& flight)
                                    operation.for_ns / kMillisecond, operation.process_set});
   }
   return standing;
-}
-
-constexpr int kDeepest = 100;  // children of children
-
-// Of the process, of the children that it has waited for, and of those that live.
-std::int64_t cpu_ms_of_tree(pid_t pid, int deepest) {
-  const std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t close = stat.rfind(')');
-  if (close == std::string::npos) return 0;
-  const auto fields = split(trim(std::string_view(stat).substr(close + 1)), ' ');
-  if (fields.size() < 15) return 0;
-  std::int64_t ticks = 0;
-  // User and system time in ticks, its own and that of its children; see describe().
-  for (const std::size_t field : {11, 12, 13, 14}) {
-    ticks += parse_int<std::int64_t>(fields[field]).value_or(0);
-  }
-  std::int64_t sum = ticks * 1000 / ::sysconf(_SC_CLK_TCK);
-  if (deepest == 0) return sum;
-  for (const pid_t child : list_children(pid).value_or(std::vector<pid_t>())) {
-    sum += cpu_ms_of_tree(child, deepest - 1);
-  }
-  return sum;
 }
 
 }  // namespace
@@ -217,7 +196,7 @@ void StackCollector::finish(const std::map<pid_t, std::string>& stacks) {
   for (const RankProcess& rank : ranks_) {
     ProcessStacks own = describe(rank.rank, rank.pid);
     own.leader = true;
-    own.cpu_ms = cpu_ms_of_tree(rank.pid, kDeepest);
+    own.cpu_ms = usage_of_tree(rank.pid).cpu_ms;
     own.stacks = text_of_process(rank.pid);
     if (const auto standing = records_->standing_of(rank.rank))
       own.standing = collective_standing(*standing);

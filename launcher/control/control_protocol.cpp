@@ -25,6 +25,7 @@ constexpr std::pair<std::string_view, ControlRequest::Kind> kWords[] = {
     {"job", ControlRequest::Kind::kJob},
     {"cancel", ControlRequest::Kind::kCancel},
     {"attach", ControlRequest::Kind::kAttach},
+    {"top", ControlRequest::Kind::kTop},
 };
 
 // "node1 +999": the first host, and how many more there are.

@@ -3,6 +3,7 @@
 // A client sends one line and the launcher answers with lines of JSON:
 //   job      one JobSummary; then the launcher closes the connection
 //   cancel   one JobSummary; the job is ended, and the connection closes when the launcher ends
+//   top      one JobSummary; then JobFigures again and again, of all ranks
 //   attach   one JobSummary; then, each when it comes, {"running":true} and {"exit_code":N}
 #pragma once
 
@@ -19,7 +20,7 @@ namespace hora::launcher {
 inline constexpr std::size_t kLongestControlRequest = 128;
 
 struct ControlRequest {
-  enum class Kind { kJob, kCancel, kAttach };
+  enum class Kind { kJob, kCancel, kAttach, kTop };
   Kind kind = Kind::kJob;
   friend bool operator==(const ControlRequest&, const ControlRequest&) = default;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loop also has the job's hosts and output: nothing here waits. What a client does not read
-// stays in its buffer, which is short: a client asks once, and the answers are few.
+// stays in its buffer, and it gets no more figures until it has read them, so the buffer holds one
+// answer at most.
 #include "launcher/control/control_server.h"
 
 #include <fcntl.h>
@@ -148,6 +149,10 @@ void ControlServer::answer(Client& client, const ControlRequest& request) {
   if (request.kind == ControlRequest::Kind::kJob) return;
   client.stays = true;
   loop_.cancel(client.deadline);
+  if (request.kind == ControlRequest::Kind::kTop) {
+    client.watches = true;
+    return settle_watch();
+  }
   if (request.kind == ControlRequest::Kind::kAttach) {
     client.attached = true;
     if (summary.state == "running") client.out += std::string(kRunningLine) + "\n";
@@ -157,11 +162,27 @@ void ControlServer::answer(Client& client, const ControlRequest& request) {
   loop_.post([cancel = handlers_.cancel] { cancel(); });
 }
 
+void ControlServer::settle_watch() {
+  handlers_.watch(std::any_of(clients_.begin(), clients_.end(),
+                              [](const auto& client) { return client.second.watches; }));
+}
+
 void ControlServer::announce(const std::string& line) {
   std::vector<int> broken;
   for (auto& [fd, client] : clients_) {
     if (!client.attached) continue;
     client.out += line + "\n";
+    if (!write_out(client)) broken.push_back(fd);
+  }
+  for (const int fd : broken) drop(fd);
+}
+
+void ControlServer::publish(const JobFigures& figures) {
+  const std::string line = figures_json(::getpid(), figures);
+  std::vector<int> broken;
+  for (auto& [fd, client] : clients_) {
+    if (!client.watches || !client.out.empty()) continue;
+    client.out = line;
     if (!write_out(client)) broken.push_back(fd);
   }
   for (const int fd : broken) drop(fd);
@@ -185,7 +206,9 @@ void ControlServer::drop(int fd) {
   if (found == clients_.end()) return;
   loop_.cancel(found->second.deadline);
   loop_.unwatch(fd);
+  const bool watched = found->second.watches;
   clients_.erase(found);
+  if (watched) settle_watch();
 }
 
 }  // namespace hora::launcher

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/control/control_protocol.h"
+#include "launcher/control/job_figures.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
@@ -22,6 +23,7 @@ class ControlServer {
   struct Handlers {
     std::function<JobSummary()> summary;
     std::function<void()> cancel;
+    std::function<void(bool wanted)> watch;  // whether any client wants figures
   };
 
   // In the first of `folders` that works, named by this process. The Error is that of the last.
@@ -30,6 +32,8 @@ class ControlServer {
                                                      Handlers handlers);
   // For the clients that are attached: kRunningLine, exit_code_line().
   void announce(const std::string& line);
+  // For the clients of kTop. One that has not read its last figures does not get these.
+  void publish(const JobFigures& figures);
 
   ~ControlServer();  // removes the socket, and the folder if no other job has one in it
   ControlServer(const ControlServer&) = delete;
@@ -42,6 +46,7 @@ class ControlServer {
     std::string out;  // that the kernel did not take yet
     bool asked = false;
     bool attached = false;
+    bool watches = false;
     bool stays = false;  // until this process ends
     os::EventLoop::TimerId deadline = 0;
   };
@@ -55,6 +60,7 @@ class ControlServer {
   bool read_request(Client& client);
   void answer(Client& client, const ControlRequest& request);
   bool write_out(Client& client);
+  void settle_watch();
   void drop(int fd);
 
   os::EventLoop& loop_;

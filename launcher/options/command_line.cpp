@@ -249,27 +249,35 @@ Result<Command> parse_timeline(const Arguments& arguments) {
   return Command(std::move(merge));
 }
 
-Result<Command> parse_jobs(AskJobs::Action action, const Arguments& arguments) {
+// Options may also follow the job: no program follows it, to which they could belong.
+Result<Command> parse_jobs(AskJobs::Action action, Arguments arguments) {
+  if (arguments.size() > 1 && parse_int<int>(arguments[0]) && arguments[1].starts_with('-')) {
+    std::rotate(arguments.begin(), arguments.begin() + 1, arguments.end());
+  }
   auto spelled = read_spelling(arguments, kVerbJobs);
   if (!spelled) return std::move(spelled).error();
   auto help = asks_for_help(*spelled, kVerbJobs);
   if (!help) return std::move(help).error();
   if (*help) return Command(std::move(**help));
   AskJobs ask{action};
+  const bool is_top = action == AskJobs::Action::kTop;
   if (action == AskJobs::Action::kList) {
     HORA_TRY(expect_no_arguments(*spelled, kVerbJobs));
-  } else {
-    const auto& words = spelled->command;
+  } else if (const auto& words = spelled->command; !is_top || !words.empty()) {
     ask.job = words.size() == 1 ? parse_int<int>(words[0]).value_or(0) : 0;
     if (ask.job <= 0) {
-      const std::string verb = action == AskJobs::Action::kAttach ? "attach" : "cancel";
-      return usage("expected: horarun " + verb + " JOB, a number that horarun jobs shows" +
+      const std::string verb = is_top                               ? "top [JOB]"
+                               : action == AskJobs::Action::kAttach ? "attach JOB"
+                                                                    : "cancel JOB";
+      return usage("expected: horarun " + verb + ", a number that horarun jobs shows" +
                    (words.empty() ? "" : ", found " + quote(join(words, " "))));
     }
   }
   auto values = check_options(*spelled, kVerbJobs);
   if (!values) return std::move(values).error();
   ask.json = values->has("--json");
+  ask.once = values->has("--once");
+  if (ask.once && !is_top) return usage("--once is an option of horarun top alone");
   return Command(ask);
 }
 
@@ -580,6 +588,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
   if (first == "doctor") return parse_doctor(rest, inputs);
   if (first == "rendezvous") return parse_rendezvous(rest);
   if (first == "jobs") return parse_jobs(AskJobs::Action::kList, rest);
+  if (first == "top") return parse_jobs(AskJobs::Action::kTop, rest);
   if (first == "attach") return parse_jobs(AskJobs::Action::kAttach, rest);
   if (first == "cancel") return parse_jobs(AskJobs::Action::kCancel, rest);
   if (first == "completion") return parse_completion(rest, inputs);

@@ -83,12 +83,13 @@ struct Join {
   std::optional<PlatformNode> platform;              // in place of `source`
   bool verbose = false;
 };
-// horarun jobs, attach, cancel.
+// horarun jobs, top, attach, cancel.
 struct AskJobs {
-  enum class Action { kList, kAttach, kCancel };
+  enum class Action { kList, kTop, kAttach, kCancel };
   Action action = Action::kList;
-  int job = 0;  // the launcher's process; 0: of kList
+  int job = 0;  // the launcher's process; 0: of kList; of kTop: the only one
   bool json = false;
+  bool once = false;  // of kTop
 };
 struct Explain {
   std::string code;  // empty: list all codes

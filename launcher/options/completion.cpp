@@ -249,7 +249,7 @@ Offer complete_verb(std::string_view verb, const Words& words, const ProcessInpu
   const bool is_first = words.size() == 1;
   if (verb == "k8s") return complete_launch(words, kVerbKubernetes, 1, accepts_all, inputs);
   if (verb == "doctor") return complete_launch(words, kVerbDoctor, 1, accepts_all, inputs);
-  if (verb == "jobs" || verb == "attach" || verb == "cancel") {
+  if (verb == "jobs" || verb == "top" || verb == "attach" || verb == "cancel") {
     return complete_launch(words, kVerbJobs, 1, accepts_all, inputs);
   }
   if (verb == "rendezvous") return complete_launch(words, kVerbRendezvous, 1, accepts_all, inputs);

@@ -61,7 +61,7 @@ std::string misplaced_option(std::string_view name, Verb verb) {
     case kVerbCache:
       return what + ", and horarun cache takes the hosts alone";
     case kVerbJobs:
-      return what + ", which horarun jobs, attach and cancel do not take";
+      return what + ", which horarun jobs, top, attach and cancel do not take";
     case kVerbKubernetes:
       return what + " on hosts, and horarun k8s makes pods for the job: --workers N";
     default:

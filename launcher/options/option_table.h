@@ -31,7 +31,7 @@ enum Verb : unsigned {
   kVerbRendezvous = 4,
   kVerbDoctor = 8,       // horarun doctor [options]
   kVerbKubernetes = 16,  // horarun k8s [options] program
-  kVerbJobs = 32,        // horarun jobs, attach, cancel
+  kVerbJobs = 32,        // horarun jobs, top, attach, cancel
 };
 
 enum Trait : unsigned {

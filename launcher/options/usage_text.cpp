@@ -23,6 +23,7 @@ constexpr std::string_view kUsageLaunch =
     "       horarun [options] --smoke | horarun --join FILE|- | horarun cancel JOB\n"
     "       horarun doctor [-H hosts] | horarun cache ls|clean | horarun jobs\n"
     "       horarun rendezvous --port N | horarun explain [code] | horarun attach JOB\n"
+    "       horarun top [JOB]\n"
     "       horarun k8s [options] program   |   horarun timeline merge FILE... -o OUT\n"
     "       horarun bundle-report RECORD.json -o OUT.json | horarun completion SHELL\n"
     "Starts the ranks of a distributed job here and on other hosts.\n";
@@ -87,6 +88,7 @@ constexpr std::string_view kUsageKubernetes =
 
 constexpr std::string_view kUsageJobs =
     "usage: horarun jobs [--json]   list your jobs that run on this machine\n"
+    "       horarun top [JOB]       show its ranks every 2 s, the one that delays most first\n"
     "       horarun attach JOB      follow the output of a job of --detach\n"
     "       horarun cancel JOB      end a job as Ctrl-C does, and wait for its end\n"
     "JOB is the number that horarun jobs shows: the process of the job's horarun.\n"

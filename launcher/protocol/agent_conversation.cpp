@@ -128,6 +128,8 @@ std::size_t AgentConversation::longest() const {
     return (1 + addresses_of(probe_)) * kLargestAnswer;
   } else if constexpr (std::is_same_v<Message, Started>) {
     return (kMostNotes + 2 * ranks_.size()) * kLargestNote;
+  } else if constexpr (std::is_same_v<Message, RankSamples>) {
+    return (1 + ranks_.size()) * kLargestSample;
   } else if constexpr (std::is_same_v<Message, TreeState>) {
     return (1 + tree_.parts.size() + tree_.environment.size()) * kLargestPartName;
   } else if constexpr (std::is_same_v<Message, RankOutput>) {
@@ -205,6 +207,15 @@ Status AgentConversation::accept(const RankProgress& progress) {
 Status AgentConversation::accept(const StackReport& report) {
   for (const ProcessStacks& process : report.processes) {
     if (!find(process.rank)) return violation(report, kOtherRank);
+  }
+  return Ok{};
+}
+
+Status AgentConversation::accept(const RankSamples& samples) {
+  std::set<int> seen;
+  for (const RankSample& sample : samples.ranks) {
+    if (!find(sample.rank)) return violation(samples, kOtherRank);
+    if (!seen.insert(sample.rank).second) return violation(samples, "a rank twice");
   }
   return Ok{};
 }

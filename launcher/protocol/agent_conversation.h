@@ -68,6 +68,7 @@ class AgentConversation {
   Status accept(const InputTaken& taken);
   Status accept(const RankProgress& progress);
   Status accept(const StackReport& report);
+  Status accept(const RankSamples& samples);
   Status accept(const GpuFault& fault);
   Status accept(const DeliveryReport& report);
   Status accept(const TreeState& state);

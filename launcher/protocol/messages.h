@@ -43,6 +43,7 @@ enum class FrameType : std::uint8_t {
   kRelayPort = 17,
   kRelayOpen = 18,
   kRanksGone = 20,
+  kSamples = 21,
   // launcher to agent
   kProbe = 32,
   kPart = 33,      // BundlePart; followed by kData frames, then kDataEnd
@@ -66,6 +67,7 @@ enum class FrameType : std::uint8_t {
   kForget = 51,
   kTree = 52,
   kRelay = 53,
+  kSample = 54,
   kLeave = 55,
   // both
   kHeartbeat = 64,
@@ -102,8 +104,9 @@ inline constexpr std::size_t kMostLastWords = 4096;    // of a rank, on standard
 // Far beyond real values, and so far below 2^63 that sums of them do not overflow.
 inline constexpr std::int64_t kLatestClockNs = 4'000'000'000'000'000'000;  // in the year 2096
 inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
-inline constexpr std::int64_t kLongestUs = 1'000'000'000'000'000;  // 31 years of one CPU
-inline constexpr std::int64_t kLongestMs = 10'000'000'000'000;     // 317 years
+inline constexpr std::int64_t kLongestUs = 1'000'000'000'000'000;    // 31 years of one CPU
+inline constexpr std::int64_t kLongestMs = 10'000'000'000'000;       // 317 years
+inline constexpr std::int64_t kMostCounted = std::int64_t{1} << 60;  // collectives
 inline constexpr std::int64_t kLargestPid = 0x7fffffff;
 inline constexpr std::int64_t kLargestPort = 65'535;
 inline constexpr std::int64_t kLargestErrno = 4'095;  // the kernel's MAX_ERRNO
@@ -113,6 +116,7 @@ inline constexpr std::int64_t kLargestSignal = 64;
 inline constexpr std::size_t kLargestStackReport = 8u << 20;
 inline constexpr std::size_t kLargestPartName = 160;   // of a hash, with its part of the list
 inline constexpr std::size_t kLargestNote = 2 * 1024;  // likewise
+inline constexpr std::size_t kLargestSample = 256;     // of a rank
 inline constexpr std::size_t kLargestAnswer = 512;     // of a probe, for one address
 // Parts of any agent's message, stack reports included.
 inline constexpr std::size_t kMostAgentItems = 1u << 18;
@@ -444,6 +448,34 @@ struct StackReport {
   friend bool operator==(const StackReport&, const StackReport&) = default;
 };
 
+// What a rank has done so far, and what its processes use.
+struct RankSample {
+  int rank = 0;
+  bool uses_runtime = false;  // if not, the next three say nothing
+  std::int64_t collectives = 0;
+  std::int64_t waited_us = 0;  // for other ranks
+  std::int64_t last_ms = -1;   // since its last collective ended; -1: none has
+  std::int64_t cpu_ms = 0;
+  std::int64_t rss_bytes = 0;
+  static void fields(auto& visit, auto& m) {
+    visit("rank", m.rank);
+    visit("uses_runtime", m.uses_runtime);
+    visit("collectives", m.collectives, Range{0, kMostCounted});
+    visit("waited_us", m.waited_us, Range{0, kLongestUs});
+    visit("last_ms", m.last_ms, Range{-1, kLongestMs});
+    visit("cpu_ms", m.cpu_ms, Range{0, kLongestMs});
+    visit("rss_bytes", m.rss_bytes, Range{0, kMostBytes});
+  }
+  friend bool operator==(const RankSample&, const RankSample&) = default;
+};
+// Of the ranks of the host that live.
+struct RankSamples {
+  static constexpr MessageRule kRule{FrameType::kSamples, "samples", Answers{FrameType::kSample}};
+  std::vector<RankSample> ranks;
+  static void fields(auto& visit, auto& m) { visit("ranks", m.ranks); }
+  friend bool operator==(const RankSamples&, const RankSamples&) = default;
+};
+
 // A fault that the driver of a host's GPU has written to the kernel's log while the job ran.
 struct GpuFault {
   static constexpr MessageRule kRule{FrameType::kGpuFault, "GPU fault", Longest{4 * 1024},
@@ -577,9 +609,9 @@ struct Goodbye {
 // Without Heartbeat: received bytes say as much.
 using AgentMessage =
     std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
-                 InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, TreeState,
-                 RelayPort, RelayOpened, RelayedBytes, RelayedBytesTaken, RanksGone, AgentSuspended,
-                 LogLine, Failure, Goodbye>;
+                 InputTaken, RankProgress, StackReport, RankSamples, GpuFault, DeliveryReport,
+                 TreeState, RelayPort, RelayOpened, RelayedBytes, RelayedBytesTaken, RanksGone,
+                 AgentSuspended, LogLine, Failure, Goodbye>;
 
 // --- from the launcher ---------------------------------------------------------------------------
 
@@ -894,6 +926,11 @@ struct ResumeRanks {
   static constexpr MessageRule kRule{FrameType::kResume, "order to resume", Layout::kNumbers};
   static void fields(auto&, auto&) {}
 };
+// What have the ranks done so far? Answered by RankSamples.
+struct SampleRanks {
+  static constexpr MessageRule kRule{FrameType::kSample, "request of samples", Layout::kNumbers};
+  static void fields(auto&, auto&) {}
+};
 // What are the ranks doing? Answered by a StackReport.
 struct DumpStacks {
   static constexpr MessageRule kRule{FrameType::kDump, "request of stacks", Layout::kNumbers};
@@ -932,8 +969,8 @@ struct LeaveHost {
 using LauncherMessage =
     std::variant<Heartbeat, DeliveryFrame, OfferTree, KeepDelivery, FetchDelivery, ForgetDeliveries,
                  Probe, HostOrder, StartRanks, TerminateRanks, TerminateRank, SignalRanks,
-                 SignalRank, SuspendRanks, ResumeRanks, DumpStacks, OutputTaken, RankInput,
-                 RankInputEnd, OpenRelay, RelayedBytes, RelayedBytesTaken, LeaveHost>;
+                 SignalRank, SuspendRanks, ResumeRanks, DumpStacks, SampleRanks, OutputTaken,
+                 RankInput, RankInputEnd, OpenRelay, RelayedBytes, RelayedBytesTaken, LeaveHost>;
 
 // What a launcher says, if its turn has come. The Error says what was received instead: "a second
 // order".

@@ -35,6 +35,10 @@ JobControl::JobControl(os::EventLoop& loop, const JobSpec& spec, const Environme
       start_(start),
       started_at_(rfc3339_now()),
       handlers_(std::move(handlers)),
+      ranks_(loop, {handlers_.ask, handlers_.plan,
+                    [this](const JobFigures& figures) {
+                      if (server_) server_->publish(figures);
+                    }}),
       keeps_output_(is_kept_output(STDOUT_FILENO)) {
   if (keeps_output_) trim_output();
   timer_ = loop_.call_after(kOpensAfter, [this, &environment] {
@@ -52,7 +56,8 @@ void JobControl::open(const EnvironmentList& environment) {
   // A runtime directory goes when its user logs out, and a job of --detach stays.
   const std::string directory = keeps_output_ ? "" : runtime_directory(environment);
   auto server = ControlServer::open(loop_, control_folders(directory),
-                                    {[this] { return summary(); }, [this] { handlers_.cancel(); }});
+                                    {[this] { return summary(); }, [this] { handlers_.cancel(); },
+                                     [this](bool wanted) { ranks_.watch(wanted); }});
   if (!server) {
     os::log_debug("control", "horarun jobs will not show this job: " + server.error().message);
     return;

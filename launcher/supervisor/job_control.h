@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a running job shows and takes from other terminals of its user: `horarun jobs`, `attach` and
-// `cancel`. On the event loop's thread.
+// What a running job shows and takes from other terminals of its user: `horarun jobs`, `top`,
+// `attach` and `cancel`. On the event loop's thread.
 #pragma once
 
 #include <functional>
@@ -11,6 +11,7 @@
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
 #include "launcher/plan/worker_environment.h"
+#include "launcher/supervisor/rank_watch.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
 
@@ -22,6 +23,7 @@ class JobControl {
     std::function<std::string()> state;  // as in JobSummary
     std::function<const Plan&()> plan;
     std::function<void()> cancel;
+    std::function<bool(int host)> ask;  // as in RankWatch
   };
 
   // A job that lasts gets its socket a moment later: one that ends at once need not pay for it.
@@ -32,6 +34,7 @@ class JobControl {
   JobControl(const JobControl&) = delete;
   JobControl& operator=(const JobControl&) = delete;
 
+  void on_samples(int host, const RankSamples& samples) { ranks_.on_samples(host, samples); }
   void on_running();  // all ranks run
   void on_end(int exit_code);
 
@@ -45,10 +48,11 @@ class JobControl {
   Clock::time_point start_;
   std::string started_at_;
   Handlers handlers_;
+  RankWatch ranks_;
   bool keeps_output_;  // of --detach
   os::EventLoop::TimerId timer_ = 0;
   os::EventLoop::TimerId trim_timer_ = 0;
-  std::unique_ptr<ControlServer> server_;
+  std::unique_ptr<ControlServer> server_;  // may call the members above until it ends
 };
 
 }  // namespace hora::launcher

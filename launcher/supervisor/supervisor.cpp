@@ -206,6 +206,11 @@ void Supervisor::open_control() {
     narrator_.print("horarun cancel ends the job\n");
     end_by_user(SIGTERM);
   };
+  handlers.ask = [this](int host) {
+    if (!running_since_ || host >= fleet_->size() || !fleet_->is_open(host)) return false;
+    fleet_->send(host, SampleRanks{});
+    return true;
+  };
   control_ = std::make_unique<JobControl>(*loop_, job_.spec, job_.environment, narrator_.start(),
                                           std::move(handlers));
 }
@@ -320,6 +325,10 @@ struct Supervisor::FleetEvents {
 
   void operator()(StackReport report) const {
     job.hang_report_->on_stacks(host, std::move(report));
+  }
+
+  void operator()(const RankSamples& samples) const {
+    if (job.control_) job.control_->on_samples(host, samples);
   }
 
   void operator()(GpuFault fault) const {

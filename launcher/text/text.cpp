@@ -176,6 +176,7 @@ constexpr VerbRow kVerbs[] = {
     {"k8s", "[options] program [arguments]", "run a job in Kubernetes pods"},
     {"rendezvous", "[options]", "run a standalone rendezvous server"},
     {"timeline", "merge FILE... -o OUT", "merge the traces of several ranks", "merge"},
+    {"top", "[JOB] [options]", "show what the ranks of a running job do, and which delays it"},
     {"version", "", "the same as --version"},
 };
 

@@ -87,6 +87,25 @@ std::optional<int> flight_rank(std::string_view bytes) {
   return page->rank;
 }
 
+std::optional<FlightCounters> flight_counters(std::string_view bytes, std::int64_t now_ns) {
+  const auto page = read_page(bytes);
+  if (!page || page->state == FlightState::kUnused) return std::nullopt;
+  constexpr std::uint64_t kMost = 1'000'000'000'000'000'000;  // 31 years of nanoseconds
+  FlightCounters counters;
+  counters.collectives = static_cast<std::int64_t>(std::min(page->collectives, kMost));
+  std::uint64_t waited = std::min(page->waited_ns, kMost);
+  if (page->waiting_since_ns > 0) {
+    waited += static_cast<std::uint64_t>(ns_since(page->waiting_since_ns, now_ns));
+  }
+  counters.waited_ns = static_cast<std::int64_t>(std::min(waited, kMost));
+  std::int64_t newest = 0;
+  for (const FlightNote& note : page->steps) {
+    if (is_whole(note)) newest = std::max(newest, note.ended_ns);
+  }
+  counters.last_ended_ns = newest > 0 ? ns_since(newest, now_ns) : -1;
+  return counters;
+}
+
 std::string lost_record(std::string_view bytes) {
   const auto page = read_page(bytes);
   return page ? field_text(page->lost_record) : std::string();

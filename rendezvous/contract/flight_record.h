@@ -13,7 +13,7 @@
 namespace hora::rendezvous {
 
 inline constexpr std::size_t kFlightPageBytes = 4096;
-inline constexpr std::uint64_t kFlightMagic = 0x31544c4641524f48;  // "HORAFLT1"
+inline constexpr std::uint64_t kFlightMagic = 0x32544c4641524f48;  // "HORAFLT2"
 
 // One operation. `stamp` is odd while the note is being written, and grows with every note.
 struct FlightNote {
@@ -48,11 +48,14 @@ struct FlightPage {
   std::uint64_t stacks_offset = 0;  // of this page's StackArea in the file; 0: there is none
   std::uint64_t process_sets = 0;   // bit N: the rank is in process set N; of those below 64
   std::int64_t since_ns = 0;        // of the state
-  std::uint64_t collectives = 0;    // that the rank has come through
-  char lost_record[80] = {};        // "its timeline: No space left on device"; empty: none is lost
-  FlightNote asked[kFlightAsked];   // the newest operations that this rank asked for; they end
-                                    // when all ranks agree
-  FlightNote steps[kFlightSteps];   // the newest that it took part in
+  // What follows, up to `waiting_since_ns`, changes with the operations.
+  std::uint64_t collectives = 0;      // that the rank has come through
+  std::uint64_t waited_ns = 0;        // for other ranks to ask for what it had asked for
+  std::int64_t waiting_since_ns = 0;  // it waits so now, of the monotonic clock; 0: it does not
+  char lost_record[64] = {};       // "its timeline: No space left on device"; empty: none is lost
+  FlightNote asked[kFlightAsked];  // the newest operations that this rank asked for; they end
+                                   // when all ranks agree
+  FlightNote steps[kFlightSteps];  // the newest that it took part in
 };
 static_assert(sizeof(FlightPage) == kFlightPageBytes);
 
@@ -84,6 +87,16 @@ std::optional<std::int64_t> left_for_ns(std::string_view page, std::int64_t now_
 
 // Files that the rank of this page did not write completely, and why; empty: none.
 std::string lost_record(std::string_view page);
+
+// What a rank has done so far. Operations of the world count as waiting, those of other process
+// sets do not: so all ranks can be compared. Waits of some microseconds are not measured.
+struct FlightCounters {
+  std::int64_t collectives = 0;
+  std::int64_t waited_ns = 0;      // the wait that it is in included
+  std::int64_t last_ended_ns = 0;  // how long ago its last collective ended; -1: none has
+};
+// Nothing when no rank wrote the page. Any bytes are safe to give: no number is beyond 10^18.
+std::optional<FlightCounters> flight_counters(std::string_view page, std::int64_t now_ns);
 
 // The rank that wrote the page; nothing when none did.
 std::optional<int> flight_rank(std::string_view page);

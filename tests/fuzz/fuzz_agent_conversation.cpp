@@ -3,10 +3,11 @@
 // state of the job, the texts and the records that come of it. An honest host is next to it.
 //
 // The input is a list of steps. What the launcher does: 'P' sends a probe, 'O' the order, 'S' the
-// start, 'D' asks for stacks, 'Z' suspends, 'A' acknowledges all output so far, 'I' sends 5 bytes
-// of input, 'K' has it serve a part of the runtime, 'G' has it get one from two hosts. What the
-// agent does: 'F' type:u8 length:u16le payload is a frame, 'B' length:u16le bytes are bytes as they
-// come, 'M' length:u16le a frame header for that many megabytes. Other bytes are nothing.
+// start, 'D' asks for stacks, 'W' for samples, 'Z' suspends, 'A' acknowledges all output so far,
+// 'I' sends 5 bytes of input, 'K' has it serve a part of the runtime, 'G' has it get one from two
+// hosts. What the agent does: 'F' type:u8 length:u16le payload is a frame, 'B' length:u16le bytes
+// are bytes as they come, 'M' length:u16le a frame header for that many megabytes. Other bytes are
+// nothing.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -75,6 +76,8 @@ class Job {
         return conversation_.sent(StartRanks{});
       case 'D':
         return conversation_.sent(DumpStacks{});
+      case 'W':
+        return conversation_.sent(SampleRanks{});
       case 'Z':
         return conversation_.sent(SuspendRanks{});
       case 'K':
@@ -207,6 +210,13 @@ class Job {
     std::vector<RankStanding> standings;
     for (ProcessStacks& each : report.processes) standings.push_back({kLiar, std::move(each)});
     check_shown(hang_report_text("fuzz", std::move(standings), {kHonest}, plan_.hosts));
+  }
+  void on(RankSamples& samples) {
+    check(samples.ranks.size() <= 2);
+    for (const RankSample& sample : samples.ranks) {
+      check(sample.rank == 2 || sample.rank == 3);
+      check(sample.collectives >= 0 && sample.waited_us >= 0);
+    }
   }
   void on(GpuFault& fault) {
     faults_.push_back({"liar", std::move(fault)});

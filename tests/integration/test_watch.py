@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horarun jobs, attach and cancel, and --detach: a running job from another terminal."""
+"""horarun jobs, top, attach and cancel, and --detach: a running job from another terminal."""
 
 import json
 import os
@@ -12,6 +12,18 @@ import time
 import pytest
 
 DEADLINE_S = 60
+LATE = """\
+import sys, time
+import numpy as np
+import hora.numpy as hvd
+hvd.init()
+until = time.monotonic() + float(sys.argv[1])
+goes_on = np.ones(1)
+while goes_on[0]:
+    if hvd.rank() == 2: time.sleep(0.05)
+    hvd.allreduce(np.ones(16, dtype=np.float32), name="gradient")
+    goes_on = hvd.broadcast(np.array([float(time.monotonic() < until)]), 0, name="goes.on")
+"""
 
 
 @pytest.fixture
@@ -59,6 +71,36 @@ def job_in(ask, pid, state):
         return next((row for row in rows_of(ask, pid) if row["state"] == state), None)
 
     return until(look, f"job {pid} to be {state}")
+
+
+def test_top_names_the_rank_that_the_others_wait_for(horarun, ask, tmp_path):
+    pytest.importorskip("numpy")
+    program = tmp_path / "late.py"
+    program.write_text(LATE)
+    job = horarun.start("-np", 4, sys.executable, str(program), DEADLINE_S, env={"XDG_RUNTIME_DIR": str(ask.runtime)})
+    job_in(ask, job.pid, "running")
+
+    def is_late():
+        """Once the interpreters run, and while the machine lets the ranks run."""
+        done = ask("top", job.pid, "--once", "--json")
+        assert done.returncode == 0, done
+        figures = json.loads(done.stdout)
+        worst, *others = figures["worst"]
+        assert len(others) == 3 and worst["rss_bytes"] > 1e6, figures
+        return (
+            worst["rank"] == 2
+            and worst["delay_share"] > 0.3
+            and all(rank["wait_share"] > 0.3 > rank["delay_share"] for rank in others)
+            and figures["collectives_per_s"] > 1
+            and figures
+        )
+
+    until(is_late, "rank 2 to be the one that the others wait for")
+    table = ask("top", job.pid, "--once").stdout
+    assert re.search(r"^ *2 ", table, re.M) and all(len(line) <= 80 for line in table.splitlines()), table
+    assert ask("cancel", job.pid).returncode == 0
+    done = ask("top", job.pid, "--once")
+    assert done.returncode == 125 and f"no job {job.pid} of yours is running" in done.stderr, done
 
 
 def test_a_job_is_listed_and_cancelled(horarun, ask):

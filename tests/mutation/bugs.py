@@ -74,6 +74,9 @@ BUGS = [
     ("a dynamic section without an entry is one", "launcher/machine/elf_dynamic.cpp", "if (entries.empty() ||", "if (", "libraries_test"),
     # --- a running job from another terminal
     ("the socket of a killed launcher stays", "launcher/control/control_client.cpp", "removed = ::unlinkat(directory.get(), name.c_str(), 0) == 0 || removed;\n    } else {", "} else {", "control_test"),
+    ("the rank that waits is the late one", "launcher/control/job_figures.cpp", "rank.delay_share = longest_wait - rank.wait_share;", "rank.delay_share = rank.wait_share;", "control_test"),
+    ("a watcher that does not read fills the memory", "launcher/control/control_server.cpp", "if (!client.watches || !client.out.empty()) continue;", "if (!client.watches) continue;", "control_test"),
+    ("two waits at once count twice", "collectives/trace/flight_recorder.cpp", "wait_from(std::max(since, last_agreed_ns_));", "wait_from(since);", "collectives_test"),
     # --- the agent
     ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage, cpu_seconds);\n", "", "agent_ranks_test"),
     ("the last words are not drained", RANKS, "if (!output_.drain(rank.exit.rank) && !before_output) continue;", "", "agent_output_test agent_ranks_test"),

@@ -214,6 +214,8 @@ void SimulatedHost::act(const Frame& frame) {
       return end_ranks(15);
     case FrameType::kDump:
       return send(FrameType::kStacks, encode(StackReport{}));
+    case FrameType::kSample:
+      return send(FrameType::kSamples, encode(RankSamples{}));
     case FrameType::kSuspend:
       return send(FrameType::kSuspend);
     default:

@@ -110,6 +110,56 @@ TEST_CASE("flight recorder: records the state of the rank") {
   CHECK(reported().empty());
 }
 
+TEST_CASE("flight recorder: how long a rank has waited for the others, and what it has done") {
+  using namespace std::chrono_literals;
+  Pages pages(1);
+  CHECK_FALSE(rendezvous::flight_counters(pages.read(0), now_ns()));
+  FlightRecorder recorder;
+  recorder.open(pages.path(), 0, 0);
+  recorder.joined(1);
+  const auto start = Clock::now();
+  const auto counters = [&](Clock::duration later = 0s) {
+    const auto now = std::chrono::nanoseconds((start + later).time_since_epoch()).count();
+    return *rendezvous::flight_counters(pages.read(0), now);
+  };
+  CHECK(counters().waited_ns == 0);
+  CHECK(counters().last_ended_ns == -1);
+
+  // Two requests wait together from 0 s to 3 s; one of them to 5 s. That is 5 s.
+  const Response first = response_for("first");
+  const Response second = response_for("second");
+  recorder.taken(first.agreed, start);
+  recorder.taken(second.agreed, start + 1s);
+  CHECK(counters(2s).waited_ns == 2'000'000'000);  // it still waits
+  const Response* const response[] = {&first, &second};
+  recorder.agreed({response, 1}, start + 3s);
+  CHECK(counters(4s).waited_ns == 4'000'000'000);
+  recorder.agreed({response + 1, 1}, start + 5s);
+  CHECK(counters(9s).waited_ns == 5'000'000'000);
+
+  recorder.step_begins(0, {response, 1}, start + 5s);
+  recorder.step_ends(0, start + 6s);
+  CHECK(counters(9s).collectives == 1);
+  CHECK(counters(9s).last_ended_ns == 3'000'000'000);
+
+  // Submitted before the last agreement: that time has been counted.
+  recorder.taken(first.agreed, start + 4s);
+  recorder.agreed({response, 1}, start + 7s);
+  CHECK(counters(9s).waited_ns == 7'000'000'000);
+
+  // Other process sets do not count: not all ranks are in them.
+  Response other = response_for("other");
+  other.agreed.process_set = 1;
+  recorder.taken(other.agreed, start + 7s);
+  const Response* const of_set = &other;
+  recorder.agreed({&of_set, 1}, start + 8s);
+  CHECK(counters(9s).waited_ns == 7'000'000'000);
+
+  recorder.ran_at_once(first.agreed, start + 8s);
+  CHECK(counters(9s).collectives == 2);
+  CHECK(counters(9s).last_ended_ns == 1'000'000'000);
+}
+
 TEST_CASE("flight recorder: many steps, and names of any length and content") {
   Pages pages(1);
   FlightRecorder recorder;

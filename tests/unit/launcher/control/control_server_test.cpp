@@ -42,14 +42,15 @@ struct Folder {
 // Runs while it lives.
 struct Served {
   explicit Served(const std::string& folder) {
-    auto opened = ControlServer::open(*loop, {"/proc/nowhere/hora", folder},
-                                      {[] {
-                                         JobSummary job;
-                                         job.job = ::getpid();
-                                         job.state = "running";
-                                         return job;
-                                       },
-                                       [this] { ++cancelled; }});
+    auto opened =
+        ControlServer::open(*loop, {"/proc/nowhere/hora", folder},
+                            {[] {
+                               JobSummary job;
+                               job.job = ::getpid();
+                               job.state = "running";
+                               return job;
+                             },
+                             [this] { ++cancelled; }, [this](bool wanted) { watched = wanted; }});
     REQUIRE(opened);
     server = std::move(*opened);
     thread = std::thread([this] { (void)loop->run(); });
@@ -64,6 +65,7 @@ struct Served {
   std::unique_ptr<os::EventLoop> loop = std::move(*os::EventLoop::create());
   std::unique_ptr<ControlServer> server;
   std::atomic<int> cancelled{0};
+  std::atomic<bool> watched{false};
   std::thread thread;
 };
 
@@ -134,6 +136,55 @@ TEST_CASE("Clients that are attached get what is announced, in whole lines") {
   const auto line = attached->read_line(10s);
   REQUIRE(line);
   CHECK(parse_exit_code(*line) == 7);
+}
+
+TEST_CASE("Figures go to those who ask, as long as they ask") {
+  Folder folder;
+  Served served(folder.path);
+  JobFigures figures;
+  figures.ranks = 3;
+  figures.worst.resize(3);
+  {
+    auto watcher = ControlConnection::open({folder.path}, ::getpid(), {ControlRequest::Kind::kTop});
+    REQUIRE(watcher);
+    REQUIRE(watcher->read_line(10s));
+    wait_until([&] { return served.watched.load(); });
+    served.loop->post([&] { served.server->publish(figures); });
+    const auto line = watcher->read_line(10s);
+    REQUIRE(line);
+    const auto read = parse_figures(*line);
+    REQUIRE(read);
+    CHECK(read->worst.size() == 3);
+  }
+  wait_until([&] { return !served.watched; });
+}
+
+TEST_CASE("A watcher that does not read keeps nothing waiting") {
+  Folder folder;
+  Served served(folder.path);
+  JobFigures figures;
+  figures.worst.resize(4000);
+  for (RankFigures& rank : figures.worst) rank.host = std::string(200, 'x');
+  auto silent = ControlConnection::open({folder.path}, ::getpid(), {ControlRequest::Kind::kTop});
+  REQUIRE(silent);
+  wait_until([&] { return served.watched.load(); });
+  std::atomic<int> published{0};
+  for (int i = 0; i < 20; ++i) {
+    served.loop->post([&] {
+      served.server->publish(figures);
+      ++published;
+    });
+  }
+  wait_until([&] { return published == 20; });
+  CHECK(running_jobs({folder.path}).size() == 1);
+  // It gets whole lines all the same, and not those that came while it did not read.
+  REQUIRE(silent->read_line(10s));
+  const auto line = silent->read_line(10s);
+  REQUIRE(line);
+  const auto read = parse_figures(*line);
+  REQUIRE(read);
+  CHECK(read->worst.size() == 4000);
+  CHECK_FALSE(silent->read_line(200ms));
 }
 
 TEST_CASE("Malformed requests cost their connection alone") {

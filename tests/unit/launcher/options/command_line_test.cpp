@@ -156,6 +156,15 @@ TEST_CASE("Verbs for running jobs take the number of one") {
   CHECK(parsed<AskJobs>({"jobs", "--json"}).json);
   const auto cancel = parsed<AskJobs>({"cancel", "4711"});
   CHECK((cancel.action == AskJobs::Action::kCancel && cancel.job == 4711));
+  CHECK(parsed<AskJobs>({"top"}).job == 0);
+  for (const auto& words : {std::vector<std::string>{"top", "4711", "--once", "--json"},
+                            std::vector<std::string>{"top", "--once", "--json", "4711"}}) {
+    const auto top = parsed<AskJobs>(words);
+    CHECK((top.action == AskJobs::Action::kTop && top.job == 4711 && top.once && top.json));
+  }
+  CHECK(error_of({"top", "x"}) ==
+        "expected: horarun top [JOB], a number that horarun jobs shows, found 'x'");
+  CHECK(error_of({"jobs", "--once"}) == "--once is an option of horarun top alone");
   CHECK(parsed<AskJobs>({"attach", "4711"}).action == AskJobs::Action::kAttach);
   CHECK(error_of({"jobs", "4711"}) == "unexpected argument '4711'");
   for (const char* word : {"0", "-1", "x", "99999999999", ""}) {
@@ -164,7 +173,7 @@ TEST_CASE("Verbs for running jobs take the number of one") {
   }
   CHECK(error_of({"cancel"}) == "expected: horarun cancel JOB, a number that horarun jobs shows");
   CHECK(error_of({"attach", "1", "2"}).ends_with("shows, found '1 2'"));
-  CHECK(error_of({"jobs", "-H", "a"}).find("horarun jobs, attach and cancel do not take") !=
+  CHECK(error_of({"jobs", "-H", "a"}).find("horarun jobs, top, attach and cancel do not take") !=
         std::string::npos);
   CHECK(parsed<Launch>({"-np", "1", "--detach", "x"}).detach);
   CHECK(parsed<Smoke>({"-np", "1", "--detach", "--smoke"}).detach);

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The samples of the hosts come at slightly different times, so waits are compared as shares of the
+// time between the two samples of each rank, and not as lengths of time.
+#include "launcher/control/job_figures.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace hora::launcher {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+RankFigures rank_figures(const TimedSample& before, const TimedSample& now) {
+  const double seconds = std::max(std::chrono::duration<double>(now.at - before.at).count(), 0.001);
+  // A rank that has joined a job again counts from 0.
+  const auto rate = [&](std::int64_t RankSample::*field) {
+    const auto grown = now.sample.*field - before.sample.*field;
+    return static_cast<double>(std::max<std::int64_t>(grown, 0)) / seconds;
+  };
+  RankFigures figures;
+  figures.rank = now.sample.rank;
+  figures.uses_runtime = now.sample.uses_runtime;
+  figures.wait_share = std::min(rate(&RankSample::waited_us) / 1e6, 1.0);
+  figures.collectives_per_s = rate(&RankSample::collectives);
+  figures.cpu_percent = rate(&RankSample::cpu_ms) / 10;
+  figures.rss_bytes = now.sample.rss_bytes;
+  figures.last_ms = now.sample.last_ms;
+  return figures;
+}
+
+// Nothing here is negative, or near 2^53.
+double rounded(double value) {
+  return static_cast<double>(static_cast<std::int64_t>(value * 1000 + 0.5)) / 1000;
+}
+
+Json rank_json(const RankFigures& rank) {
+  Json out;
+  out["rank"] = rank.rank;
+  out["host"] = rank.host;
+  out["uses_runtime"] = rank.uses_runtime;
+  out["delay_share"] = rounded(rank.delay_share);
+  out["wait_share"] = rounded(rank.wait_share);
+  out["collectives_per_s"] = rounded(rank.collectives_per_s);
+  out["last_collective_ms"] = rank.last_ms;
+  out["cpu_percent"] = rounded(rank.cpu_percent);
+  out["rss_bytes"] = rank.rss_bytes;
+  return out;
+}
+
+RankFigures parse_rank(const Json& in) {
+  RankFigures rank;
+  in.at("rank").get_to(rank.rank);
+  in.at("host").get_to(rank.host);
+  in.at("uses_runtime").get_to(rank.uses_runtime);
+  in.at("delay_share").get_to(rank.delay_share);
+  in.at("wait_share").get_to(rank.wait_share);
+  in.at("collectives_per_s").get_to(rank.collectives_per_s);
+  in.at("last_collective_ms").get_to(rank.last_ms);
+  in.at("cpu_percent").get_to(rank.cpu_percent);
+  in.at("rss_bytes").get_to(rank.rss_bytes);
+  return rank;
+}
+
+}  // namespace
+
+// All shares are at most 1, and the longest wait is that of one of the ranks: no delay is negative.
+// A rank that has just started is not in `before`, and has figures from the next round on.
+JobFigures figures_between(const SamplesOfRanks& before, const SamplesOfRanks& now) {
+  JobFigures all;
+  double longest_wait = 0;
+  for (const auto& [rank, sample] : now) {
+    const auto first = before.find(rank);
+    if (first == before.end()) continue;
+    const RankFigures& figures = all.worst.emplace_back(rank_figures(first->second, sample));
+    const double seconds = std::chrono::duration<double>(sample.at - first->second.at).count();
+    all.seconds = std::max(all.seconds, seconds);
+    all.collectives_per_s = std::max(all.collectives_per_s, figures.collectives_per_s);
+    all.cpu_percent += figures.cpu_percent;
+    all.rss_bytes += figures.rss_bytes;
+    if (figures.uses_runtime) longest_wait = std::max(longest_wait, figures.wait_share);
+  }
+  all.ranks = static_cast<int>(all.worst.size());
+  for (RankFigures& rank : all.worst) {
+    if (rank.uses_runtime) rank.delay_share = longest_wait - rank.wait_share;
+  }
+  std::stable_sort(
+      all.worst.begin(), all.worst.end(),
+      [](const RankFigures& a, const RankFigures& b) { return a.delay_share > b.delay_share; });
+  return all;
+}
+
+std::string figures_json(int job, const JobFigures& figures) {
+  Json out;
+  out["job"] = job;
+  out["seconds"] = rounded(figures.seconds);
+  out["ranks"] = figures.ranks;
+  out["collectives_per_s"] = rounded(figures.collectives_per_s);
+  out["cpu_percent"] = rounded(figures.cpu_percent);
+  out["rss_bytes"] = figures.rss_bytes;
+  out["worst"] = Json::array();
+  for (const RankFigures& rank : figures.worst) out["worst"].push_back(rank_json(rank));
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<JobFigures> parse_figures(std::string_view json) {
+  const auto in = Json::parse(json, nullptr, false);
+  JobFigures figures;
+  try {
+    in.at("seconds").get_to(figures.seconds);
+    in.at("ranks").get_to(figures.ranks);
+    in.at("collectives_per_s").get_to(figures.collectives_per_s);
+    in.at("cpu_percent").get_to(figures.cpu_percent);
+    in.at("rss_bytes").get_to(figures.rss_bytes);
+    for (const Json& rank : in.at("worst")) figures.worst.push_back(parse_rank(rank));
+  } catch (const Json::exception&) {
+    return make_error(ErrorCode::kFailed,
+                      "the launcher answered what are not the figures of a job");
+  }
+  return figures;
+}
+
+}  // namespace hora::launcher

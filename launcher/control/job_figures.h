@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of a job do, and which of them the others wait for.  [pure]
+//
+// Each rank measures how long it waits for the others. In one and the same collective those that
+// come first wait the longest, and the last does not wait. So a rank's delay is the wait of the
+// rank that waits the most, minus its own: how much later than the first it came, all collectives
+// together. That holds for the collectives of all ranks; those of other process sets do not count.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
+
+namespace hora::launcher {
+
+struct RankFigures {
+  int rank = 0;
+  std::string host;
+  bool uses_runtime = false;
+  double delay_share = 0;  // of the time: it came later than the first, and others waited for it
+  double wait_share = 0;   // of the time: it waited for others
+  double collectives_per_s = 0;
+  double cpu_percent = 0;  // of one CPU
+  std::int64_t rss_bytes = 0;
+  std::int64_t last_ms = -1;  // since its last collective; -1: there was none
+  friend bool operator==(const RankFigures&, const RankFigures&) = default;
+};
+
+struct JobFigures {
+  double seconds = 0;            // that they cover, up to now
+  int ranks = 0;                 // that answered
+  double collectives_per_s = 0;  // of the rank that has the most
+  double cpu_percent = 0;        // of all ranks, likewise below
+  std::int64_t rss_bytes = 0;
+  std::vector<RankFigures> worst;  // all of them, the largest delay first
+  friend bool operator==(const JobFigures&, const JobFigures&) = default;
+};
+
+// A sample, and when it came.
+struct TimedSample {
+  RankSample sample;
+  Clock::time_point at;
+};
+using SamplesOfRanks = std::map<int, TimedSample>;
+
+// Of the ranks in both. Hosts are left empty.
+JobFigures figures_between(const SamplesOfRanks& before, const SamplesOfRanks& now);
+
+// One line of JSON, and back.
+std::string figures_json(int job, const JobFigures& figures);
+// Bytes of another process: anything malformed is an Error.
+Result<JobFigures> parse_figures(std::string_view json);
+
+}  // namespace hora::launcher

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Columns have fixed widths, and every number a short form that fits: what is watched for minutes
+// must not move.
+#include "launcher/control/top_text.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "launcher/text/text.h"
+#include "launcher/text/units.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kTopWidth = 80;
+
+template <typename... Values>
+std::string formatted(const char* format, Values... values) {
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
+// Numbers stand to the right, so that their sizes can be compared at a glance.
+std::string right(const std::string& text, std::size_t width) {
+  return std::string(width - std::min(width, text.size()), ' ') + text;
+}
+
+std::string percent(double share) { return formatted("%.0f%%", share * 100); }
+
+std::string bytes_text(double bytes) {
+  return format_size(static_cast<std::uint64_t>(std::max(bytes, 0.0)));
+}
+
+// Three digits or so, and "k" for thousands: "19.2", "1043", "12.3k".
+std::string count_text(double value) {
+  if (value >= 1e5) return formatted("%.0fk", value / 1e3);
+  if (value >= 1e4) return formatted("%.1fk", value / 1e3);
+  return formatted(value >= 100 ? "%.0f" : "%.1f", value);
+}
+
+std::string since_text(std::int64_t ms) {
+  if (ms < 0) return "-";
+  if (ms < 10'000) return formatted("%.1fs", static_cast<double>(ms) / 1e3);
+  constexpr std::int64_t kDay = 24 * 3600;
+  const std::int64_t seconds = ms / 1000;
+  if (seconds < 1000) return std::to_string(seconds) + "s";
+  return seconds < 2 * kDay ? std::to_string(seconds / 60) + "m"
+                            : std::to_string(seconds / kDay) + "d";
+}
+
+struct Row {
+  std::string rank, host, delays, waits, collectives, last, cpu, memory;
+};
+
+std::string row_text(const Row& row) {
+  std::string out = right(row.rank, 6) + " " + column(shortened(row.host, 12), 14) +
+                    right(row.delays, 6) + right(row.waits, 6) + right(row.collectives, 8) +
+                    right(row.last, 6) + right(row.cpu, 6) + right(row.memory, 7);
+  return out + "\n";
+}
+
+Row row_of(const RankFigures& rank) {
+  Row row;
+  row.rank = std::to_string(rank.rank);
+  row.host = rank.host;
+  row.delays = rank.uses_runtime ? percent(rank.delay_share) : "-";
+  row.waits = rank.uses_runtime ? percent(rank.wait_share) : "-";
+  row.collectives = rank.uses_runtime ? count_text(rank.collectives_per_s) : "-";
+  row.last = since_text(rank.last_ms);
+  row.cpu = percent(rank.cpu_percent / 100);
+  row.memory = bytes_text(static_cast<double>(rank.rss_bytes));
+  return row;
+}
+
+std::string command_text(const JobSummary& job) {
+  std::string text;
+  for (const std::string& word : job.command) text += (text.empty() ? "" : " ") + word;
+  return visible_line(text);
+}
+
+}  // namespace
+
+std::string top_text(const JobSummary& job, const JobFigures& figures) {
+  const auto age = std::chrono::seconds(static_cast<std::int64_t>(std::clamp(job.age_s, 0.0, 3e7)));
+  const auto count = [](std::size_t number, const char* what) {
+    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+  };
+  std::string head = "job " + std::to_string(job.job) + "  " + job.state + " for " +
+                     format_duration(age) + "  " +
+                     count(static_cast<std::size_t>(job.ranks), "rank") + " on " +
+                     count(job.hosts.size(), "host") + "  ";
+  if (head.size() + 10 < kTopWidth) head += shortened(command_text(job), kTopWidth - head.size());
+  std::string out =
+      head + "\n" +
+      row_text({"RANK", "HOST", "DELAYS", "WAITS", "COLL/S", "LAST", "CPU", "MEMORY"});
+  const std::size_t rows = std::min(figures.worst.size(), kTopRows);
+  for (std::size_t i = 0; i < rows; ++i) out += row_text(row_of(figures.worst[i]));
+  Row all;
+  all.rank = "all";
+  all.host = std::to_string(figures.ranks) + " ranks";
+  all.collectives = count_text(figures.collectives_per_s);
+  all.cpu = percent(figures.cpu_percent / 100);
+  all.memory = bytes_text(static_cast<double>(figures.rss_bytes));
+  return out + row_text(all);
+}
+
+}  // namespace hora::launcher
