@@ -160,10 +160,8 @@ def _plan(words, environment, program=("true",)):
     )
     if asked.returncode != 0:
         text = asked.stderr.decode(errors="replace").strip()
-        try:
+        with contextlib.suppress(ValueError, LookupError, TypeError):  # an error without an event
             text = json.loads(text.splitlines()[-1])["message"]
-        except (ValueError, LookupError, TypeError):
-            pass  # an error without an event
         raise RuntimeError(text)
     return json.loads(asked.stdout)
 
