@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives among the ranks of one host, through memory that they share.
 //
-// Each rank has a ring of chunks for what it gives the others, and a ring of parts for what it has
-// reduced. The rings are small enough to stay in the caches, so memory sees each input once and
-// each output once. While the ranks reduce one chunk they copy in the next.
+// Each rank has a ring of chunks for what it gives the others; what they have reduced of it comes
+// back in the same place. The rings are small enough to stay in the caches, so memory sees each
+// input once and each output once. While the ranks reduce one chunk they copy in the next.
 #include <algorithm>
 #include <exception>
 #include <memory>

@@ -9,8 +9,10 @@
 // ranks.
 //
 // A larger reduction may take two turns, so that no rank reads all tensors whole: when all have
-// posted it, each rank reduces a share of it, and posts the same number in the next turn. From the
-// first decision on all ranks are bound to the second turn, so nothing else can be posted in it.
+// posted it, each rank reduces a share of it, writes the result to the places of the others, from
+// where it has read theirs, and posts the same number in the next turn. So each cache line of a
+// place goes to one other core and comes back, and no two cores ever have it. From the first
+// decision on all ranks are bound to the second turn, so nothing else can be posted in it.
 //
 // Only the thread that drives the runtime uses this class. No function blocks.
 #pragma once
@@ -36,13 +38,13 @@ class FastPath {
   // fast path owns the memory.
   virtual char* own_place(std::size_t bytes) = 0;
   // The tensor of the rank at index `place` among those that share this memory. Valid from the
-  // moment when all these ranks have posted until next().
-  virtual const char* place_of(int place, std::size_t bytes) const = 0;
+  // moment when all these ranks have posted until next(). Only in an operation of two turns the
+  // others write there: each its share, in the first.
+  virtual char* place_of(int place, std::size_t bytes) const = 0;
   // Whether a reduction of this size takes two turns: the same on all ranks.
   virtual bool takes_two_turns(std::size_t /*bytes*/) const { return false; }
-  // This rank's place in the next turn, for its share. Only in a turn that is decided: by then no
-  // rank reads any more what this one posted in the turn before.
-  virtual char* next_own_place(std::size_t /*bytes*/) { return nullptr; }
+  // In the second of two turns, once it is decided: this rank's place in the first.
+  virtual char* own_last_place(std::size_t /*bytes*/) const { return nullptr; }
 
   // Call this once per turn.
   virtual void post(std::uint64_t number) = 0;

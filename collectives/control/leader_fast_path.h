@@ -36,7 +36,7 @@ class LeaderFastPath final : public FastPath {
   int size() const override { return size_; }
   std::size_t room() const override { return room_; }
   char* own_place(std::size_t bytes) override { return board_.own_place(bytes); }
-  const char* place_of(int place, std::size_t bytes) const override {
+  char* place_of(int place, std::size_t bytes) const override {
     return board_.place_of(place, bytes);
   }
 

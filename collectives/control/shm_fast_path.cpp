@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/memory/cache_lines.h"
+
 namespace hora::collectives {
 
 // Requests between a rank and the others. 128 bytes keep two ranks apart even where the CPU fetches
@@ -43,18 +45,11 @@ constexpr std::size_t kMostAhead = 2048;
 // The budget for the places of all ranks: the more ranks, the less room for each.
 constexpr std::size_t kRoomOfAll = 2 * 1024 * 1024;
 // Shares of this size save as much time as the second turn takes: with a core for each rank, and
-// where the ranks have to take turns on their cores.
-constexpr std::uint32_t kWorthSharing = 512;
-constexpr std::uint32_t kWorthSharingCores = 4096;
-
-// Requests exclusive ownership of a cache line without waiting for it. GCC emits prefetchw for
-// __builtin_prefetch only when the target has it enabled, so x86-64 names the instruction.
-inline void fetch_to_write(const void* address) {
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
-#else
-  __builtin_prefetch(address, 1);
-#endif
+// where the ranks have to take turns on their cores. Two ranks read as much of each other in one
+// turn, and save what it takes to write lines that both cores have; on one core they save nothing.
+constexpr std::uint32_t worth_sharing_for(int size, bool cores) {
+  if (size == 2) return cores ? 2048 : 0;
+  return cores ? 512 : 4096;
 }
 
 }  // namespace
@@ -77,8 +72,7 @@ void ShmFastPath::attach(void* memory, int rank, int size, bool cores,
   room_ = room(size);
   ring_ = std::move(ring);
   if (rank == 0) {
-    line(0).worth_sharing.store(cores ? kWorthSharing : kWorthSharingCores,
-                                std::memory_order_relaxed);
+    line(0).worth_sharing.store(worth_sharing_for(size, cores), std::memory_order_relaxed);
   }
 }
 
@@ -98,8 +92,6 @@ char* ShmFastPath::own_place(std::size_t bytes) {
 }
 
 bool ShmFastPath::takes_two_turns(std::size_t bytes) const {
-  // Two ranks read as much of each other in one turn.
-  if (size_ <= 2) return false;
   // Not what this rank sees: ranks that are bound to cores may see their host in different ways.
   const std::uint32_t share = line(0).worth_sharing.load(std::memory_order_relaxed);
   return share > 0 && bytes >= std::size_t{share} * static_cast<std::size_t>(size_);
@@ -157,7 +149,8 @@ void ShmFastPath::next() {
   // back now, while this rank waits anyway. The next tensor is likely to be as long as the last
   // one.
   const char* const own = reinterpret_cast<const char*>(&slot(rank_, turn_));
-  for (std::size_t at = 0; at < sizeof(Slot) + std::min(last_bytes_, kMostAhead); at += 64) {
+  for (std::size_t at = 0; at < sizeof(Slot) + std::min(last_bytes_, kMostAhead);
+       at += kLineBytes) {
     fetch_to_write(own + at);
   }
 }

@@ -27,11 +27,9 @@ class ShmFastPath final : public FastPath {
   int size() const override { return size_; }
   std::size_t room() const override { return room_; }
   char* own_place(std::size_t bytes) override;
-  const char* place_of(int rank, std::size_t bytes) const override {
-    return place(rank, turn_, bytes);
-  }
+  char* place_of(int rank, std::size_t bytes) const override { return place(rank, turn_, bytes); }
   bool takes_two_turns(std::size_t bytes) const override;
-  char* next_own_place(std::size_t bytes) override { return place(rank_, turn_ + 1, bytes); }
+  char* own_last_place(std::size_t bytes) const override { return place(rank_, turn_ - 1, bytes); }
 
   void post(std::uint64_t number) override;
   bool posted() const override { return posted_; }

@@ -83,7 +83,7 @@ void average_ranks(void* out, const Source& source, int ranks, std::int64_t coun
 
 // out = source(0) op source(1) op ... over all ranks in this order, then scaled as by
 // apply_scale(). `source(rank)` returns the address of that rank's elements; `out` may be
-// source(0).
+// source(0) or source(1).
 template <typename Source>
 void reduce_ranks(void* out, const Source& source, int ranks, std::int64_t count, hora_dtype dtype,
                   hora_reduce_op op, double factor, std::int64_t divisor) {

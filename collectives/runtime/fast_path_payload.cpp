@@ -5,10 +5,12 @@
 #include "collectives/runtime/fast_path_payload.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "collectives/algorithms/allreduce.h"
 #include "collectives/kernels/kernels.h"
+#include "collectives/memory/cache_lines.h"
 #include "collectives/memory/segment.h"
 
 namespace hora::collectives {
@@ -68,6 +70,40 @@ Span share_in_bytes(const Operation& operation, int rank, int size) {
   return {static_cast<std::size_t>(its.begin * width),
           static_cast<std::size_t>((its.end - its.begin) * width)};
 }
+
+// A part of an operation that lies in one of its tensors.
+struct PieceSpan {
+  const char* input;
+  char* output;
+  std::size_t begin;  // in the operation, in bytes
+  std::size_t bytes;
+};
+
+// Calls function(span) for each one of a part of the operation, at most `most` bytes at a time.
+template <typename Function>
+void for_each_span(const Operation& operation, const Span& part, std::size_t most,
+                   const Function& function) {
+  for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
+    const std::size_t piece_end =
+        before + static_cast<std::size_t>(piece.count) * width_of(operation);
+    const std::size_t end = std::min(piece_end, part.begin + part.bytes);
+    for (std::size_t at = std::max(before, part.begin); at < end; at += most) {
+      function(PieceSpan{static_cast<const char*>(piece.input) + (at - before),
+                         static_cast<char*>(piece.output) + (at - before), at,
+                         std::min(most, end - at)});
+    }
+  });
+}
+
+// What other ranks reduce: before this rank's share, and after it.
+std::array<Span, 2> shares_of_others(const Operation& operation, int rank, int size) {
+  const Span own = share_in_bytes(operation, rank, size);
+  const std::size_t end = own.begin + own.bytes;
+  return {Span{0, own.begin}, Span{end, bytes_of(operation) - end}};
+}
+
+// What stays in a core's first cache while it is reduced and copied.
+constexpr std::size_t kBlockBytes = 4096;
 
 constexpr hora_operation kOperations[] = {HORA_ALLREDUCE, HORA_BROADCAST, HORA_ALLGATHER,
                                           HORA_BARRIER};
@@ -147,12 +183,21 @@ void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
   if (bytes == 0 || (request.action == Action::kBroadcast && request.root != rank)) return;
   // Scaling happens on the way into shared memory, so it costs no pass of its own.
   char* const place = fast_path.own_place(bytes);
+  const bool scales = request.action == Action::kAllreduce && request.prescale != 1.0;
+  if (!scales && takes_two_turns(fast_path, operation)) {
+    for (const Span& part : shares_of_others(operation, rank, fast_path.size())) {
+      for_each_span(operation, part, bytes, [&](const PieceSpan& its) {
+        std::memcpy(place + its.begin, its.input, its.bytes);
+      });
+    }
+    return;
+  }
   for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
-    if (request.action != Action::kAllreduce || request.prescale == 1.0) {
+    if (scales) {
+      kernels().scale[request.dtype](place + before, piece.input, piece.count, request.prescale);
+    } else {
       const auto its = static_cast<std::size_t>(piece.count) * width_of(operation);
       if (its > 0) std::memcpy(place + before, piece.input, its);
-    } else {
-      kernels().scale[request.dtype](place + before, piece.input, piece.count, request.prescale);
     }
   });
 }
@@ -162,32 +207,38 @@ bool takes_two_turns(const FastPath& fast_path, const Operation& operation) {
          fast_path.takes_two_turns(bytes_of(operation));
 }
 
-void reduce_share(FastPath& fast_path, const Operation& operation, int rank) {
+void reduce_share(const FastPath& fast_path, const Operation& operation, int rank) {
   const Request& request = operation.request;
   const std::size_t bytes = bytes_of(operation);
-  const Span own = share_in_bytes(operation, rank, fast_path.size());
-  if (own.bytes == 0) return;
-  reduce_ranks(
-      fast_path.next_own_place(own.bytes),
-      [&](int of) { return fast_path.place_of(of, bytes) + own.begin; }, fast_path.size(),
-      static_cast<std::int64_t>(own.bytes / width_of(operation)), request.dtype, kernel_op(request),
-      request.postscale, divisor_of(request, fast_path.size()));
+  const int size = fast_path.size();
+  // The first place that is not its own: no rank's elements are lost before they are read.
+  const int first = rank == 0 ? 1 : 0;
+  for_each_span(
+      operation, share_in_bytes(operation, rank, size), kBlockBytes, [&](const PieceSpan& its) {
+        const auto place = [&](int of) { return fast_path.place_of(of, bytes) + its.begin; };
+        const auto source = [&](int of) -> const char* {
+          return of == rank && request.prescale == 1.0 ? its.input : place(of);
+        };
+        for (int of = 0; of < size; ++of) {
+          if (of != rank) take_lines(place(of), its.bytes);
+        }
+        char* const target = place(first);
+        reduce_ranks(target, source, size,
+                     static_cast<std::int64_t>(its.bytes / width_of(operation)), request.dtype,
+                     kernel_op(request), request.postscale, divisor_of(request, size));
+        for (int of = first + 1; of < size; ++of) {
+          if (of != rank) std::memcpy(place(of), target, its.bytes);
+        }
+        std::memcpy(its.output, target, its.bytes);
+      });
 }
 
 void unpack_shares(const FastPath& fast_path, const Operation& operation, int rank) {
-  const int size = fast_path.size();
-  // Each begins with its own share, so that not all read the same lines at the same time.
-  for (int step = 0; step < size; ++step) {
-    const int of = (rank + step) % size;
-    const Span its = share_in_bytes(operation, of, size);
-    const char* const place = fast_path.place_of(of, its.bytes);
-    for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
-      const std::size_t end = before + static_cast<std::size_t>(piece.count) * width_of(operation);
-      const std::size_t from = std::max(before, its.begin);
-      const std::size_t to = std::min(end, its.begin + its.bytes);
-      if (from >= to) return;
-      std::memcpy(static_cast<char*>(piece.output) + (from - before), place + (from - its.begin),
-                  to - from);
+  char* const place = fast_path.own_last_place(bytes_of(operation));
+  for (const Span& part : shares_of_others(operation, rank, fast_path.size())) {
+    for_each_span(operation, part, kBlockBytes, [&](const PieceSpan& its) {
+      take_lines(place + its.begin, its.bytes);
+      std::memcpy(its.output, place + its.begin, its.bytes);
     });
   }
 }

@@ -40,10 +40,10 @@ class FastPathTable {
 void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank);
 // Whether it takes two turns: the same on all ranks that have posted it.
 bool takes_two_turns(const FastPath& fast_path, const Operation& operation);
-// In the first of them, once it is decided: reduces this rank's share to where the others find it
-// in the second.
-void reduce_share(FastPath& fast_path, const Operation& operation, int rank);
-// In the second, once it is decided: the result, from the shares of all ranks.
+// In the first of them, once it is decided: reduces this rank's share to its own outputs, and to
+// where the others find it in the second.
+void reduce_share(const FastPath& fast_path, const Operation& operation, int rank);
+// In the second, once it is decided: the shares of the others to the outputs.
 void unpack_shares(const FastPath& fast_path, const Operation& operation, int rank);
 // For an operation of one turn: the result, from the posts of all ranks. `rows`: of an allgather,
 // by rank; then operation.result has space for all.

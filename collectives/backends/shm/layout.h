@@ -3,7 +3,7 @@
 // [pure]
 //
 //   lines   one BoardLine per rank
-//   areas   per rank: two small slots, a ring of kDepth chunks, a ring of kDepth parts
+//   areas   per rank: two small slots, a ring of kDepth chunks
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace hora::collectives::shm {
 
-inline constexpr std::uint64_t kDepth = 4;  // chunks in each ring
+inline constexpr std::uint64_t kDepth = 4;  // chunks in a ring
 inline constexpr std::int64_t kPageBytes = 4096;
 
 inline std::int64_t round_up(std::int64_t value, std::int64_t unit) {
@@ -25,12 +25,12 @@ struct Layout {
   std::int64_t line_bytes = 0;
   std::int64_t small_bytes = 0;  // what every rank gives and reduces at once
   std::int64_t chunk_bytes = 0;  // what one rank gives at a time
-  std::int64_t part_bytes = 0;   // what one rank reduces of it
+  std::int64_t part_bytes = 0;   // what one rank reduces or takes of it
 
   std::int64_t lines() const { return round_up(size * line_bytes, kPageBytes); }
   std::int64_t small() const { return round_up(2 * small_bytes, kPageBytes); }
   std::int64_t per_rank() const {
-    return small() + static_cast<std::int64_t>(kDepth) * (chunk_bytes + part_bytes);
+    return small() + static_cast<std::int64_t>(kDepth) * chunk_bytes;
   }
   std::int64_t total() const { return lines() + size * per_rank(); }
 
@@ -40,10 +40,6 @@ struct Layout {
   }
   char* chunk(char* base, int rank, std::uint64_t turn) const {
     return rank_area(base, rank) + small() + static_cast<std::int64_t>(turn % kDepth) * chunk_bytes;
-  }
-  char* part(char* base, int rank, std::uint64_t turn) const {
-    return rank_area(base, rank) + small() + static_cast<std::int64_t>(kDepth) * chunk_bytes +
-           static_cast<std::int64_t>(turn % kDepth) * part_bytes;
   }
 };
 
@@ -56,7 +52,7 @@ inline Layout plan_layout(int size, std::int64_t budget_bytes) {
                                   kPageBytes, std::int64_t{128 * 1024});
   const std::int64_t most = 128 * 1024;
   const std::int64_t affordable =
-      budget_bytes / (std::int64_t{size} * static_cast<std::int64_t>(kDepth) * (size + 1));
+      budget_bytes / (std::int64_t{size} * static_cast<std::int64_t>(kDepth) * size);
   layout.part_bytes = std::clamp(affordable / kPageBytes * kPageBytes, kPageBytes, most);
   layout.chunk_bytes = layout.part_bytes * size;
   return layout;

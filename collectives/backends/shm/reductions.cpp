@@ -15,6 +15,25 @@ namespace hora::collectives::shm {
 
 namespace {
 
+constexpr std::int64_t kBlockBytes = 4 * 1024;  // one step of work, which stays in the L1 cache
+
+// Calls function(piece, first, count, place) for each block of elements [begin, end) of the whole
+// vector: `count` elements of the piece from its element `first` on. `place` is where they are in a
+// chunk, in bytes; `offset_bytes` for the first block.
+template <typename Function>
+void each_block(const Work& work, std::int64_t begin, std::int64_t end, std::int64_t offset_bytes,
+                const Function& function) {
+  const std::int64_t block = kBlockBytes / work.width();
+  work.view().each(
+      begin, end,
+      [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t offset) {
+        for (std::int64_t done = 0; done < count; done += block) {
+          function(piece, first + done, std::min(block, count - done),
+                   offset_bytes + (offset + done) * work.width());
+        }
+      });
+}
+
 // memcpy() of a null pointer is undefined even for 0 bytes.
 void copy(char* target, const char* source, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(bytes));
@@ -146,48 +165,30 @@ bool alltoall(Rings& rings, const Work& work) {
   return exchange_in_turns(rings, turns, give_portion, take_portion);
 }
 
-// Allreduce in turns is a pipeline over three counters. For turn t a rank gives (kGiven), reduces
-// its own share when all have given (kReduced), and takes the others' results (kTaken). It gives
-// turn t + 1 before it reduces turn t, and takes turn t - 1 after, so that no rank waits for
-// another one's current work.
-
-namespace {
-
-constexpr std::int64_t kBlockBytes = 16 * 1024;  // one step of work, which stays in the L1 cache
-
-}  // namespace
+// Allreduce in turns is a pipeline. For turn t a rank gives what the others reduce (kGiven),
+// reduces its own share into the chunks of the others when all have given (kReduced), and takes the
+// others' results from its own chunk. It gives turn t + 1 before it reduces turn t, and takes turn
+// t - 1 after, so that no rank waits for another one's current work.
+//
+// Each cache line of a chunk goes to one other core and comes back: no two cores ever have it
+// (take_lines()), which would make the next write to it ten times as slow.
 
 Reductions::Reductions(Rings& rings)
     : rings_(rings), scratch_(static_cast<std::size_t>(kBlockBytes)) {}
 
-// Reduces elements [begin, end) of the whole vector. The others' elements are in their chunks of
-// this turn at `offset_bytes`, this rank's own in its tensors. The result goes to `target` and,
-// with `to_outputs`, to the outputs.
-void Reductions::reduce_part(const Work& work, char* target, std::uint64_t turn,
-                             std::int64_t offset_bytes, std::int64_t begin, std::int64_t end,
-                             bool to_outputs) {
-  const std::int64_t width = work.width();
-  const std::int64_t block = kBlockBytes / width;
-  const double prescale = work.step().prescale;
-  work.view().each(
-      begin, end,
-      [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t offset) {
-        for (std::int64_t done = 0; done < count; done += block) {
-          const std::int64_t now = std::min(block, count - done);
-          const std::int64_t place = (offset + done) * width;
-          const char* own = static_cast<const char*>(piece.input) + (first + done) * width;
-          if (prescale != 1.0) {
-            kernels().scale[work.dtype()](scratch_.data(), own, now, prescale);
-            own = scratch_.data();
-          }
-          const auto source = [&](int rank) {
-            return rank == rings_.index() ? own : rings_.chunk(rank, turn) + offset_bytes + place;
-          };
-          work.reduce(target + place, source, rings_.size(), now);
-          if (!to_outputs) continue;
-          work.put(piece, first + done, target + place, now);
-        }
-      });
+// Reduces a block to `target`.
+void Reductions::reduce_block(const Work& work, char* target, const Piece& piece,
+                              std::int64_t first, std::int64_t count, std::uint64_t turn,
+                              std::int64_t place) {
+  const char* own = static_cast<const char*>(piece.input) + first * work.width();
+  if (work.step().prescale != 1.0) {
+    kernels().scale[work.dtype()](scratch_.data(), own, count, work.step().prescale);
+    own = scratch_.data();
+  }
+  const auto source = [&](int rank) {
+    return rank == rings_.index() ? own : rings_.chunk(rank, turn) + place;
+  };
+  work.reduce(target, source, rings_.size(), count);
 }
 
 bool Reductions::allreduce_small(const Work& work) {
@@ -207,53 +208,87 @@ bool Reductions::allreduce_small(const Work& work) {
   return true;
 }
 
-bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
-  const std::int64_t total = work.count();
-  const std::int64_t per_turn = part_bytes / work.width() * rings_.size();
-  const std::uint64_t turns = turns_for(total, per_turn);
-  const auto begin_of = [&](std::uint64_t turn) {
+// Which elements a rank reduces in which turn, and where they are in the chunk of the turn.
+struct Reductions::Turns {
+  std::int64_t total;
+  std::int64_t per_turn;
+  int size;
+  std::int64_t width;
+
+  std::int64_t begin(std::uint64_t turn) const {
     return static_cast<std::int64_t>(turn) * per_turn;
-  };
-  // The last turn may be short; it is shared equally, too.
-  const auto share = [&](std::uint64_t turn, int rank) {
-    const std::int64_t begin = begin_of(turn);
-    return share_of(rank, rings_.size(), begin, std::min(per_turn, total - begin), work.width());
-  };
-  const auto give_turn = [&](std::uint64_t turn) {
-    // The chunk's place is free when all ranks have reduced what was there.
-    if (!rings_.wait_for_place(kReduced, turn)) return false;
-    for (int step = 1; step < rings_.size(); ++step) {
-      const Share its = share(turn, rings_.turn_to(step));
-      work.give(rings_.chunk(rings_.index(), turn) + (its.begin - begin_of(turn)) * work.width(),
-                its.begin, its.end);
-    }
-    rings_.publish(kGiven, turn);
-    return true;
-  };
-  const auto take_turn = [&](std::uint64_t turn) {
-    for (int step = 1; step < rings_.size(); ++step) {
-      const int rank = rings_.turn_to(step);
-      if (!rings_.wait_one(kReduced, rank, turn)) return false;
-      const Share its = share(turn, rank);
-      work.take(rings_.part(rank, turn), its.begin, its.end);
-    }
-    rings_.publish(kTaken, turn);
-    return true;
-  };
-  if (!give_turn(0)) return false;
-  for (std::uint64_t turn = 0; turn < turns; ++turn) {
-    if (turn + 1 < turns && !give_turn(turn + 1)) return false;
-    if (!rings_.wait_all(kGiven, turn)) return false;
-    // The place of the own part is free when all ranks have taken what was there.
-    if (!rings_.wait_for_place(kTaken, turn)) return false;
-    const Share own = share(turn, rings_.index());
-    reduce_part(work, rings_.part(rings_.index(), turn), turn,
-                (own.begin - begin_of(turn)) * work.width(), own.begin, own.end, true);
-    rings_.publish(kReduced, turn);
-    // One turn later, which gives the others time to reduce theirs.
-    if (turn > 0 && !take_turn(turn - 1)) return false;
   }
-  return take_turn(turns - 1) && rings_.finish(turns);
+  // The last turn may be short; it is shared equally, too.
+  Share share(std::uint64_t turn, int rank) const {
+    return share_of(rank, size, begin(turn), std::min(per_turn, total - begin(turn)), width);
+  }
+  std::int64_t place(std::uint64_t turn, const Share& its) const {
+    return (its.begin - begin(turn)) * width;
+  }
+  std::size_t bytes(std::int64_t count) const { return static_cast<std::size_t>(count * width); }
+};
+
+bool Reductions::give_turn(const Work& work, const Turns& turns, std::uint64_t turn) {
+  // Of this operation, this rank itself was the last to read what was there.
+  if (turn < kDepth && !rings_.wait_for_place(kTaken, turn)) return false;
+  for (int step = 1; step < rings_.size(); ++step) {
+    const Share its = turns.share(turn, rings_.turn_to(step));
+    work.give(rings_.chunk(rings_.index(), turn) + turns.place(turn, its), its.begin, its.end);
+  }
+  rings_.publish(kGiven, turn);
+  return true;
+}
+
+bool Reductions::reduce_turn(const Work& work, const Turns& turns, std::uint64_t turn) {
+  if (!rings_.wait_all(kGiven, turn)) return false;
+  // The first chunk that is not its own: no rank's elements are lost before they are read.
+  const int first_other = rings_.index() == 0 ? 1 : 0;
+  const Share own = turns.share(turn, rings_.index());
+  each_block(work, own.begin, own.end, turns.place(turn, own),
+             [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t place) {
+               for (int rank = 0; rank < rings_.size(); ++rank) {
+                 if (rank == rings_.index()) continue;
+                 take_lines(rings_.chunk(rank, turn) + place, turns.bytes(count));
+               }
+               char* const result = rings_.chunk(first_other, turn) + place;
+               reduce_block(work, result, piece, first, count, turn, place);
+               for (int rank = first_other + 1; rank < rings_.size(); ++rank) {
+                 if (rank == rings_.index()) continue;
+                 std::memcpy(rings_.chunk(rank, turn) + place, result, turns.bytes(count));
+               }
+               work.put(piece, first, result, count);
+             });
+  rings_.publish(kReduced, turn);
+  return true;
+}
+
+bool Reductions::take_turn(const Work& work, const Turns& turns, std::uint64_t turn) {
+  char* const chunk = rings_.chunk(rings_.index(), turn);
+  for (int step = 1; step < rings_.size(); ++step) {
+    const int rank = rings_.turn_to(step);
+    if (!rings_.wait_one(kReduced, rank, turn)) return false;
+    const Share its = turns.share(turn, rank);
+    each_block(work, its.begin, its.end, turns.place(turn, its),
+               [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t place) {
+                 take_lines(chunk + place, turns.bytes(count));
+                 work.put(piece, first, chunk + place, count);
+               });
+  }
+  return true;
+}
+
+bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
+  const Turns turns{work.count(), part_bytes / work.width() * rings_.size(), rings_.size(),
+                    work.width()};
+  const std::uint64_t count = turns_for(turns.total, turns.per_turn);
+  if (!give_turn(work, turns, 0)) return false;
+  for (std::uint64_t turn = 0; turn < count; ++turn) {
+    if (turn + 1 < count && !give_turn(work, turns, turn + 1)) return false;
+    if (!reduce_turn(work, turns, turn)) return false;
+    // One turn later, which gives the others time to reduce theirs.
+    if (turn > 0 && !take_turn(work, turns, turn - 1)) return false;
+  }
+  return take_turn(work, turns, count - 1) && rings_.finish(count);
 }
 
 bool Reductions::reducescatter(const Work& work) {
@@ -279,9 +314,13 @@ bool Reductions::reducescatter(const Work& work) {
     rings_.publish(kGiven, turn);
     if (!rings_.wait_all(kGiven, turn)) return false;
     const auto [begin, length] = portion(counts[rings_.index()], room, turn);
-    const std::int64_t first = starts[static_cast<std::size_t>(rings_.index())] + begin;
-    reduce_part(work, static_cast<char*>(work.piece().output) + begin * work.width(), turn,
-                rings_.index() * rings_.part_bytes(), first, first + length, false);
+    const std::int64_t start = starts[static_cast<std::size_t>(rings_.index())] + begin;
+    const std::int64_t offset = rings_.index() * rings_.part_bytes();
+    char* const output = static_cast<char*>(work.piece().output) + begin * work.width();
+    each_block(work, start, start + length, offset,
+               [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t place) {
+                 reduce_block(work, output + (place - offset), piece, first, count, turn, place);
+               });
     rings_.publish(kReduced, turn);
   }
   return rings_.finish(turns);

@@ -2,10 +2,11 @@
 // Reductions and movements of data through shared memory.
 #pragma once
 
-#include "collectives/backends/shm/rings.h"
-#include "collectives/backends/shm/work.h"
 #include <cstdint>
 #include <vector>
+
+#include "collectives/backends/shm/rings.h"
+#include "collectives/backends/shm/work.h"
 
 namespace hora::collectives::shm {
 
@@ -34,8 +35,12 @@ class Reductions {
   bool reducescatter(const Work& work);
 
  private:
-  void reduce_part(const Work& work, char* target, std::uint64_t turn, std::int64_t offset_bytes,
-                   std::int64_t begin, std::int64_t end, bool to_outputs);
+  struct Turns;
+  bool give_turn(const Work& work, const Turns& turns, std::uint64_t turn);
+  bool reduce_turn(const Work& work, const Turns& turns, std::uint64_t turn);
+  bool take_turn(const Work& work, const Turns& turns, std::uint64_t turn);
+  void reduce_block(const Work& work, char* target, const Piece& piece, std::int64_t first,
+                    std::int64_t count, std::uint64_t turn, std::int64_t place);
 
   Rings& rings_;
   std::vector<char> scratch_;

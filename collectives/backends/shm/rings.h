@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared memory of a set's ranks: rings of chunks and parts, slots for small data, and the
+// The shared memory of a set's ranks: rings of chunks, slots for small data, and the
 // counters by which the ranks publish their progress. One thread at a time; abort() from any.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace hora::collectives::shm {
 // Counters of the board; each only grows. The first three count turns of the rings, over all
 // operations. A value means "I have done my share of all turns below this number":
 //   kGiven    my chunks are there
-//   kReduced  my part is there, and I no longer read the others' chunks for it
-//   kTaken    I have taken the others' parts (or chunks, where nothing is reduced)
+//   kReduced  I have reduced my part, and no longer use the others' chunks for it
+//   kTaken    I have taken what was for me
 // The fourth counts meetings.
 enum Counter { kGiven = 0, kReduced = 1, kTaken = 2, kMet = 3 };
 
@@ -41,9 +41,6 @@ class Rings {
   char* chunk(int rank, std::uint64_t turn) const {
     return layout_.chunk(base_address_, rank, base_ + turn);
   }
-  char* part(int rank, std::uint64_t turn) const {
-    return layout_.part(base_address_, rank, base_ + turn);
-  }
 
   // Announces that this rank has done its share of a turn. The waits return false when the job is
   // ending.
@@ -54,7 +51,7 @@ class Rings {
   bool wait_one(Counter counter, int rank, std::uint64_t turn) {
     return board_.wait_one(counter, rank, base_ + turn + 1);
   }
-  // Waits until no rank needs the previous contents of this turn's chunk (or part).
+  // Waits until no rank needs the previous contents of this turn's chunk.
   bool wait_for_place(Counter counter, std::uint64_t turn) {
     const std::uint64_t absolute = base_ + turn;
     return absolute < kDepth || board_.wait_all(counter, absolute - kDepth + 1);

@@ -10,12 +10,12 @@
 #include "collectives/backend.h"
 #include "collectives/backends/shm/piece_view.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/memory/stream_copy.h"
+#include "collectives/memory/cache_lines.h"
 
 namespace hora::collectives::shm {
 
 // From this size on, writing the outputs would evict inputs and rings from a core's own cache.
-inline constexpr std::int64_t kStreamFrom = 256 * 1024;
+inline constexpr std::int64_t kStreamFrom = 4 * 1024 * 1024;
 
 class Work {
  public:

@@ -151,9 +151,11 @@ TEST_CASE("fast path: tensors of every size arrive whole, turn after turn") {
 }
 
 TEST_CASE("fast path: a reduction takes two turns where shares are worth it") {
-  FastPaths two(2);
-  CHECK_FALSE(two[0].takes_two_turns(two[0].room()));
   for (const bool cores : {false, true}) {
+    FastPaths two(2, cores);
+    CHECK_FALSE(two[0].takes_two_turns(4 * 1024 - 1));
+    CHECK(two[0].takes_two_turns(4 * 1024) == cores);
+    CHECK(two[0].takes_two_turns(two[0].room()) == cores);
     FastPaths fast_paths(3, cores);
     CHECK_FALSE(fast_paths[0].takes_two_turns(64));
     for (int rank = 0; rank < 3; ++rank) {
@@ -170,7 +172,7 @@ TEST_CASE("fast path: all ranks see as many cores as rank 0") {
   CHECK(bound.takes_two_turns(4 * 1024));
 }
 
-TEST_CASE("fast path: the share of the next turn leaves what all have posted alone") {
+TEST_CASE("fast path: what others write to a rank's place is there in the next turn") {
   FastPaths fast_paths(2);
   constexpr std::size_t kBytes = 4096;
   for (int rank = 0; rank < 2; ++rank) {
@@ -178,18 +180,18 @@ TEST_CASE("fast path: the share of the next turn leaves what all have posted alo
     fast_paths[rank].post(7);
   }
   for (int rank = 0; rank < 2; ++rank) {
-    std::memset(fast_paths[rank].next_own_place(kBytes), 'A' + rank, kBytes);
+    CHECK(fast_paths[rank].place_of(1 - rank, kBytes)[kBytes - 1] == 'b' - rank);
+    std::memset(fast_paths[rank].place_of(1 - rank, kBytes), 'A' + rank, kBytes);
   }
   for (int rank = 0; rank < 2; ++rank) {
-    CHECK(fast_paths[rank].place_of(1, kBytes)[kBytes - 1] == 'b');
     fast_paths[rank].next();
     CHECK_FALSE(fast_paths[rank].decided());
     fast_paths[rank].post(7);
   }
   for (int rank = 0; rank < 2; ++rank) {
     CHECK(fast_paths[rank].decided());
-    CHECK(fast_paths[rank].place_of(0, kBytes)[0] == 'A');
-    CHECK(fast_paths[rank].place_of(1, kBytes)[kBytes - 1] == 'B');
+    CHECK(fast_paths[rank].own_last_place(kBytes)[0] == 'B' - rank);
+    CHECK(fast_paths[rank].own_last_place(kBytes)[kBytes - 1] == 'B' - rank);
   }
 }
 
@@ -215,24 +217,23 @@ TEST_CASE("fast path: shares of one and two turns in a row arrive whole") {
         std::memset(fast_path.own_place(bytes), at + rank, bytes);
         meet(number);
         if (random() % 3 != 0) {
-          // The sum of what all have posted.
-          char* const own = fast_path.next_own_place(share);
+          // The sum of what all have posted, to the places of all.
           for (std::size_t i = 0; i < share; ++i) {
+            const std::size_t element = static_cast<std::size_t>(rank) * share + i;
             int sum = 0;
-            for (int from = 0; from < kSize; ++from) {
-              sum += fast_path.place_of(from, bytes)[static_cast<std::size_t>(rank) * share + i];
+            for (int from = 0; from < kSize; ++from)
+              sum += fast_path.place_of(from, bytes)[element];
+            for (int to = 0; to < kSize; ++to) {
+              fast_path.place_of(to, bytes)[element] = static_cast<char>(sum);
             }
-            own[i] = static_cast<char>(sum);
           }
           fast_path.next();
           meet(number);
           int sum = 0;
           for (int from = 0; from < kSize; ++from) sum += static_cast<char>(at + from);
-          for (int from = 0; from < kSize; ++from) {
-            const char* const place = fast_path.place_of(from, share);
-            for (std::size_t i = 0; i < share; ++i) {
-              if (place[i] != static_cast<char>(sum)) ++wrong;
-            }
+          const char* const place = fast_path.own_last_place(bytes);
+          for (std::size_t i = 0; i < bytes; ++i) {
+            if (place[i] != static_cast<char>(sum)) ++wrong;
           }
         }
         fast_path.next();

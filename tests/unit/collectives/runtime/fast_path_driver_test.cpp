@@ -47,17 +47,16 @@ class PlayedFastPath final : public FastPath {
   int turns = 0;
   int looks = 0;
   std::size_t two_turns_from = 1000;
-  std::array<std::array<char, 256>, 2> places{};
-  std::array<char, 256> share{};  // of this rank, in its second turn
+  mutable std::array<std::array<char, 256>, 2> places{};  // shared memory
 
   int size() const override { return 2; }
   std::size_t room() const override { return 256; }
   char* own_place(std::size_t) override { return places[1].data(); }
-  const char* place_of(int place, std::size_t) const override {
+  char* place_of(int place, std::size_t) const override {
     return places[static_cast<std::size_t>(place)].data();
   }
   bool takes_two_turns(std::size_t bytes) const override { return bytes >= two_turns_from; }
-  char* next_own_place(std::size_t) override { return share.data(); }
+  char* own_last_place(std::size_t) const override { return places[1].data(); }
   void post(std::uint64_t number) override {
     mine = number;
     posted_ = true;
@@ -70,7 +69,6 @@ class PlayedFastPath final : public FastPath {
   bool has_posted(int rank) const override { return rank == 1 ? posted_ : others_posted; }
   std::uint64_t common() const override { return mine == theirs ? mine : kNothing; }
   void next() override {
-    std::swap(places[1], share);
     posted_ = others_posted = waited_for = false;
     ++turns;
   }
@@ -164,18 +162,18 @@ struct Wide : Rank {
     operation->output = results.data();
     return operation;
   }
-  void put(float value, int count) {
+  void put(std::size_t place, float value, int count) {
     for (int i = 0; i < count; ++i) {
-      std::memcpy(fast_path.places[0].data() + static_cast<std::size_t>(i) * sizeof value, &value,
-                  sizeof value);
+      std::memcpy(fast_path.places[place].data() + static_cast<std::size_t>(i) * sizeof value,
+                  &value, sizeof value);
     }
     fast_path.theirs = number;
     fast_path.others_posted = true;
   }
-  void others_post_all() { put(5, kCount); }
-  // Rank 0's: 32 elements, which are whole cache lines. Its sum is another one, to distinguish
-  // them.
-  void others_post_share() { put(100, 32); }
+  void others_post_all() { put(0, 5, kCount); }
+  // Rank 0's: 32 elements, which are whole cache lines, where this rank has posted. Its sum is
+  // another one, to distinguish them.
+  void others_post_share() { put(1, 100, 32); }
   void check_results() {
     for (int i = 0; i < kCount; ++i) {
       CAPTURE(i);
