@@ -73,6 +73,23 @@ bool is_preparable(std::int32_t operation) {
   return operation == HORA_ALLREDUCE || operation == HORA_BROADCAST;
 }
 
+// What a blocking call may repeat without rank 0: the fast path has a row for it.
+bool is_repeatable(std::int32_t operation) {
+  return is_preparable(operation) || operation == HORA_ALLGATHER || operation == HORA_BARRIER;
+}
+
+bool is_of_world(const hora_request& request) {
+  return request.process_set == HORA_GLOBAL_PROCESS_SET;
+}
+
+// The n-th barrier of a set on one rank belongs to the n-th on every other: the count is the name.
+// The fast path uses the count itself.
+void name_barrier(Operation& operation, std::uint64_t count) {
+  operation.request.name = "hora.barrier." + std::to_string(count - 1);
+  operation.name_hash = name_hash(operation.request.process_set, operation.request.name);
+  operation.known.number = count;
+}
+
 // Tensors on a device that is not there would end the world in the middle of their operation. A
 // struct of zeros names device 0.
 Result<OperationPtr> with_device(Result<OperationPtr> checked) {
@@ -192,16 +209,12 @@ bool Communicator::is_homogeneous() const {
                      [&](const auto& each) { return each.second == counts.begin()->second; });
 }
 
-void Communicator::name_unnamed(Operation& operation) {
+void Communicator::name_unnamed(Operation& operation, std::uint64_t barrier) {
   if (operation.request.action == Action::kJoin) {
     // At most one join of a rank is in flight per process set, so all share a name.
     operation.request.name = "hora.join";
   } else if (operation.request.action == Action::kBarrier) {
-    // The n-th barrier of a set on one rank belongs to the n-th on every other: the count is the
-    // name. The fast path uses the count itself.
-    std::uint64_t& barriers = barriers_[operation.request.process_set];
-    operation.request.name = "hora.barrier." + std::to_string(barriers);
-    operation.known.number = ++barriers;
+    name_barrier(operation, barrier != 0 ? barrier : ++barriers_[operation.request.process_set]);
   }
 }
 
@@ -211,10 +224,7 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
     return {HORA_INVALID_ARGUMENT, "hora_submit needs at least one request and room for handles"};
   }
   if (submit_again(requests, handles, then)) return {};
-  if (requests.size() == 1) {
-    const auto operation = operation_for(requests.front());
-    return operation ? hand_over({&*operation, 1}, handles, then) : from_error(operation.error());
-  }
+  if (requests.size() == 1) return submit_one(requests.front(), 0, handles, then);
   std::vector<OperationPtr> operations;
   operations.reserve(requests.size());
   for (const hora_request& request : requests) {
@@ -234,6 +244,13 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
     operation->request.group_size = static_cast<std::int32_t>(operations.size());
   }
   return hand_over(operations, handles, then);
+}
+
+Outcome Communicator::submit_one(const hora_request& request, std::uint64_t barrier,
+                                 hora_handle* handle, Then then) {
+  const auto operation = operation_for(request);
+  if (!operation) return from_error(operation.error());
+  return hand_over({&*operation, 1}, handle, then, barrier);
 }
 
 // As the last time, in everything but the memory. False: as if it had not been tried.
@@ -271,13 +288,13 @@ Result<OperationPtr> Communicator::operation_for(const hora_request& request) co
 }
 
 Outcome Communicator::hand_over(std::span<const OperationPtr> operations, hora_handle* handles,
-                                Then then) {
+                                Then then, std::uint64_t barrier) {
   {
     const std::lock_guard<std::mutex> lock(handles_mutex_);
     for (const OperationPtr& operation : operations) {
       // Under the lock, so that two threads never give two barriers the same count. The handle
       // exists before the operation is queued, since it may be done before enqueue() returns.
-      name_unnamed(*operation);
+      name_unnamed(*operation, barrier);
       operation->handle = handles_.add(operation);
     }
   }
@@ -336,17 +353,29 @@ Outcome Communicator::run(const hora_request& request, Deadline deadline, hora_h
   }
   hora_handle own = 0;
   if (handle != nullptr) *handle = 0;
+  // Whichever way it goes, it is the n-th barrier of the world.
+  const bool counts = request.operation == HORA_BARRIER && is_of_world(request);
+  const std::uint64_t barrier = counts ? count_barrier() : 0;
   OperationPtr operation;
-  const auto repeated = [&] { return engine_->repeated_calls().find(request); };
+  const auto repeated = [&] {
+    const OperationPtr* const found = engine_->repeated_calls().find(request);
+    if (found != nullptr && counts) name_barrier(**found, barrier);
+    // Before the next caller finds it: its result is this one's.
+    if (found != nullptr && has_result) operation = *found;
+    return found;
+  };
   if (driver_->run_at_once(repeated, deadline, operation) == AtOnce::kNotBegun) {
-    if (Outcome outcome = submit({&request, 1}, &own, Then::kWaits); outcome.status != HORA_OK) {
-      return outcome;
-    }
+    const Outcome outcome = counts ? submit_one(request, barrier, &own, Then::kWaits)
+                                   : submit({&request, 1}, &own, Then::kWaits);
+    if (outcome.status != HORA_OK) return outcome;
     operation = find(own);
     driver_->wait_for(*operation, deadline, Then::kWaits);
     if (operation->done()) keep(request, *operation);
   } else if (operation == nullptr) {
     return {};
+  } else if (has_result && operation->done() && operation->status == HORA_OK) {
+    const std::lock_guard<std::mutex> lock(handles_mutex_);
+    own = handles_.add(operation);
   }
   if (!operation->done()) {
     // A kept operation becomes the handle's: RepeatedCalls leaves it alone from now on.
@@ -365,8 +394,10 @@ Outcome Communicator::run(const hora_request& request, Deadline deadline, hora_h
 
 // A call that has come before, with the same name and shape, is likely to come again.
 void Communicator::keep(const hora_request& request, const Operation& ran) {
-  if (ran.asked_as == 0 || ran.status != HORA_OK || !is_preparable(request.operation) ||
-      request.process_set != HORA_GLOBAL_PROCESS_SET || ran.request.device != HORA_CPU_DEVICE) {
+  const bool barrier = request.operation == HORA_BARRIER;
+  if ((ran.asked_as == 0 && !barrier) || ran.status != HORA_OK ||
+      !is_repeatable(request.operation) || !is_of_world(request) ||
+      ran.request.device != HORA_CPU_DEVICE) {
     return;
   }
   driver_->if_free([&] {
@@ -374,6 +405,7 @@ void Communicator::keep(const hora_request& request, const Operation& ran) {
     if (engine_->repeated_calls().find(request) != nullptr) return;
     auto made = operation_for(request);
     if (!made) return;
+    if (barrier) name_barrier(**made, 1);
     (*made)->name_hash = name_hash((*made)->request.process_set, (*made)->request.name);
     engine_->repeated_calls().keep(request, std::move(*made), engine_->queue());
   });

@@ -93,13 +93,21 @@ class Communicator {
   void start_records();
   Result<OperationPtr> operation_for(const hora_request& request) const;
   void keep(const hora_request& request, const Operation& ran);
-  Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles, Then then);
+  // `barrier`: its count, if it has one already.
+  Outcome submit_one(const hora_request& request, std::uint64_t barrier, hora_handle* handle,
+                     Then then);
+  Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles, Then then,
+                    std::uint64_t barrier = 0);
   Outcome enqueue(std::span<const OperationPtr> operations, Then then);
   Outcome push(std::span<const OperationPtr> operations, Then then);
   bool submit_again(std::span<const hora_request> requests, hora_handle* handles, Then then);
   Outcome outcome_of(RequestQueue::Push how, const std::string& detail, Then then);
   Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
-  void name_unnamed(Operation& operation);
+  void name_unnamed(Operation& operation, std::uint64_t barrier);
+  std::uint64_t count_barrier() {
+    const std::lock_guard<std::mutex> lock(handles_mutex_);
+    return ++barriers_[HORA_GLOBAL_PROCESS_SET];
+  }
   std::uint64_t own_process_sets() const;  // as FlightRecorder has them
 
   std::unique_ptr<World> world_;

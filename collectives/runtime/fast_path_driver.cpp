@@ -53,9 +53,11 @@ Clock::time_point coarse_now() {
                            std::chrono::nanoseconds(now.tv_nsec));
 }
 
-// Allocates the result of an allgather, whose size follows from the cached response.
+// Allocates the result of an allgather, whose size follows from the cached response. True for all
+// other operations.
 bool make_room(Operation& operation, const std::vector<std::int64_t>& rows) {
   const Request& request = operation.request;
+  if (request.action != Action::kAllgather) return true;
   operation.result_shape = request.shape;
   operation.result_shape[0] = std::accumulate(rows.begin(), rows.end(), INT64_C(0));
   return operation.result.allocate(element_count(operation.result_shape) *
@@ -101,16 +103,14 @@ bool FastPathDriver::take(OperationPtr& operation) {
   if (!barrier) operation->record->number = number;
   // Never agreed before, so the other ranks cannot know its shape.
   if (number == 0) return false;
-  const bool gathers = operation->request.action == Action::kAllgather;
-  const std::vector<std::int64_t> none;
-  const std::vector<std::int64_t>& rows = gathers ? world.cache.response_of(number)->numbers : none;
+  const std::vector<std::int64_t>& rows = rows_of(*operation, number);
   if (!rows_.fits(*operation, rows)) return false;
   if (pause_ > 0) {
     --pause_;
     return false;
   }
   // Before the post: after it the other ranks count on this one.
-  if (gathers && !make_room(*operation, rows)) return false;
+  if (!make_room(*operation, rows)) return false;
   gathered_ = rows;
   operation->asked_as = barrier ? 0 : number;
   links_.observer.taken(operation->request, operation->submitted);
@@ -126,13 +126,25 @@ bool FastPathDriver::take(OperationPtr& operation) {
 
 // Its number, if it may go this way; else 0.
 std::uint64_t FastPathDriver::find_prepared(Operation& operation) const {
+  if (operation.request.action == Action::kBarrier) {
+    return rows_.fits(operation, {}) ? kBarriers | operation.known.number : 0;
+  }
   const ResponseCache& cache = links_.sets.world().cache;
   // Both the look-up and the rules depend on the request, which does not change, and on the cache.
   if (operation.known.at == cache.learned()) return operation.known.number;
   const std::uint64_t number = cache.find(operation.request, operation.record->number);
   operation.record->number = number;
-  operation.known = {number != 0 && rows_.fits(operation, {}) ? number : 0, cache.learned()};
+  const bool fits = number != 0 && rows_.fits(operation, rows_of(operation, number));
+  operation.known = {fits ? number : 0, cache.learned()};
   return operation.known.number;
+}
+
+// Of an allgather, by rank, as they were agreed on; else none.
+const std::vector<std::int64_t>& FastPathDriver::rows_of(const Operation& operation,
+                                                         std::uint64_t number) const {
+  static const std::vector<std::int64_t> none;
+  if (operation.request.action != Action::kAllgather) return none;
+  return links_.sets.world().cache.response_of(number)->numbers;
 }
 
 AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiters) {
@@ -144,6 +156,9 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   }
   const std::uint64_t number = find_prepared(operation);
   if (number == 0) return AtOnce::kNotBegun;
+  const std::vector<std::int64_t>& rows = rows_of(operation, number);
+  if (!make_room(operation, rows)) return AtOnce::kNotBegun;
+  gathered_ = rows;
   FastPath& fast_path = *this->fast_path();
   // It may not have said so since its last operation with rank 0 ended, and others would ring it.
   fast_path.listen(false);
@@ -153,13 +168,12 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   // The other ranks post meanwhile.
   const auto now = coarse_now();
   operation.start_again(now);
-  operation.asked_as = number;
+  operation.asked_as = operation.request.action == Action::kBarrier ? 0 : number;
   bool came = came_at_once(waiters, number);
   if (came && takes_two_turns(fast_path, operation)) {
     go_to_second_turn(fast_path, operation);
     came = came_at_once(waiters, number);
   }
-  gathered_.clear();
   if (came) {
     unpack(fast_path, operation);
     fast_path.next();

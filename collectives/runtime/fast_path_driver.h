@@ -85,6 +85,7 @@ class FastPathDriver {
   bool coordinates() const { return links_.world.coordinates(); }
   bool is_free() const;
   std::uint64_t find_prepared(Operation& operation) const;
+  const std::vector<std::int64_t>& rows_of(const Operation& operation, std::uint64_t number) const;
   bool go_on_between_hosts(LeaderFastPath& fast_path);
   void report_posted(LeaderFastPath& fast_path);
   void call_for(LeaderFastPath& fast_path, int rank, std::uint64_t turn);

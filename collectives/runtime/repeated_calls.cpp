@@ -14,13 +14,15 @@ bool RepeatedCalls::Call::is(const hora_request& other) const {
            (its.ndim == 0 ||
             (its.shape != nullptr && std::equal(shape.begin(), shape.end(), its.shape)));
   };
-  return operation && operation.alone() && other.name != nullptr && name == other.name &&
-         request.operation == other.operation && request.process_set == other.process_set &&
+  if (!operation || request.operation != other.operation || !operation.alone()) return false;
+  if (other.operation == HORA_BARRIER) return request.process_set == other.process_set;
+  const bool has_output = other.operation != HORA_ALLGATHER;  // the caller's memory for the result
+  return other.name != nullptr && name == other.name && request.process_set == other.process_set &&
          request.reduce_op == other.reduce_op && request.root_rank == other.root_rank &&
          request.priority == other.priority && request.prescale == other.prescale &&
          request.postscale == other.postscale && is_alike(request.input, other.input) &&
          is_alike(request.output, other.output) && other.input.data != nullptr &&
-         other.output.data != nullptr;
+         (other.output.data != nullptr || !has_output);
 }
 
 const OperationPtr* RepeatedCalls::find(const hora_request& request) {
@@ -41,7 +43,7 @@ void RepeatedCalls::keep(const hora_request& request, OperationPtr made, Request
   if (call.operation) queue.let_go({&call.operation, 1});
   queue.prepare({&made, 1});
   call.request = request;
-  call.name = request.name;
+  call.name = request.name != nullptr ? request.name : "";
   call.shape.assign(request.input.shape, request.input.shape + request.input.ndim);
   call.operation = std::move(made);
 }

@@ -127,6 +127,61 @@ TEST_CASE("fast path: blocking calls give the same as submissions, whatever else
   });
 }
 
+TEST_CASE("fast path: blocking barriers and allgathers, whose results outlive later calls") {
+  const int size = GENERATE(2, 3);
+  run_all(world_of(size), [size](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    const auto barrier = [&](bool submits) {
+      if (submits) {
+        Call(communicator, bare_request(HORA_BARRIER)).finish();
+        return;
+      }
+      const auto outcome = communicator.run(bare_request(HORA_BARRIER), Deadline::max(), nullptr);
+      check(outcome.status == HORA_OK, outcome.text);
+    };
+    struct Gathered {
+      hora_handle handle;
+      int seed;
+    };
+    const auto check_result = [&](const Gathered& gathered) {
+      const auto operation = communicator.find(gathered.handle);
+      check(operation->result_shape.front() == 2 * size, "rows");
+      for (int of = 0; of < size; ++of) {
+        for (int row = 0; row < 2; ++row) {
+          const double found = read_element(operation->result.data(), HORA_INT32, 2 * of + row);
+          const double expected = value_at(HORA_INT32, of, gathered.seed + row);
+          if (found != expected) check(false, difference("rows", row, found, expected));
+        }
+      }
+      communicator.release(gathered.handle);
+    };
+    std::optional<Gathered> kept;
+    for (int i = 0; i < 200; ++i) {
+      // Now and then a rank submits what the others call.
+      barrier((i + rank) % 7 == 0);
+      Tensor rows(HORA_INT32, {2});
+      fill(rows, rank, i);
+      Gathered gathered{0, i};
+      const auto outcome = communicator.run(result_request(HORA_ALLGATHER, "rows", rows),
+                                            Deadline::max(), &gathered.handle);
+      check(outcome.status == HORA_OK && gathered.handle != 0, outcome.text);
+      if (kept) check_result(*kept);
+      kept.reset();
+      if (i % 5 == 0) {
+        kept = gathered;
+      } else {
+        check_result(gathered);
+      }
+    }
+    if (kept) check_result(*kept);
+    const std::uint64_t before = runs_of(communicator);
+    for (int i = 0; i < 20; ++i) barrier(false);
+    check(runs_of(communicator) > before, "barriers went through rank 0");
+    // As many barriers on each rank, by whichever way: the next one is the same on all.
+    barrier(rank == 0);
+  });
+}
+
 TEST_CASE("fast path: a blocking call whose time runs out leaves a handle") {
   run_all(world_of(2), [](Communicator& communicator) {
     const int rank = rank_of(communicator);
@@ -175,45 +230,45 @@ TEST_CASE("fast path: repeated small operations need no word from rank 0") {
   const auto size = static_cast<int>(hosts.size());
   {
     INFO("hosts " << size << " " << hosts.back());
-    run_all(
-        world_of(size, hosts.front().empty() ? Hosts{} : hosts), [](Communicator& communicator) {
-          for (int i = 0; i < 50; ++i) {
-            reduce(communicator, "int", 11, i);
-            reduce(communicator, "empty", 0, i);
-            if (i % 10 == 0) reduce(communicator, "large", 40'000, i);  // does not fit
-            reduce(communicator, "float", 500, i, HORA_FLOAT32);
-            Tensor scaled(HORA_FLOAT32, {20});
-            fill(scaled, rank_of(communicator), i);
-            Tensor out(HORA_FLOAT32, {20});
-            hora_request request = reduce_request("scaled", scaled, out, HORA_AVERAGE);
-            request.prescale = 2;
-            request.postscale = 8;
-            Call(communicator, request).finish();
-            for (std::int64_t k = 0; k < 20; ++k) {
-              const double sum =
-                  reduced(HORA_FLOAT32, HORA_SUM, all_ranks(size_of(communicator)), i + k);
-              const auto expected = static_cast<float>(16 * sum / size_of(communicator));
-              check(std::abs(out.get(k) - expected) < 1e-3,
-                    difference("scaled", k, out.get(k), expected));
-            }
-            Tensor reported(HORA_INT64, {3});
-            fill(reported, rank_of(communicator), i);
-            Call(communicator,
-                 broadcast_request("copied", reported, reported, size_of(communicator) - 1))
-                .finish();
-            for (std::int64_t k = 0; k < 3; ++k) {
-              const double expected = value_at(HORA_INT64, size_of(communicator) - 1, i + k);
-              check(reported.get(k) == expected,
-                    difference("copied", k, reported.get(k), expected));
-            }
-            gather(communicator, "rows", i);
-            Call(communicator, bare_request(HORA_BARRIER)).finish();
-          }
-          // Of 350, those that fit and were not the first of their name: but for the few that a
-          // rank sent to rank 0 because another was late.
-          check(runs_of(communicator) > 100,
-                std::to_string(runs_of(communicator)) + " by the fast path");
-        });
+    run_all(world_of(size, hosts.front().empty() ? Hosts{} : hosts),
+            [](Communicator& communicator) {
+              for (int i = 0; i < 50; ++i) {
+                reduce(communicator, "int", 11, i);
+                reduce(communicator, "empty", 0, i);
+                if (i % 10 == 0) reduce(communicator, "large", 40'000, i);  // does not fit
+                reduce(communicator, "float", 500, i, HORA_FLOAT32);
+                Tensor scaled(HORA_FLOAT32, {20});
+                fill(scaled, rank_of(communicator), i);
+                Tensor out(HORA_FLOAT32, {20});
+                hora_request request = reduce_request("scaled", scaled, out, HORA_AVERAGE);
+                request.prescale = 2;
+                request.postscale = 8;
+                Call(communicator, request).finish();
+                for (std::int64_t k = 0; k < 20; ++k) {
+                  const double sum =
+                      reduced(HORA_FLOAT32, HORA_SUM, all_ranks(size_of(communicator)), i + k);
+                  const auto expected = static_cast<float>(16 * sum / size_of(communicator));
+                  check(std::abs(out.get(k) - expected) < 1e-3,
+                        difference("scaled", k, out.get(k), expected));
+                }
+                Tensor reported(HORA_INT64, {3});
+                fill(reported, rank_of(communicator), i);
+                Call(communicator,
+                     broadcast_request("copied", reported, reported, size_of(communicator) - 1))
+                    .finish();
+                for (std::int64_t k = 0; k < 3; ++k) {
+                  const double expected = value_at(HORA_INT64, size_of(communicator) - 1, i + k);
+                  check(reported.get(k) == expected,
+                        difference("copied", k, reported.get(k), expected));
+                }
+                gather(communicator, "rows", i);
+                Call(communicator, bare_request(HORA_BARRIER)).finish();
+              }
+              // Of 350, those that fit and were not the first of their name: but for the few that a
+              // rank sent to rank 0 because another was late.
+              check(runs_of(communicator) > 100,
+                    std::to_string(runs_of(communicator)) + " by the fast path");
+            });
   }
 }
 
