@@ -3,10 +3,10 @@
 // too:
 //   fault_tracer ROLE CALL ERROR N LOG -- horarun ...
 // ROLE is launcher, agent or rank (horarun, hora-agent, hora-perf, and what they fork); others run
-// untraced. CALL is a name of the table below, or "all"; ERROR a name such as ENOMEM. The N-th such
-// call returns ERROR instead of being done; N = 0 lets all succeed. LOG gets the number of calls by
-// name, and whether the fault was put. Exits as horarun does; 128 + signal where one ended it. The
-// processes that it traces end with it.
+// untraced. CALL is a name of the table below, "socket-read" (a read() of a socket) or "all"; ERROR
+// a name such as ENOMEM. The N-th such call returns ERROR instead of being done; N = 0 lets all
+// succeed. LOG gets the number of calls by name, and whether the fault was put. Exits as horarun
+// does; 128 + signal where one ended it. The processes that it traces end with it.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -143,19 +143,22 @@ Role role_named(std::string_view name) {
   return name == "agent" ? Role::kAgent : name == "rank" ? Role::kRank : Role::kLauncher;
 }
 
-// A descriptor that wakes a thread: the kernel has no error for those.
-bool is_doorbell(pid_t id, unsigned long long fd) {
+std::string file_of(pid_t id, unsigned long long fd) {
   const std::string link = "/proc/" + std::to_string(id) + "/fd/" + std::to_string(fd);
   char what[64];
   const ssize_t size = readlink(link.c_str(), what, sizeof what);
-  const std::string_view text(what, size > 0 ? static_cast<std::size_t>(size) : 0);
-  return text == "anon_inode:[eventfd]" || text == "anon_inode:[signalfd]";
+  return {what, size > 0 ? static_cast<std::size_t>(size) : 0};
+}
+
+// A descriptor that wakes a thread: the kernel has no error for those.
+bool is_doorbell(std::string_view file) {
+  return file == "anon_inode:[eventfd]" || file == "anon_inode:[signalfd]";
 }
 
 class Tracer {
  public:
-  Tracer(Role role, const Name* call, long error, long at)
-      : role_(role), call_(call), error_(error), at_(at) {}
+  Tracer(Role role, const Name* call, bool of_sockets, long error, long at)
+      : role_(role), call_(call), of_sockets_(of_sockets), error_(error), at_(at) {}
 
   int follow(pid_t first) {
     int code = 77;
@@ -231,9 +234,11 @@ class Tracer {
     for (const Name& each : kCalls) {
       if (each.number != static_cast<long>(registers.orig_rax)) continue;
       const bool moves_bytes = each.number == SYS_read || each.number == SYS_write;
-      if (moves_bytes && is_doorbell(id, registers.rdi)) return;
+      const std::string file = moves_bytes ? file_of(id, registers.rdi) : "";
+      if (is_doorbell(file)) return;
       ++seen_[each.name];
       if (call_ != nullptr && call_ != &each) return;
+      if (of_sockets_ && !file.starts_with("socket:")) return;
       if (++counted_ != at_) return;
       struck_ = each.name;
       traced.failing = true;
@@ -251,6 +256,7 @@ class Tracer {
 
   Role role_;
   const Name* call_;
+  bool of_sockets_;
   long error_;
   long at_;
   long counted_ = 0;
@@ -267,7 +273,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const Role role = role_named(argv[1]);
-  const Name* call = by_name(kCalls, argv[2]);
+  const bool of_sockets = std::string_view(argv[2]) == "socket-read";
+  const Name* call = by_name(kCalls, of_sockets ? "read" : argv[2]);
   const Name* error = by_name(kErrors, argv[3]);
   if (error == nullptr || (call == nullptr && std::string_view(argv[2]) != "all")) {
     fprintf(stderr, "fault_tracer: no such call or error: %s %s\n", argv[2], argv[3]);
@@ -287,7 +294,7 @@ int main(int argc, char** argv) {
   constexpr long kOptions = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
                             PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
   if (ptrace(PTRACE_SETOPTIONS, first, 0, kOptions) != 0) give_up("ptrace");
-  Tracer tracer(role, call, error->number, atol(argv[4]));
+  Tracer tracer(role, call, of_sockets, error->number, atol(argv[4]));
   ptrace(PTRACE_CONT, first, 0, 0);
   const int code = tracer.follow(first);
   tracer.write_log(argv[5], code);

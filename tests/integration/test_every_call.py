@@ -23,11 +23,15 @@ def test_some_system_calls_fail(build):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the tracer knows the registers of x86-64 only")
-def test_a_stream_that_cannot_be_read_ends_the_agent(build, tmp_path):
-    """Its first read is of the order, before its loop runs."""
-    tracer = [f"{build}/bin/fault_tracer", "agent", "read", "EIO", "1", str(tmp_path / "log"), "--"]
+@pytest.mark.parametrize("order", ["at once", "after the hello"])
+def test_a_stream_that_cannot_be_read_ends_the_agent(build, tmp_path, order):
+    """An agent of this machine reads its order before its loop runs, unless files are to be sent first."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").write_text("text")
+    sends = ["--ship", str(tmp_path / "data")] if order == "after the hello" else []
+    tracer = [f"{build}/bin/fault_tracer", "agent", "socket-read", "EIO", "1", str(tmp_path / "log"), "--"]
     done = subprocess.run(
-        [*tracer, f"{build}/bin/horarun", "-np", "2", "true"],
+        [*tracer, f"{build}/bin/horarun", "-np", "2", *sends, "true"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -134,7 +134,8 @@ def test_hosts_pass_it_on(horarun, hosts, tmp_path):
     assert set(got) == set(nodes.names)
     whole = {sum(each) for each in got.values()}
     assert len(whole) == 1 and min(whole) > 4_000_000, got
-    assert sent(done) <= math.ceil(math.log2(count)) * min(whole), got
+    # On a busy machine a host may fail to fetch a small part from others, and gets it from the launcher.
+    assert sent(done) <= math.ceil(math.log2(count)) * min(whole) + 10_000, (got, done.stderr)
     assert len({done.ranks()[rank][0] for rank in range(count)}) == 1, done
     assert received(launch(horarun, nodes, project, command=["true"]).expect(0)) == {}
 
