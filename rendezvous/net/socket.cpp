@@ -67,6 +67,22 @@ bool died_while_waiting(int errnum) {
   }
 }
 
+Result<std::optional<os::Fd>> accept_one(int listener, sockaddr_storage* peer) {
+  for (;;) {
+    socklen_t length = sizeof *peer;
+    os::Fd fd(::accept4(listener, reinterpret_cast<sockaddr*>(peer), &length,
+                        SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.valid()) return std::optional<os::Fd>(std::move(fd));
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<os::Fd>();
+    if (died_while_waiting(errno)) continue;
+    const int why = errno;
+    // Without a free descriptor the kernel does not even check for a waiting connection.
+    const Status waits = wait_for(listener, POLLIN, Deadline::min(), "the next connection");
+    if (!waits && waits.error().code == ErrorCode::kTimedOut) return std::optional<os::Fd>();
+    return errno_error(why, "accepting a connection");
+  }
+}
+
 }  // namespace
 
 unsigned to_sockaddr(const Endpoint& endpoint, sockaddr_storage& out) {
@@ -134,25 +150,17 @@ Result<os::Fd> listen_everywhere() {
   return socket ? std::move(socket) : listen_tcp({*parse_ip_address("0.0.0.0"), 0});
 }
 
+Result<std::optional<os::Fd>> accept_stream(int listener) { return accept_one(listener, nullptr); }
+
 Result<std::optional<Accepted>> accept_tcp(int listener) {
   for (;;) {
     sockaddr_storage address;
-    socklen_t length = sizeof address;
-    os::Fd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
-                        SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd.valid()) {
-      auto peer = from_sockaddr(address);
-      // Not an IP address; nothing that this process could answer to.
-      if (!peer) continue;
-      return std::optional<Accepted>(Accepted{std::move(fd), *peer});
-    }
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<Accepted>();
-    if (died_while_waiting(errno)) continue;
-    const int why = errno;
-    // Without a free descriptor the kernel does not even check for a waiting connection.
-    const Status waits = wait_readable(listener, Deadline::min(), "the next connection");
-    if (!waits && waits.error().code == ErrorCode::kTimedOut) return std::optional<Accepted>();
-    return errno_error(why, "accepting a connection");
+    auto fd = accept_one(listener, &address);
+    if (!fd) return std::move(fd).error();
+    if (!fd->has_value()) return std::optional<Accepted>();
+    // Not an IP address: nothing that this process could answer to.
+    const auto peer = from_sockaddr(address);
+    if (peer) return std::optional<Accepted>(Accepted{*std::move(*fd), *peer});
   }
 }
 

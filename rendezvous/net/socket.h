@@ -25,12 +25,14 @@ Result<os::Fd> listen_tcp(const Endpoint& where, int backlog = kLargeBacklog);
 // On a free port of all addresses of this machine, IPv4 and, where there is any, IPv6.
 Result<os::Fd> listen_everywhere();
 
+// Accepts a connection, of any address family; nothing when none is waiting. It skips connections
+// that died while they waited. EMFILE and ENFILE become kUnavailable.
+Result<std::optional<os::Fd>> accept_stream(int listener);
+
 struct Accepted {
   os::Fd fd;
   Endpoint peer;  // an IPv4 peer of a dual-stack socket appears as IPv4
 };
-// Accepts a connection; nothing when none is waiting. It skips connections that died while they
-// waited. EMFILE and ENFILE become kUnavailable.
 Result<std::optional<Accepted>> accept_tcp(int listener);
 
 // Connects or returns why not: refused, unreachable, kTimedOut.

@@ -41,7 +41,7 @@ class Unauthenticated {
   // allowed besides. Fails when no descriptor or memory is left, even without those that are here.
   Status accept_from(int listener, std::size_t awaited, std::size_t others) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
-      auto accepted = accept_tcp(listener);
+      auto accepted = accept_stream(listener);
       if (!accepted) {
         if (size() == 0) return std::move(accepted).error();
         close_one(awaited);
@@ -49,7 +49,7 @@ class Unauthenticated {
       }
       if (!accepted->has_value()) return Ok{};
       if (size() > 0 && size() >= awaited + others) close_one(awaited);
-      HORA_TRY(add(std::move((*accepted)->fd)));
+      HORA_TRY(add(*std::move(*accepted)));
     }
     return Ok{};
   }

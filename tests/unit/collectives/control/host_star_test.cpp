@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/host_star.h"
 
+#include <optional>
 #include <thread>
 
 #include "collectives/control/keyed_gathering.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/descriptor_limit.h"
 
 namespace hora::collectives {
 namespace {
@@ -76,6 +78,16 @@ TEST_CASE("A rank that does not come is waited for until the deadline, or until 
   Keyed ended({1});
   ended.gathering.broken_off = [] { return true; };
   CHECK(ended.gathering.run().error().code == ErrorCode::kInterrupted);
+}
+
+TEST_CASE("A rank without a descriptor for the others says so at once") {
+  Keyed keyed({1});
+  const os::Fd rank = keyed.connect('k', 1);
+  std::optional<test::DescriptorLimit> limit(std::in_place, test::next_descriptor() + 1);
+  const auto came = keyed.gathering.run();
+  limit.reset();
+  REQUIRE_FALSE(came);
+  CHECK(came.error().code == ErrorCode::kUnavailable);
 }
 
 TEST_CASE("The ranks of a host meet, and their messages arrive") {
