@@ -18,8 +18,8 @@
 #include "apps/pmi/job_exchange.h"
 #include "apps/pmi/pmi1_protocol.h"
 #include "launcher/protocol/exit_code.h"
-#include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/local_socket.h"
 
 namespace hora::pmi {
 
@@ -112,14 +112,8 @@ void Server::run() {
 void Server::take_client() {
   Client client;
   client.fd = os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (!client.fd.valid() ||
-      ::getsockopt(client.fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
-      peer.uid != ::geteuid()) {
-    return;
-  }
-  clients_.push_back(std::move(client));
+  const auto peer = os::peer_of(client.fd.get());
+  if (peer && peer->uid == ::geteuid()) clients_.push_back(std::move(client));
 }
 
 // Returns false when the rank has gone or speaks another protocol.

@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "collectives/control/keyed_gathering.h"
 #include "collectives/control/tcp_channel.h"
+#include "rendezvous/os/local_socket.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::collectives {
@@ -30,23 +30,13 @@ std::string_view name_in(std::string_view card) { return card.substr(card.rfind(
 std::string_view key_in(std::string_view name) { return name.substr(name.find('-') + 1); }
 std::string_view realm_in(std::string_view card) { return card.substr(0, card.rfind('/')); }
 
-socklen_t to_address(std::string_view name, sockaddr_un& address) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  // A leading NUL means the abstract namespace.
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-}
-
 os::Fd make_socket() {
   return os::Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 bool is_own_user(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == ::geteuid();
+  const auto peer = os::peer_of(socket);
+  return peer && peer->uid == ::geteuid();
 }
 
 Error give_up(const std::string& what) {
@@ -56,11 +46,9 @@ Error give_up(const std::string& what) {
 // The first rank's socket listens before anyone has its card.
 Result<os::Fd> reach(std::string_view name, int place, Deadline deadline,
                      const std::function<bool()>& broken_off) {
-  sockaddr_un address{};
-  const socklen_t length = to_address(name, address);
+  const os::AbstractAddress address(name);
   os::Fd socket = make_socket();
-  while (socket.valid() &&
-         ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+  while (socket.valid() && ::connect(socket.get(), address.get(), address.size()) != 0) {
     const bool may_come = errno == EAGAIN || errno == EINTR;  // its queue is full
     if (!may_come) return errno_error(errno, "meeting the ranks of this host");
     if (broken_off()) return make_error(ErrorCode::kInterrupted, "the job is ending");
@@ -82,11 +70,9 @@ LocalListener LocalListener::open() {
   struct stat network {};
   if (::stat("/proc/self/ns/net", &network) != 0) return own;
   const std::string name = "hora-" + os::random_token();
-  sockaddr_un address{};
-  const socklen_t length = to_address(name, address);
+  const os::AbstractAddress address(name);
   os::Fd socket = make_socket();
-  if (!socket.valid() ||
-      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+  if (!socket.valid() || ::bind(socket.get(), address.get(), address.size()) != 0 ||
       ::listen(socket.get(), kBacklog) != 0) {
     return own;
   }

@@ -17,8 +17,8 @@
 #include "launcher/process/spawn.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/pmi_records.h"
-#include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/local_socket.h"
 
 namespace hora::launcher {
 

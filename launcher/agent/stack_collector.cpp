@@ -15,8 +15,8 @@
 #include "launcher/agent/rank_samples.h"
 #include "launcher/process/process_table.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/files.h"
+#include "rendezvous/os/local_socket.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::launcher {
@@ -96,19 +96,14 @@ void StackCollector::on_connection() {
     }
     // An abstract socket has no permissions, so check that the peer belongs to this user. The
     // kernel's answer also names the process, which cannot lie about it.
-    ucred who{};
-    socklen_t size = sizeof who;
-    if (peers_.size() >= kMostPeers ||
-        ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 ||
-        who.uid != ::geteuid()) {
-      continue;
-    }
+    const auto who = os::peer_of(fd.get());
+    if (peers_.size() >= kMostPeers || !who || who->uid != ::geteuid()) continue;
     const int number = fd.get();
     if (!loop_.watch(number, EPOLLIN, [this, number](std::uint32_t) { on_readable(number); }))
       continue;
     Peer& peer = peers_[number];
     peer.fd = std::move(fd);
-    peer.pid = who.pid;
+    peer.pid = who->pid;
   }
 }
 

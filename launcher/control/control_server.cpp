@@ -18,6 +18,7 @@
 #include "launcher/control/control_folder.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/files.h"
+#include "rendezvous/os/local_socket.h"
 
 namespace hora::launcher {
 
@@ -31,10 +32,8 @@ constexpr Milliseconds kRequestTimeout{2'000};  // for the line, and for its ans
 // The folder keeps others out; this also holds where its rights were changed later. Root may do to
 // the launcher what it likes anyway.
 bool is_peer_allowed(int fd) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
-         (who.uid == ::geteuid() || who.uid == 0);
+  const auto who = os::peer_of(fd);
+  return who && (who->uid == ::geteuid() || who->uid == 0);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "rendezvous/os/abstract_address.h"
+#include "rendezvous/os/local_socket.h"
 #include "tests/support/catch.h"
 
 using namespace hora;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The address of a local socket that has a name but no file (unix(7)): it ends with its last
-// descriptor, and every process of the network namespace can see it.
+// Local sockets (unix(7)): their names without a file, and who is at the other end.
 #pragma once
 
 #include <sys/socket.h>
@@ -9,10 +8,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 namespace hora::os {
 
+// The address of a socket that has a name but no file: it ends with its last descriptor, and every
+// process of the network namespace can see it.
 class AbstractAddress {
  public:
   // Takes the first 107 bytes of a longer name.
@@ -30,5 +32,13 @@ class AbstractAddress {
   sockaddr_un address_{};
   socklen_t size_ = 0;
 };
+
+// The process and the user that connected, or that listens: by the kernel, so neither can lie.
+inline std::optional<ucred> peer_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer;
+}
 
 }  // namespace hora::os
