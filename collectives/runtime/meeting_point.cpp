@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -26,6 +25,7 @@
 #include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http_store.h"
+#include "rendezvous/net/addresses.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/serve.h"
@@ -42,9 +42,7 @@ constexpr std::size_t kMostNamed = 16;
 Deadline soon() { return Clock::now() + kAskTimeout; }
 
 std::string this_process() {
-  std::array<char, 256> host{};
-  (void)::gethostname(host.data(), host.size() - 1);
-  return "process " + std::to_string(::getpid()) + " on " + host.data();
+  return "process " + std::to_string(::getpid()) + " on " + net::host_name();
 }
 
 std::string list(std::vector<int> ranks) {

@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "launcher/dial/dial_stream.h"
-#include "launcher/machine/host_facts.h"
 #include "launcher/process/piped_child.h"
 #include "launcher/process/signals.h"
 #include "launcher/protocol/exit_code.h"
@@ -171,7 +170,7 @@ Status Joiner::begin() {
   HORA_TRY(stream_.open());
   JoinRequest request;
   request.token = options_.url.token;
-  request.name = options_.name.empty() ? host_name() : options_.name;
+  request.name = options_.name.empty() ? net::host_name() : options_.name;
   request.slots = static_cast<std::uint32_t>(options_.slots);
   stream_.send(DialFrameType::kJoin, encode(request));
   timer_ = loop_.call_after(options_.timeout,

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <future>
 #include <map>
 #include <utility>
@@ -27,12 +26,6 @@ namespace hora::launcher {
 
 namespace {
 
-std::string own_hostname() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return {};
-  return name.data();
-}
-
 bool is_own_address(const IpAddress& address, const std::vector<net::Interface>& interfaces) {
   if (address.is_loopback()) return true;
   return std::any_of(interfaces.begin(), interfaces.end(),
@@ -51,7 +44,7 @@ bool resolves_here(const std::string& name, const std::vector<net::Interface>& i
 }  // namespace
 
 bool is_named_as_this_machine(const Host& host) {
-  static const std::string own_name = own_hostname();
+  static const std::string own_name = net::host_name();
   return host.user.empty() && !host.port && (host.name == "localhost" || host.name == own_name);
 }
 
@@ -131,7 +124,7 @@ std::optional<PresumedHello> presume_hello() {
   if (presumed.port.port == 0) return std::nullopt;
   Hello& hello = presumed.hello;
   hello.version = HORA_VERSION;
-  hello.hostname = host_name();
+  hello.hostname = net::host_name();
   hello.boot_id = machine_id();
   hello.machine = own_machine();
   // This process has loaded the one that the ranks will load.

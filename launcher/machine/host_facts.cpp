@@ -207,12 +207,6 @@ int count_gpu_devices() {
 
 }  // namespace
 
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return name.data();
-}
-
 // Two containers on one machine share the boot id; the network namespace distinguishes them, and
 // decides whether they reach each other by loopback.
 std::string machine_id() {
@@ -290,7 +284,7 @@ std::int64_t wall_clock_ns() {
 
 Hello describe_machine() {
   Hello hello;
-  hello.hostname = host_name();
+  hello.hostname = net::host_name();
   hello.boot_id = machine_id();
   hello.pid_namespace = pid_namespace();
   hello.home = home_directory();

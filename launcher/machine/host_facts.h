@@ -23,7 +23,6 @@ std::string c_library(const std::string& root = "");
 // Facts about this machine for Hello. Each call reads small files of this machine again; any thread
 // may call.
 
-std::string host_name();
 // The boot id and the network namespace: equal for two names of one machine, different for two
 // machines and for containers with networks of their own. Empty: /proc does not say.
 std::string machine_id();

@@ -12,7 +12,6 @@
 #include <iterator>
 #include <utility>
 
-#include "launcher/machine/host_facts.h"
 #include "launcher/protocol/delivery.h"
 #include "launcher/store/bundle_cache.h"
 #include "launcher/store/cache_choice.h"
@@ -20,6 +19,7 @@
 #include "launcher/text/text.h"
 #include "launcher/text/units.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/net/addresses.h"
 
 namespace hora::launcher {
 
@@ -39,7 +39,7 @@ std::string part(std::string_view hash) {
 
 std::string host_part() {
   // A host name with a slash would make a path of the mark.
-  std::string name = host_name().substr(0, kLongestHost);
+  std::string name = net::host_name().substr(0, kLongestHost);
   std::replace(name.begin(), name.end(), '/', '_');
   return name;
 }

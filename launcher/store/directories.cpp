@@ -20,7 +20,7 @@
 
 #include <sha256.h>  // libmd
 
-#include "launcher/machine/host_facts.h"
+#include "rendezvous/net/addresses.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/files.h"
 #include "rendezvous/os/random.h"
@@ -187,7 +187,7 @@ Status check_parent(int directory, const std::string& path) {
 std::string name_this_view(dev_t device) {
   const auto boot = os::read_file("/proc/sys/kernel/random/boot_id");
   if (!boot || boot->empty()) return {};
-  const std::string text = *boot + host_name() + '\n' + std::to_string(device);
+  const std::string text = *boot + net::host_name() + '\n' + std::to_string(device);
   std::array<char, SHA256_DIGEST_STRING_LENGTH> digest;
   SHA256Data(reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), digest.data());
   return {digest.data(), kTagSize};

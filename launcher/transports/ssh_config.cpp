@@ -10,7 +10,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <cctype>
 #include <cstring>
 #include <functional>
@@ -24,6 +23,7 @@
 #include "launcher/process/program_search.h"
 #include "launcher/transports/libssh.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/net/addresses.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/files.h"
 #include "rendezvous/os/log.h"
@@ -380,9 +380,7 @@ SshMachine this_machine() {
     machine.home = record.pw_dir;
     machine.local_user = record.pw_name;
   }
-  std::array<char, 256> name{};
-  (void)::gethostname(name.data(), name.size() - 1);
-  machine.host_name = name.data();
+  machine.host_name = net::host_name();
   machine.shell = variable("SHELL").value_or("");
   if (machine.shell.empty()) machine.shell = "/bin/sh";
   machine.uid = ::getuid();

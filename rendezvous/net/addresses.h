@@ -2,12 +2,13 @@
 // Network interfaces of this machine, and addresses of names.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/result.h"
-#include <cstdint>
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
@@ -38,6 +39,8 @@ std::optional<Interface> loopback_interface();
 // Whether the name of a driver or an interface is that of a bridge between containers or virtual
 // machines.  [pure]
 bool is_bridge_name(std::string_view interface_name, std::string_view driver);
+
+std::string host_name();  // of this machine, as gethostname(2) says
 
 // Resolves host names to addresses. Thread-safe.
 
