@@ -14,7 +14,6 @@
 
 #include "launcher/agent/rank_samples.h"
 #include "launcher/process/process_table.h"
-#include "rendezvous/base/text.h"
 #include "rendezvous/os/files.h"
 #include "rendezvous/os/local_socket.h"
 #include "rendezvous/os/random.h"
@@ -216,21 +215,17 @@ ProcessStacks StackCollector::describe(int rank, pid_t pid) const {
   out.rank = rank;
   out.pid = pid;
   const std::string folder = "/proc/" + std::to_string(pid);
-  // The program's name is in parentheses and may contain ')' and blanks, so search from the right.
   const std::string stat = text_of(folder + "/stat");
-  const std::size_t open = stat.find('(');
-  const std::size_t close = stat.rfind(')');
-  if (open == std::string::npos || close == std::string::npos) {
+  const auto process = parse_process_stat(stat);
+  if (!process) {
     out.state = "gone";
     return out;
   }
-  out.program = stat.substr(open + 1, close - open - 1);
-  const auto fields = split(trim(std::string_view(stat).substr(close + 1)), ' ');
-  // Fields count from the state (field 3 of proc(5)): 17 is the number of threads.
-  if (fields.size() > 17) {
-    out.state = fields[0];
-    out.threads = parse_int<int>(fields[17]).value_or(0);
-  }
+  // The name is in parentheses and may contain ')' and blanks, so search from the right.
+  const std::size_t name = stat.find('(') + 1;
+  out.program = stat.substr(name, stat.rfind(')') - name);
+  out.state = process->state;
+  out.threads = process->threads;
   // wchan names the kernel function that the process sleeps in; 0 means that it runs.
   const std::string channel = text_of(folder + "/wchan");
   if (!channel.empty() && channel != "0") out.state += " " + channel;

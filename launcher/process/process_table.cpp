@@ -47,6 +47,13 @@ bool skip_fields(std::string_view& text, int count) {
   return true;
 }
 
+// What stands in /proc/PID/stat behind the command's name, which is in parentheses and may itself
+// hold any of " )(": field 3 of proc(5) and those after it.
+std::string_view behind_name(std::string_view stat) {
+  const std::size_t close = stat.rfind(')');
+  return close == std::string_view::npos ? "" : stat.substr(std::min(close + 2, stat.size()));
+}
+
 std::string proc_path(pid_t pid, const std::string& file) {
   return "/proc/" + std::to_string(pid) + "/" + file;
 }
@@ -174,11 +181,8 @@ std::optional<pid_t> newest_number_since(const ProcessEntry& first) {
 
 std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
   ProcessEntry entry;
-  // The command's name stands in parentheses and may itself hold any of " )(".
-  const std::size_t close = text.rfind(')');
-  if (close == std::string_view::npos || close + 2 >= text.size()) return std::nullopt;
-  std::string_view rest = text.substr(close + 2);
-  if (!take_number(text, entry.pid)) return std::nullopt;
+  std::string_view rest = behind_name(text);
+  if (rest.empty() || !take_number(text, entry.pid)) return std::nullopt;
   entry.state = rest.front();
   rest.remove_prefix(1);
   if (!take_number(rest, entry.parent) || !take_number(rest, entry.group) ||
@@ -211,6 +215,23 @@ std::optional<ProcessEntry> read_process(pid_t pid) {
     break;
   }
   return entry;
+}
+
+std::optional<ProcessUsage> read_usage(pid_t pid) {
+  const auto stat = os::read_file(proc_path(pid, "stat"));
+  if (!stat) return std::nullopt;
+  std::string_view rest = behind_name(*stat);
+  std::int64_t user, system, children_user, children_system, pages;
+  constexpr int kFieldsBeforeTimes = 11;  // proc(5): fields 3 to 13
+  constexpr int kFieldsBetweenTimesAndPages = 6;
+  if (!skip_fields(rest, kFieldsBeforeTimes) || !take_number(rest, user) ||
+      !take_number(rest, system) || !take_number(rest, children_user) ||
+      !take_number(rest, children_system) || !skip_fields(rest, kFieldsBetweenTimesAndPages) ||
+      !take_number(rest, pages)) {
+    return std::nullopt;
+  }
+  const std::int64_t ticks = user + system + children_user + children_system;
+  return ProcessUsage{ticks * 1000 / ::sysconf(_SC_CLK_TCK), pages * ::sysconf(_SC_PAGESIZE)};
 }
 
 std::optional<std::vector<ProcessEntry>> list_processes() {

@@ -32,6 +32,14 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text);
 // state is then that of one of those.
 std::optional<ProcessEntry> read_process(pid_t pid);
 
+// What a process has used up to now.
+struct ProcessUsage {
+  std::int64_t cpu_ms = 0;     // also of the children that were waited for
+  std::int64_t rss_bytes = 0;  // pages that processes share count in each
+};
+// Nothing when it is gone.
+std::optional<ProcessUsage> read_usage(pid_t pid);
+
 // Nothing when the table cannot be read, since descriptors or memory have run out: processes may
 // live all the same.
 std::optional<std::vector<ProcessEntry>> list_processes();

@@ -129,6 +129,37 @@ TEST_CASE("this process is in the table") {
   }));
 }
 
+TEST_CASE("what a process has used is what the kernel says of it elsewhere") {
+  const auto cpu_ms = [] {
+    long ms = 0;
+    for (const int whose : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+      rusage usage{};
+      ::getrusage(whose, &usage);
+      for (const timeval& time : {usage.ru_utime, usage.ru_stime}) {
+        ms += time.tv_sec * 1000 + time.tv_usec / 1000;
+      }
+    }
+    return ms;
+  };
+  constexpr long kRoundedOff = 4 * 10;  // a tick in each of four numbers
+  while (cpu_ms() < 3 * kRoundedOff) {
+  }
+  const long before = cpu_ms();
+  const auto usage = read_usage(::getpid());
+  REQUIRE(usage);
+  CHECK(usage->cpu_ms >= before - kRoundedOff);
+  CHECK(usage->cpu_ms <= cpu_ms() + kRoundedOff);
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;  // the second number: those in memory
+  const std::int64_t bytes = pages * ::sysconf(_SC_PAGESIZE);
+  CHECK(usage->rss_bytes > bytes / 2);
+  CHECK(usage->rss_bytes < bytes * 2);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK_FALSE(read_usage(child));
+}
+
 TEST_CASE("when a larger number is a younger process") {
   CHECK(numbers_ascend_since(1'000, 0.1, 1'000, 32'768));
   CHECK(numbers_ascend_since(1'000, 0.1, 32'000, 32'768));
