@@ -10,20 +10,11 @@ namespace hora::launcher {
 
 namespace {
 
+constexpr std::string_view kBlanks = " \t\r\n";
+
 Error unreadable(std::string_view origin, const std::string& what, std::string_view found) {
   return make_error(ErrorCode::kUsage,
                     std::string(origin) + ": expected " + what + ", found " + quote(found));
-}
-
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words;
-  constexpr std::string_view kBlanks = " \t\r\n";
-  for (std::size_t at = 0; (at = text.find_first_not_of(kBlanks, at)) != std::string_view::npos;) {
-    const std::size_t end = text.find_first_of(kBlanks, at);
-    words.emplace_back(text.substr(at, end == std::string_view::npos ? end : end - at));
-    at = end == std::string_view::npos ? text.size() : end;
-  }
-  return words;
 }
 
 // By way of the parser of -H: its rules hold for names that an engine gives, too, and equal names
@@ -62,14 +53,26 @@ Result<std::string> needed_file(const EngineInputs& inputs, std::string_view nam
   return error;
 }
 
+std::vector<std::string> words_of(std::string_view text, std::string_view separators) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; (at = text.find_first_not_of(separators, at)) != text.npos;) {
+    const std::size_t end = std::min(text.find_first_of(separators, at), text.size());
+    words.emplace_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
 Result<std::vector<Host>> count_hosts(std::string_view words, std::string_view origin) {
   std::string list;
-  for (const std::string& word : words_of(words)) list += (list.empty() ? "" : ",") + word + ":1";
+  for (const std::string& word : words_of(words, kBlanks)) {
+    list += (list.empty() ? "" : ",") + word + ":1";
+  }
   return merged(list, origin);
 }
 
 Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view origin) {
-  const std::vector<std::string> all = words_of(words);
+  const std::vector<std::string> all = words_of(words, kBlanks);
   if (all.size() % 2 != 0) return unreadable(origin, "pairs of host and slots", words);
   std::string list;
   for (std::size_t i = 0; i < all.size(); i += 2) {

@@ -112,6 +112,9 @@ Result<std::string> needed_variable(const EngineInputs& inputs, std::string_view
 // The file that a variable names. kUsage: the variable is not set, or the file cannot be read.
 Result<std::string> needed_file(const EngineInputs& inputs, std::string_view name);
 
+// The parts between any of the separators, without empty ones.
+std::vector<std::string> words_of(std::string_view text, std::string_view separators);
+
 // A host for each word, or one slot more for a host that comes again: "n1 n1 n2" is n1:2,n2:1.
 // `origin` names the source in errors. kUsage: there is no word, or one cannot be the name of a
 // host.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/platforms/platform.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -84,16 +83,7 @@ std::string without_port(std::string_view address) {
   return std::string(is_one ? address.substr(0, colon) : address);
 }
 
-std::vector<std::string> names_in(std::string_view list) {
-  std::string blanks(list);
-  std::replace_if(
-      blanks.begin(), blanks.end(), [](char c) { return c == ',' || c == '\n' || c == '\r'; }, ' ');
-  std::vector<std::string> names;
-  for (const std::string_view word : split(blanks, ' ')) {
-    if (!trim(word).empty()) names.emplace_back(trim(word));
-  }
-  return names;
-}
+std::vector<std::string> names_in(std::string_view list) { return words_of(list, " ,\t\r\n"); }
 
 std::vector<int> slots_on_each(std::optional<int> slots, int count) {
   if (!slots || *slots < 1 || *slots > kMaxSlotsPerHost || count < 1) return {};
