@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,11 +43,9 @@ std::vector<std::string> names_in(const os::Fd& directory) {
 // full, is not waited for.
 os::Fd connect_to(const os::Fd& directory, const std::string& name) {
   os::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  control_address(directory, name).copy(address.sun_path, sizeof address.sun_path - 1);
+  const sockaddr_un address = control_address(directory, name);
   if (socket.valid() &&
-      ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     const int why = errno;
     socket.reset();
     errno = why;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/control/control_folder.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/base/text.h"
@@ -17,8 +18,12 @@ std::vector<std::string> control_folders(const std::string& runtime_directory) {
 }
 
 // A socket's address has 107 bytes at most, which $XDG_RUNTIME_DIR alone may exceed.
-std::string control_address(const os::Fd& folder, const std::string& name) {
-  return "/proc/self/fd/" + std::to_string(folder.get()) + "/" + name;
+sockaddr_un control_address(const os::Fd& folder, const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = "/proc/self/fd/" + std::to_string(folder.get()) + "/" + name;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  return address;
 }
 
 // Only what a launcher writes: "017" is another name than "17".

@@ -3,6 +3,8 @@
 // socket for each launcher, named by its process. Any thread.
 #pragma once
 
+#include <sys/un.h>
+
 #include <string>
 #include <vector>
 
@@ -13,9 +15,9 @@ namespace hora::launcher {
 // In order of preference: $XDG_RUNTIME_DIR/hora where that variable names a folder, /tmp/hora-UID.
 std::vector<std::string> control_folders(const std::string& runtime_directory);
 
-// "/proc/self/fd/7/1234": an address of a socket in that folder. Short, whatever the folder's name
-// is, and the folder cannot be exchanged meanwhile.
-std::string control_address(const os::Fd& folder, const std::string& name);
+// An address of a socket in that folder, such as "/proc/self/fd/7/1234": short, whatever the
+// folder's name is, and the folder cannot be exchanged meanwhile.
+sockaddr_un control_address(const os::Fd& folder, const std::string& name);
 
 // A process number as the name of a socket; 0: the file is none of ours.
 int job_of_name(const std::string& name);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
@@ -33,15 +34,6 @@ std::string hosts_text(const std::vector<std::string>& hosts) {
   if (hosts.empty()) return "-";
   const std::string rest = hosts.size() > 1 ? " +" + std::to_string(hosts.size() - 1) : "";
   return shortened(hosts.front(), kHostsWidth - 2 - rest.size()) + rest;
-}
-
-// To the second: "1m30s" is enough for people.
-std::string age_text(double seconds) {
-  constexpr double kLongest = 364.0 * 24 * 3600;
-  const double shown = std::min(std::max(seconds, 0.0), kLongest);
-  const auto whole = std::chrono::seconds(
-      static_cast<std::int64_t>(shown + 0.5));  // NOLINT(bugprone-incorrect-roundings)
-  return format_duration(whole);
 }
 
 }  // namespace
@@ -107,6 +99,14 @@ Result<JobSummary> parse_job_summary(std::string_view json) {
   return make_error(ErrorCode::kFailed, "the launcher answered what is not the summary of a job");
 }
 
+std::string command_text(const JobSummary& job) { return visible_line(join(job.command, " ")); }
+
+std::string age_text(double seconds) {
+  constexpr double kLongest = 364.0 * 24 * 3600;
+  const double shown = std::clamp(seconds, 0.0, kLongest);
+  return format_duration(std::chrono::seconds(std::llround(shown)));
+}
+
 std::string job_list_text(const std::vector<JobSummary>& jobs) {
   if (jobs.empty()) return "no job of yours is running on this machine\n";
   // The program has what the other columns leave.
@@ -119,10 +119,8 @@ std::string job_list_text(const std::vector<JobSummary>& jobs) {
   };
   std::string out = row("JOB", "STATE", "AGE", "RANKS", "HOSTS", "PROGRAM");
   for (const JobSummary& job : jobs) {
-    std::string program;
-    for (const std::string& word : job.command) program += (program.empty() ? "" : " ") + word;
     out += row(std::to_string(job.job), job.state, age_text(job.age_s), std::to_string(job.ranks),
-               hosts_text(job.hosts), visible_line(program));
+               hosts_text(job.hosts), command_text(job));
   }
   return out;
 }

@@ -48,6 +48,9 @@ std::string job_summary_json(const JobSummary& job);  // one line
 // Bytes of another process: anything malformed is an Error.
 Result<JobSummary> parse_job_summary(std::string_view json);
 
+std::string command_text(const JobSummary& job);  // on one line
+std::string age_text(double seconds);             // to the second: "1m30s"
+
 // The table of `horarun jobs`, at most 80 columns; with a line that says so where there are none.
 std::string job_list_text(const std::vector<JobSummary>& jobs);
 

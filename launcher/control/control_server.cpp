@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,12 +63,9 @@ Status ControlServer::listen_in(const std::string& folder) {
     }
     // A killed launcher that had our number has left it.
     (void)::unlinkat(directory.get(), name.c_str(), 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string path = control_address(directory, name);
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    const sockaddr_un address = control_address(directory, name);
     const bool bound =
-        ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+        ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     if (!bound && errno == ENOENT && i < kTries) continue;
     if (!bound || ::listen(socket.get(), kBacklog) != 0) {
       return errno_error(errno, "the socket for horarun jobs in " + folder);

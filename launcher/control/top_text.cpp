@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <utility>
 
@@ -78,23 +78,13 @@ Row row_of(const RankFigures& rank) {
   return row;
 }
 
-std::string command_text(const JobSummary& job) {
-  std::string text;
-  for (const std::string& word : job.command) text += (text.empty() ? "" : " ") + word;
-  return visible_line(text);
-}
-
 }  // namespace
 
 std::string top_text(const JobSummary& job, const JobFigures& figures) {
-  const auto age = std::chrono::seconds(static_cast<std::int64_t>(std::clamp(job.age_s, 0.0, 3e7)));
-  const auto count = [](std::size_t number, const char* what) {
-    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
-  };
   std::string head = "job " + std::to_string(job.job) + "  " + job.state + " for " +
-                     format_duration(age) + "  " +
-                     count(static_cast<std::size_t>(job.ranks), "rank") + " on " +
-                     count(job.hosts.size(), "host") + "  ";
+                     age_text(job.age_s) + "  " +
+                     counted(static_cast<std::uint64_t>(job.ranks), "rank") + " on " +
+                     counted(job.hosts.size(), "host") + "  ";
   if (head.size() + 10 < kTopWidth) head += shortened(command_text(job), kTopWidth - head.size());
   std::string out =
       head + "\n" +
