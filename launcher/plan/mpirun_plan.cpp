@@ -43,13 +43,6 @@ constexpr std::size_t kManyHosts = 64;
 
 constexpr std::string_view kNcclInterfaces = rendezvous::env::kNcclInterfaces;
 
-const std::string* find_value(const EnvironmentList& list, std::string_view name) {
-  for (const auto& variable : list) {
-    if (variable.first == name) return &variable.second;
-  }
-  return nullptr;
-}
-
 Words words_of(std::string_view text) {
   Words words;
   for (const std::string_view word : split(text, ' ')) {
@@ -158,7 +151,7 @@ class Planner {
   // line wins over the user's variable.
   bool is_users_parameter(const std::string& name) const {
     for (const char* prefix : {"OMPI_MCA_", "PRTE_MCA_"}) {
-      if (find_value(environment_, prefix + name) != nullptr) return true;
+      if (value_in(environment_, prefix + name)) return true;
     }
     for (std::size_t i = 0; i + 1 < users_words_.size(); ++i) {
       if (users_words_[i].ends_with("mca") && users_words_[i + 1] == name) return true;
@@ -385,7 +378,7 @@ void set(EnvironmentList& list, const std::string& name, const std::string& valu
 }
 
 void set_unless_set(EnvironmentList& list, const std::string& name, const std::string& value) {
-  if (find_value(list, name) == nullptr) list.emplace_back(name, value);
+  if (!value_in(list, name)) list.emplace_back(name, value);
 }
 
 // The bundle wins over what the machine has.
@@ -443,8 +436,8 @@ EnvironmentList mpirun_environment(const EnvironmentList& launcher_environment, 
   const std::string arguments = all_ssh_arguments(spec, launcher);
   if (!arguments.empty() && !launcher.ssh_arguments_variable.empty()) {
     const std::string name(launcher.ssh_arguments_variable);
-    const std::string* const users = find_value(list, name);
-    set(list, name, users == nullptr ? arguments : arguments + " " + *users);
+    const auto users = value_in(list, name);
+    set(list, name, users ? arguments + " " + *users : arguments);
   }
   return list;
 }

@@ -81,12 +81,6 @@ bool is_secret_of_ours(std::string_view name) {
          name.find("SECRET") != std::string_view::npos;
 }
 
-const std::string* find_value(const EnvironmentList& list, std::string_view name) {
-  const auto found = std::find_if(list.begin(), list.end(),
-                                  [name](const auto& variable) { return variable.first == name; });
-  return found == list.end() ? nullptr : &found->second;
-}
-
 }  // namespace
 
 Travel travel_of(std::string_view name) {
@@ -114,6 +108,12 @@ EnvironmentList split_environment(const char* const* entries) {
     if (seen.insert(name).second) list.emplace_back(name, entry.substr(equals + 1));
   }
   return list;
+}
+
+std::optional<std::string> value_in(const EnvironmentList& environment, std::string_view name) {
+  const auto found = std::find_if(environment.begin(), environment.end(),
+                                  [name](const auto& variable) { return variable.first == name; });
+  return found == environment.end() ? std::nullopt : std::optional(found->second);
 }
 
 EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
@@ -185,14 +185,14 @@ EnvironmentList host_variables(const rendezvous::RendezvousAddress& place,
   EnvironmentList list = rendezvous::host_environment(place);
   if (!place.interfaces.empty()) list.emplace_back(kTorchGlooInterface, place.interfaces.front());
   // With --restarts all attempts share one, which is among the forwarded.
-  if (!place.master_address.empty() && find_value(forwarded, env::kTorchRunId) == nullptr) {
+  if (!place.master_address.empty() && !value_in(forwarded, env::kTorchRunId)) {
     list.emplace_back(env::kTorchRunId, place.job_id);
   }
   // A user who names interfaces for NCCL or Gloo overrides the launcher's choice.
   const auto is_users = [&forwarded](const auto& variable) {
     const bool is_choice =
         variable.first == env::kNcclInterfaces || variable.first == kTorchGlooInterface;
-    return is_choice && find_value(forwarded, variable.first) != nullptr;
+    return is_choice && value_in(forwarded, variable.first);
   };
   list.erase(std::remove_if(list.begin(), list.end(), is_users), list.end());
   return list;
@@ -212,12 +212,8 @@ EnvironmentList rank_variables(const Plan& plan, const HostPlan& host, const Slo
 }
 
 std::string launcher_memory_folder(const EnvironmentList& environment) {
-  std::string home;
-  std::string cache;
-  for (const auto& [name, value] : environment) {
-    if (name == "HOME") home = value;
-    if (name == "XDG_CACHE_HOME") cache = value;
-  }
+  const std::string home = value_in(environment, "HOME").value_or("");
+  std::string cache = value_in(environment, "XDG_CACHE_HOME").value_or("");
   if (cache.empty() && !home.empty()) cache = home + "/.cache";
   // A relative path would depend on the working directory.
   return cache.substr(0, 1) == "/" ? cache + "/hora-launcher" : std::string();

@@ -11,6 +11,7 @@
 //   everything else      travels unchanged, byte for byte
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,9 @@ Travel travel_of(std::string_view name);
 // Splits "NAME=value" as in environ; entries without '=' or with an empty name are left out, of a
 // name that comes twice the first one counts, as for getenv().
 EnvironmentList split_environment(const char* const* entries);
+
+// The value of a variable; nothing: it is not set.
+std::optional<std::string> value_in(const EnvironmentList& environment, std::string_view name);
 
 // The folder for the launcher's own memory: <cache>/hora-launcher, from XDG_CACHE_HOME and HOME;
 // empty: there is none.

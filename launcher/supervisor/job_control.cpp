@@ -19,13 +19,6 @@ namespace {
 constexpr Milliseconds kOpensAfter{100};
 constexpr Milliseconds kTrimEvery{500};
 
-std::string runtime_directory(const EnvironmentList& environment) {
-  for (const auto& [name, value] : environment) {
-    if (name == "XDG_RUNTIME_DIR") return value;
-  }
-  return {};
-}
-
 }  // namespace
 
 JobControl::JobControl(os::EventLoop& loop, const JobSpec& spec, const EnvironmentList& environment,
@@ -54,7 +47,8 @@ JobControl::~JobControl() {
 
 void JobControl::open(const EnvironmentList& environment) {
   // A runtime directory goes when its user logs out, and a job of --detach stays.
-  const std::string directory = keeps_output_ ? "" : runtime_directory(environment);
+  const std::string directory =
+      keeps_output_ ? "" : value_in(environment, "XDG_RUNTIME_DIR").value_or("");
   auto server = ControlServer::open(loop_, control_folders(directory),
                                     {[this] { return summary(); }, [this] { handlers_.cancel(); },
                                      [this](bool wanted) { ranks_.watch(wanted); }});

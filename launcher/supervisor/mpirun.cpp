@@ -48,10 +48,7 @@ Words entries(const EnvironmentList& environment) {
 }
 
 std::string path_of(const EnvironmentList& environment) {
-  for (const auto& [name, value] : environment) {
-    if (name == "PATH") return value;
-  }
-  return "/usr/local/bin:/usr/bin:/bin";
+  return value_in(environment, "PATH").value_or("/usr/local/bin:/usr/bin:/bin");
 }
 
 // `mpirun --version` only prints; the rest is for a slow network file system.
