@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file has the output, and the connection says how the job stands. Between two attempts of a
-// job
-// (--restarts) the file stays, and there is no connection.
+// job (--restarts) the file stays, and there is no connection.
 #include "apps/run/follow_job.h"
 
 #include <cerrno>

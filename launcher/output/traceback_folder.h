@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shortens the Python tracebacks that the console shows of one rank.  [pure]
 //
-// When one rank fails, every other one ends with a traceback that says so. The first is what a
-// reader looks for, the others bury it. So a traceback that names another rank as the reason is one
-// line here, with the line of the user's program that waited:
-//   rank 3 failed because of rank 1: train.py:8, in step: hvd.allreduce(x): HorovodInternalError:
-//   ...
-// Of a traceback that ends with an error of Hora, the frames inside of Hora's packages are left
-// out. Everything else passes unchanged.
+// When one rank fails, every other one ends with a traceback that says so. A reader looks for the
+// first, and the others bury it. So a traceback that names another rank as the reason becomes one
+// line, with the line of the user's program that waited:
+//   rank 3 failed because of rank 1: train.py:8, in step: hvd.allreduce(x): HorovodInternalError...
+// A traceback that ends with an error of Hora loses its frames inside of Hora's packages.
+// Everything else passes unchanged.
 //
-// Whole lines come out; what may be (part of) a traceback is held until it has ended. The owner
-// calls release() when the stream has ended, or when nothing has come for a while.
+// Whole lines come out; what may be a traceback, or a part of one, is held until it has ended. The
+// owner calls release() when the stream has ended, or when nothing has come for a while.
 #pragma once
 
 #include <cstddef>
@@ -45,15 +44,15 @@ class TracebackFolder {
 
   int rank_;
   State state_ = State::kText;
-  bool in_line_ = false;  // the line has begun to come out
-  std::string line_;      // that has not ended
+  bool in_line_ = false;  // a part of a line has come out, the rest follows
+  std::string line_;      // the one that has not ended
   std::string held_;      // the traceback so far, as it came
-  // Of the first traceback of a chain, which says why the others came.
+  // What follows is of the first traceback of a chain, which says why the others came.
   bool is_first_ = true;
   std::string frame_;        // of the user's program: "train.py:8, in step: hvd.allreduce(x)"
   std::string any_frame_;    // the last that is not in Hora's packages
   bool wants_code_ = false;  // the next line is the frame's line of the program
-  bool is_users_ = false;    // and the frame is of the user's program
+  bool is_users_ = false;    // the frame whose line comes is of the user's program
   std::string reason_;       // "HorovodInternalError: ..."
   std::string last_;         // the last exception of the chain
 };
