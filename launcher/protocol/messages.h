@@ -976,8 +976,7 @@ using LauncherMessage =
 // order".
 Result<LauncherMessage> read_launcher_frame(Frame frame, const Turns& turns);
 
-// --- between an agent and the PMI server that it starts next to its ranks
-// -------------------------
+// --- between an agent and the PMI server that it starts next to its ranks ------------------------
 
 // In a pipe. Each follows its length, 4 bytes, little-endian.
 struct PmiJob {
