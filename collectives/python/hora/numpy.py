@@ -18,6 +18,7 @@ from hora import operations
 from hora.basics import *  # noqa: F403
 from hora.basics import Average
 from hora.collective_docs import documented
+from hora.control import barrier, join  # noqa: F401
 from hora.exceptions import HorovodInternalError  # noqa: F401
 from hora.numpy_arrays import NumpyFramework
 from hora.objects import allgather_object, broadcast_object  # noqa: F401
@@ -385,22 +386,3 @@ def synchronize(handle: int) -> Any:
     with: see allreduce(). A handle is good for one call.
     """
     return operations.synchronize(handle)
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Blocks until every rank of the set has called it, without a time limit.
-
-    Raises HorovodInternalError if a rank is lost, NotInitializedError before init(), and ValueError or TypeError for
-    what is not a registered set.
-    """
-    operations.barrier(process_set)
-
-
-def join() -> int:
-    """Declares that this rank has no more data, and waits for the others.
-
-    Until every rank of the job has joined, this one takes part in their reductions with zeros. Returns the rank that
-    joined last. Blocks until all have joined, without a time limit. Raises HorovodInternalError if a rank is lost,
-    and NotInitializedError before init().
-    """
-    return operations.join(global_process_set)

@@ -22,6 +22,7 @@ from hora import operations
 from hora.basics import *  # noqa: F403
 from hora.basics import Average
 from hora.collective_docs import documented
+from hora.control import barrier  # noqa: F401
 from hora.operations import choose_op, numeric_splits, wait_now
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set
@@ -229,7 +230,7 @@ def grouped_reducescatter(
     return [compression.decompress(wire, context) for wire, (_, context) in zip(reduced, compressed)]
 
 
-# --- join, barrier ----------------------------------------------------------------------------------
+# --- join -----------------------------------------------------------------------------------------
 
 
 def join(device: int = -1) -> int:
@@ -240,15 +241,6 @@ def join(device: int = -1) -> int:
     and NotInitializedError before init(). `device` is accepted and ignored.
     """
     return operations.join(global_process_set)
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Blocks until every rank of the set has called it, without a time limit.
-
-    Raises HorovodInternalError if a rank is lost, NotInitializedError before init(), and ValueError or TypeError for
-    what is not a registered set.
-    """
-    operations.barrier(process_set)
 
 
 def _barrier_of(process_set_id: int = 0) -> None:
