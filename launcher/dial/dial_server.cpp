@@ -444,9 +444,9 @@ Status JoinWait::announce() {
   if (!file) return std::move(file).error().with_context("--listen-file");
   HORA_TRY(file->write(url + "\n"));
   HORA_TRY(file->finish());
-  file_ = spec_.listen->file;
+  file_ = file->path();
   say("waiting for machines, " + waits_for + ". Run on each of them: horarun --join FILE, with " +
-      file_ + " or a copy that only you can read");
+      spec_.listen->file + " or a copy that only you can read");
   return Ok{};
 }
 

@@ -76,6 +76,8 @@ class AtomicFile {
 
   Status write(std::string_view bytes);
   Status finish();  // nothing is written after it
+  // What its maker may remove: the file behind links. Empty: a device or a pipe.
+  const std::string& path() const { return path_; }
 
  private:
   AtomicFile() = default;

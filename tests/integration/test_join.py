@@ -313,3 +313,19 @@ def test_a_file_that_others_can_read_is_refused(horarun, tmp_path):
     file.chmod(0o600)
     done = horarun.run("--join", file).expect(125)
     assert "no launcher answers" in done.messages and "a" * 32 not in done.messages
+
+
+def test_what_listen_has_not_made_stays(horarun, tmp_path):
+    """Of a pipe, a device and a link only the secret goes."""
+    pipe, link, behind = tmp_path / "pipe", tmp_path / "link", tmp_path / "behind"
+    waiting = ("-np", 1, "--listen", "127.0.0.1", "--start-timeout", "1s", "--listen-file")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    horarun.run(*waiting, pipe, "true").expect(124)
+    assert os.read(reader, 4096).startswith(b"hora://")
+    os.close(reader)
+    assert pipe.is_fifo()
+    behind.write_text("old\n")
+    link.symlink_to(behind)
+    horarun.run(*waiting, link, "true").expect(124)
+    assert link.is_symlink() and not behind.exists()
