@@ -275,10 +275,6 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   auto installation = find_installation();
   if (installation) installation = with_parts_for_job(std::move(*installation), spec, environment);
   if (!installation) return complain(installation.error());
-  if (spec.by_mpirun) {
-    const auto code = run_by_mpirun(spec, *installation, environment);
-    return code ? *code : complain(code.error());
-  }
   if (spec.check_hosts) {
     const auto examined = examine(spec, *installation, environment, false, stderr);
     if (!examined) return complain(examined.error());
@@ -287,6 +283,10 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
                    failure::kUnfit.data());
       return kExitLauncher;
     }
+  }
+  if (spec.by_mpirun) {
+    const auto code = run_by_mpirun(spec, *installation, environment);
+    return code ? *code : complain(code.error());
   }
   if (stdin_is_null_device()) spec.stdin_policy = StdinPolicy::kNone;
   if (spec.pods) return run_in_pods(std::move(spec), *installation, environment);

@@ -462,6 +462,12 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   job.runtime = values.text("--runtime") == "host" ? RuntimeKind::kHost : RuntimeKind::kHora;
   // horarun itself starts the ranks of an elastic job; a warning says so.
   job.by_mpirun = values.has("--mpi") && !job.elastic;
+  // By then mpirun has taken the place of horarun.
+  for (const char* name : {"--report", "--timings", "--on-stall", "--detach"}) {
+    if (job.by_mpirun && values.has(name)) {
+      return usage(std::string(name) + " is not supported with --mpi");
+    }
+  }
   job.pmi = values.has("--pmix") ? "pmix" : values.text("--pmi");
   // "none" exists to override a configuration file.
   if (job.pmi == "none") job.pmi.clear();

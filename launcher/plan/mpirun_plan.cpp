@@ -174,6 +174,11 @@ class Planner {
     if (!spec_.ship_environment.empty()) return usage("--ship-env is not supported with --mpi");
     if (spec_.json) return usage("--json is not supported with --mpi");
     if (spec_.shown_ranks) return usage("--show-ranks is not supported with --mpi");
+    if (std::find(spec_.command.begin(), spec_.command.end(), ":") != spec_.command.end()) {
+      return usage(
+          "--mpi: mpirun takes the argument ':' for the begin of another program; give it a script "
+          "that has this command");
+    }
     for (const Host& host : hosts_) {
       if (!host.user.empty()) {
         return usage("-H: " + quote(format_host(host)) +

@@ -230,6 +230,11 @@ def test_horarun_mpi_ends_with_its_parent_only(horarun):
     assert "--end-with: with --mpi" in done.messages, done
 
 
+def test_horarun_mpi_examines_the_hosts_first(horarun):
+    done = horarun.run("-np", 1, "--mpi", "--check-hosts", "true").expect(0)
+    assert "localhost" in done.messages and "CPU" in done.messages, done
+
+
 def test_horarun_mpi_exit_code(horarun):
     horarun.run("-np", 2, "--mpi", "--mpi-args=--oversubscribe", "sh", "-c", "exit 5").expect(5)
     horarun.run("-np", 1, "--mpi", "no-such-program").expect(134)  # Open MPI's own code for it

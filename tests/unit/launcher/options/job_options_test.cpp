@@ -198,6 +198,13 @@ TEST_CASE("Placement, and ranks that fail alone") {
   CHECK(job_of({"-np", "2", "--mpi", "--map-by", "slot", "x"}).map_by == MapBy::kSlot);
   CHECK(error_of({"-np", "2", "--map-by", "core", "x"})
             .find("--map-by: expected slot, node or rankfile:file=FILE") == 0);
+  for (const Words& without : {Words{"--report", "a.json"}, Words{"--on-stall", "kill"},
+                               Words{"--timings"}, Words{"--detach"}}) {
+    Words words{"-np", "1", "--mpi"};
+    words.insert(words.end(), without.begin(), without.end());
+    words.emplace_back("x");
+    CHECK(error_of(words) == without.front() + " is not supported with --mpi");
+  }
   CHECK(error_of({"-np", "2", "--mpi", "--map-by", "node", "x"})
             .find("--map-by cannot be used with --mpi") == 0);
   CHECK(error_of({"-np", "2", "--min-np", "1", "--keep-going", "x"})

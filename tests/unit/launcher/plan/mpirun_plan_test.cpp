@@ -272,4 +272,9 @@ TEST_CASE("mpirun: what a launcher cannot do is an error with the reason") {
     CHECK_THAT(message(spec, version), Contains("--stdin all is not supported with --mpi and"));
   }
   CHECK_THAT(line(spec, kIntel), Contains("-s all"));
+  spec.stdin_policy = StdinPolicy::kRankZero;
+  spec.command = {"echo", "a:b", ":", "c"};
+  for (const char* version : {kOpenMpi4, kOpenMpi5, kMpich, kIntel}) {
+    CHECK_THAT(message(spec, version), Contains("the argument ':'"));
+  }
 }
