@@ -407,6 +407,7 @@ Status read_reach_options(const OptionValues& values, const ProcessInputs& input
   job.ssh.port = values.count("-p");
   job.ssh.identity_file = values.text("-i");
   job.ssh.config_file = values.text("--ssh-config-file");
+  if (job.ssh.config_file == "none") job.ssh.config_file = "/dev/null";  // as `ssh -F none`
   job.ssh.accept_new_host_keys = values.has("--accept-new-host-keys");
   const std::string via = values.text("--ship-via");
   job.ship_via = via == "launcher" ? ShipVia::kLauncher

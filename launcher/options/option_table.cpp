@@ -195,7 +195,7 @@ constexpr OptionRow kRows[] = {
     {.names = "-i,--ssh-identity-file", .kind = kText, .metavar = "FILE", .group = kReach,
      .help = "SSH private key", .traits = kCommon, .verbs = kAll},
     {.names = "--ssh-config-file", .kind = kText, .metavar = "FILE", .group = kReach,
-     .help = "SSH configuration, instead of the user's and the system's", .traits = kOurs, .verbs = kAll},
+     .help = "SSH configuration, instead of the user's and the system's; none: no file", .traits = kOurs, .verbs = kAll},
     {.names = "--accept-new-host-keys", .group = kReach,
      .help = "trust unknown hosts, but not a changed key",
      .traits = kCommon | kOurs, .verbs = kAll},

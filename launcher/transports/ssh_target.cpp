@@ -407,6 +407,8 @@ SshTarget Resolution::resolve(const SshOptions& options) {
   target_.address = first("hostname");
   target_.port = parse_int<int>(first("port")).value_or(22);
   target_.user = first("user");
+  // libssh gets a connected socket, and our addresses have no interface.
+  if (target_.address.find('%') != std::string::npos) needs_program("hostname " + target_.address);
   check_keywords();
   set_keys();
   set_host_keys();

@@ -43,6 +43,15 @@ def test_ipv6(probe, two):
     probe("node1-6").hello("node1-6")
 
 
+def test_a_link_local_address_names_its_interface(horarun, two, config, tmp_path):
+    address = two.execute(1, "ip", "-6", "-brief", "address", "show", "scope", "link", "dev", "eth0")
+    host = f"{address.split()[2].split('/')[0]}%hh-br0"
+    path = config(f"UserKnownHostsFile {tmp_path}/known", known=False)
+    done = horarun.run("-H", f"[{host}]:2", "--ssh-config-file", path, "--accept-new-host-keys", "hostname").expect(0)
+    assert done.ranks() == {0: ["node1"], 1: ["node1"]}
+    assert f"hostname {host}" in done.messages, done
+
+
 def test_refused(probe, two):
     message = probe("node1", "--port", 1).failure("E_CONNECT_REFUSED")
     assert re.search(r"10\.79\.0\.1:1: Connection refused", message)
@@ -255,6 +264,14 @@ def test_an_ssh_agent_that_waits_for_its_user_does_not_outlast_the_start(horarun
 def test_a_config_without_end_is_an_error(horarun):
     done = horarun.run("-np", 1, "-H", "somewhere.invalid", "--ssh-config-file", "/dev/zero", "true")
     assert done.code == 125 and "/dev/zero is not a regular file" in done.messages, done
+
+
+def test_no_config(horarun, two):
+    """The test hosts' key and known_hosts are in the system's configuration."""
+    by_ssh = subprocess.run(["ssh", "-F", "none", "-o", "BatchMode=yes", "node1", "true"], capture_output=True)
+    assert b"Host key verification failed" in by_ssh.stderr, by_ssh
+    done = horarun.run("-H", "node1:1", "--ssh-config-file", "none", "true").expect(125)
+    assert "[E_HOST_KEY_UNKNOWN]" in done.messages, done
 
 
 def test_configs_that_include_each_other_are_an_error(horarun, tmp_path):

@@ -119,6 +119,7 @@ TEST_CASE("ssh target: what libssh cannot do is a reason for the ssh program") {
   // A name with a blank looks like two names.
   CHECK(bench.reason("userknownhostsfile", {"/a b /c"}) == "userknownhostsfile /a b /c");
   CHECK(bench.reason("proxycommand", {"nc %d"}) == "proxycommand nc %d");
+  CHECK(bench.reason("hostname", {"fe80::7%eth0"}) == "hostname fe80::7%eth0");
 }
 
 TEST_CASE("ssh target: what changes nothing for one command is not a reason") {
