@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::elastic {
@@ -24,11 +25,9 @@ Result<std::vector<Host>> parse_line(std::string_view line, const std::string& p
 }  // namespace
 
 Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int default_slots) {
-  // A byte order mark, as before a hostfile.
-  if (output.starts_with("\xEF\xBB\xBF")) output.remove_prefix(3);
   std::vector<Host> hosts;
   std::size_t number = 0;
-  for (std::string_view line : split(output, '\n')) {
+  for (std::string_view line : split(without_mark(output), '\n')) {
     ++number;
     // '#' begins a comment.
     line = trim(line.substr(0, line.find('#')));

@@ -61,7 +61,7 @@ class JobReader {
     const auto text = inputs_.read_file(path);
     if (!text) return usage("--env-file: " + text.error().message);
     std::size_t number = 0;
-    for (std::string_view line : split(*text, '\n')) {
+    for (std::string_view line : split(without_mark(*text), '\n')) {
       ++number;
       if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
       if (trim(line).empty() || trim(line).front() == '#') continue;

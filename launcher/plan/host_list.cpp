@@ -509,8 +509,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view
   if (text.substr(0, 2) == "\xFF\xFE" || text.substr(0, 2) == "\xFE\xFF") {
     return make_error(ErrorCode::kUsage, where + ": this file is UTF-16; expected UTF-8 or ASCII");
   }
-  // A UTF-8 byte order mark is harmless.
-  if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
+  text = without_mark(text);
 
   HostCollector hosts;
   for (std::size_t number = 1; !text.empty(); ++number) {

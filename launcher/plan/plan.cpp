@@ -411,7 +411,7 @@ Result<std::vector<RankLine>> parse_rankfile(std::string_view text, std::string_
   // Ranks stand in any order; the map sorts them and finds those that are there twice.
   std::map<int, RankLine> lines;
   std::size_t number = 0;
-  for (const std::string_view each : split(text, '\n')) {
+  for (const std::string_view each : split(without_mark(text), '\n')) {
     const SpecLine line{path, each, ++number};
     LineReader reader(line);
     if (reader.is_blank()) continue;

@@ -155,7 +155,7 @@ std::vector<LogicalLine> logical_lines(std::string_view text) {
   std::vector<LogicalLine> lines;
   std::size_t number = 0;
   bool goes_on = false;
-  for (std::string_view line : split(text, '\n')) {
+  for (std::string_view line : split(without_mark(text), '\n')) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (!goes_on) {

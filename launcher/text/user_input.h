@@ -45,6 +45,12 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text);
 // The words as one line that a shell reads back as the same words; for showing a command.
 std::string quote_shell_words(const std::vector<std::string>& words);
 
+// The text of a file without the byte order mark that editors on Windows begin it with.
+inline std::string_view without_mark(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  return text;
+}
+
 // Lines of a file that may go on in the next one.
 
 struct LogicalLine {

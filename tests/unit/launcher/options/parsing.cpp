@@ -23,7 +23,8 @@ Result<Command> parse(const Words& words, const Variables& variables, const char
   inputs.read_file = [](const std::string& path) -> Result<std::string> {
     if (path == "hosts") return std::string("a slots=2\nb slots=2\n");
     if (path == "nodes") return std::string("a\nb\na\n");
-    if (path == "variables") return std::string("# of the job\nA=1\n\nHERE\r\nEMPTY=\nB= 'x' \n");
+    if (path == "variables")
+      return std::string("\xEF\xBB\xBF# of the job\nA=1\n\nHERE\r\nEMPTY=\nB= 'x' \n");
     if (path == "bad variables") return std::string("A=1\nexport B=2\n");
     if (path == "ranks") return std::string("rank 0=b slot=0\nrank 1=a slot=1\n");
     if (path.starts_with("text:")) return path.substr(5);

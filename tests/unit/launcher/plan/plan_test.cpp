@@ -187,7 +187,7 @@ std::string seat_error(std::string_view text, JobSpec job) {
 
 TEST_CASE("Rankfile: the lines of Open MPI's manual") {
   const auto lines = lines_of(
-      "# placed by hand\n"
+      "\xEF\xBB\xBF# placed by hand\n"
       "rank 1=bb slot=0:0,1   // two cores\n"
       "rank 0=aa slot=1:0-2\r\n"
       "\n"
