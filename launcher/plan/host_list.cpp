@@ -87,20 +87,28 @@ bool is_false_ipv4(const std::string& name) {
 // The words of other programs for a host in such a file, and the words to use here. Empty: unknown.
 std::string hint_for(std::string_view key) {
   const std::string name = lower_case(key);
-  if (name.ends_with("user") || name == "username")
-    return "; a user is part of the host: user@host";
+  if (name.ends_with("user")) return "; a user is part of the host: user@host";
   if (name.ends_with("port")) {
     return "; the port of the SSH server is port=2222";
   }
   if (name == "ifname" || name == "netmask")
     return "; networks are given with --network-interfaces";
-  for (const std::string_view count : {"cpu", "cpus", "np", "count", "nslots", "gpus", "ppn"}) {
+  for (const std::string_view count : {"cpus", "np", "nslots", "gpus", "ppn"}) {
     if (name == count) return "; the number of ranks is slots=N";
   }
   if (name == "ansible-host" || name == "ansible_host") {
     return "; an address of another name is set in the SSH configuration (Host, HostName)";
   }
   return {};
+}
+
+// The attributes of a line, in Open MPI's and Hydra's spellings.
+bool is_slots_key(std::string_view key) { return key == "slots" || key == "cpu" || key == "count"; }
+bool is_max_slots_key(std::string_view key) {
+  return key == "max_slots" || key == "max-slots" || key == "slots_max" || key == "slots-max";
+}
+bool is_user_key(std::string_view key) {
+  return key == "user" || key == "username" || key == "user_name" || key == "user-name";
 }
 
 // Collects hosts in the order of their first mention, each once. Names compare without case.
@@ -363,20 +371,21 @@ class LineParser {
 
   bool parse_port(std::string_view text, std::size_t offset) {
     int port = 0;
-    if (!parse_number(text, offset, "the port", port)) return false;
-    if (port < 1 || port > kMostPort) return fail(offset, "a port is a number from 1 to 65535");
+    if (!parse_number(text, offset, "the port", kMostPort, port)) return false;
+    if (port < 1) return fail(offset, "a port is a number from 1 to 65535");
     port_ = port;
     return true;
   }
 
   bool parse_slots(std::string_view text, std::size_t offset) {
     int slots = 0;
-    if (!parse_number(text, offset, "the number of slots", slots)) return false;
+    if (!parse_number(text, offset, "the number of slots", kMaxSlotsPerHost, slots)) return false;
     slots_ = slots;
     return true;
   }
 
-  bool parse_number(std::string_view text, std::size_t offset, const std::string& what, int& out) {
+  bool parse_number(std::string_view text, std::size_t offset, const std::string& what, int most,
+                    int& out) {
     if (text.empty()) return fail(offset, "expected " + what);
     for (std::size_t i = 0; i < text.size(); ++i) {
       if (!is_digit(text[i])) {
@@ -384,18 +393,19 @@ class LineParser {
       }
       // Checked digit by digit, so the number cannot overflow.
       out = out * 10 + (text[i] - '0');
-      if (out > kMaxSlotsPerHost) {
-        return fail(offset, what + " is too large; at most " + std::to_string(kMaxSlotsPerHost));
+      if (out > most) {
+        return fail(offset, what + " is too large; at most " + std::to_string(most));
       }
     }
     return true;
   }
 
-  // Parses slots=N, max_slots=N and port=N, with optional blanks around '='. max_slots is checked
-  // but has no other effect: a host never runs more ranks than it has slots.
+  // Parses slots=N, max_slots=N, port=N and user=NAME, with optional blanks around '='. max_slots
+  // is checked but has no other effect: a host never runs more ranks than it has slots.
   bool parse_attributes() {
     skip_blanks();
     if (!at_end() && is_digit(peek()) && !slots_) return parse_grid_engine_fields();
+    const bool named_slots = slots_.has_value();  // "a:4"
     std::optional<int> max_slots;
     std::size_t max_slots_offset = 0;
     for (;;) {
@@ -406,10 +416,11 @@ class LineParser {
       while (!at_end() && (is_letter(peek()) || peek() == '_' || peek() == '-')) ++at_;
       const std::string_view key = line_.text.substr(key_start, at_ - key_start);
       skip_blanks();
-      const bool is_slots = key == "slots";
-      const bool is_max = key == "max_slots" || key == "max-slots";
+      const bool is_slots = is_slots_key(key);
+      const bool is_max = is_max_slots_key(key);
       const bool is_port = key == "port";
-      if ((!is_slots && !is_max && !is_port) || at_end() || peek() != '=') {
+      const bool is_user = is_user_key(key);
+      if ((!is_slots && !is_max && !is_port && !is_user) || at_end() || peek() != '=') {
         return fail(key_start,
                     "expected slots=N, max_slots=N or port=N after the host" + hint_for(key));
       }
@@ -422,11 +433,21 @@ class LineParser {
         if (!parse_port(value, value_start)) return false;
         continue;
       }
+      if (is_user) {
+        if (!user_.empty()) return fail(key_start, "the user of this host appears twice");
+        if (value.empty()) return fail(value_start, "expected the name of the user");
+        if (!parse_user(value, value_start)) return false;
+        continue;
+      }
       int number = 0;
-      if (!parse_number(value, value_start, "the number of slots", number)) return false;
+      if (!parse_number(value, value_start, "the number of slots", kMaxSlotsPerHost, number)) {
+        return false;
+      }
       // Repeating an attribute is most likely an editing mistake.
       if (is_slots ? slots_.has_value() : max_slots.has_value()) {
-        return fail(key_start, "the slots of this host appear twice");
+        const bool may_be_port = is_slots && named_slots;
+        return fail(key_start, std::string("the slots of this host appear twice") +
+                                   (may_be_port ? hint_for("ssh_port") : ""));
       }
       if (is_max) max_slots_offset = value_start;
       (is_slots ? slots_ : max_slots) = number;

@@ -77,7 +77,7 @@ TEST_CASE("A host may have a port") {
   CHECK(list_error("b,me@[::1]:22:4").find("is written ssh://me@[::1]:22:4") !=
         std::string::npos);
   CHECK(list_error("ssh://a:0").find("1 to 65535") != std::string::npos);
-  CHECK(list_error("ssh://a:65536").find("1 to 65535") != std::string::npos);
+  CHECK(list_error("ssh://a:65536").find("at most 65535") != std::string::npos);
   CHECK(list_error("ssh://a:").find("expected the port") != std::string::npos);
   CHECK(list_error("ssh://a:22:4:4").find("expected the number of slots") != std::string::npos);
   CHECK(list_error("ssh://fe80::1:22").find("in brackets") != std::string::npos);
@@ -86,6 +86,8 @@ TEST_CASE("A host may have a port") {
   CHECK(file_error("a port=1 port=2\n").find("appears twice") != std::string::npos);
   CHECK(file_error("ssh://a:1 port=2\n").find("appears twice") != std::string::npos);
   CHECK(file_error("a ansible_port=22\n").find("is port=2222") != std::string::npos);
+  CHECK(file_error("a port=65536\n").find("at most 65535") != std::string::npos);
+  CHECK(file_error("a:2222 slots=2\n").find("is port=2222") != std::string::npos);
 }
 
 TEST_CASE("An IPv6 literal stands in brackets") {
@@ -203,6 +205,22 @@ TEST_CASE("Hostfiles of other launchers and batch systems") {
   CHECK(error_of("b\na 4x\n").find("f:2:4: expected the number of slots in digits") == 0);
 }
 
+TEST_CASE("The spellings of Open MPI and Hydra are taken") {
+  CHECK(file_of("a count=4 slots_max=8\nb cpu=2 slots-max=2\n") ==
+        Hosts{{"a", "", 4}, {"b", "", 2}});
+  CHECK(file_of("a slots=1 username=bob\nb:2 user=eve\nc user_name = al\nd user-name=me@x\n") ==
+        Hosts{{"a", "bob", 1},
+              {"b", "eve", 2},
+              {"c", "al", std::nullopt},
+              {"d", "me@x", std::nullopt}});
+  CHECK(file_error("a slots=2 count=2\n").find("appear twice") != std::string::npos);
+  CHECK(file_error("a count=4 slots_max=2\n").find("less than the slots") != std::string::npos);
+  CHECK(file_error("b@a user=c\n").find("the user of this host appears twice") !=
+        std::string::npos);
+  CHECK(file_error("a user=\n").find("expected the name") != std::string::npos);
+  CHECK(file_error("a user=-o\n").find("'-' in a user name") != std::string::npos);
+}
+
 TEST_CASE("A rejected hostfile names file, line and column") {
   CHECK(file_error("a slots=2\n\n\tb slots=x\n") ==
         "hosts:3:10: expected the number of slots in digits, found 'x'\n"
@@ -221,7 +239,7 @@ TEST_CASE("A rejected hostfile names file, line and column") {
   CHECK(file_error("a/0*2+b/1\n").find("exec_host") != std::string::npos);
   CHECK(file_error("a/b\n").find("one host per line") != std::string::npos);
   CHECK(file_error("a:2 ifname=ib0\n").find("--network-interfaces") != std::string::npos);
-  CHECK(file_error("a cpu=2\n").find("the number of ranks is slots=N") != std::string::npos);
+  CHECK(file_error("a cpus=2\n").find("the number of ranks is slots=N") != std::string::npos);
   CHECK(file_error("a slots\n").find("expected slots=N") != std::string::npos);
   CHECK(file_error("a slots=\n").find("hosts:1:9: expected the number") != std::string::npos);
   CHECK(file_error("a slots=2 slots=2\n").find("appear twice") != std::string::npos);
