@@ -213,13 +213,22 @@ Status make_room(const OptionValues& values, const EngineDescriptor& engine,
 Status take_slots(const OptionValues& values, const EngineDescriptor& engine,
                   Allocation& allocation) {
   if (names_hosts(values)) return Ok{};
+  const std::vector<int>& gpus = allocation.gpus;
+  const std::string gpus_per_rank = values.text("--gpus-per-rank");
   for (const char* name : {"--slots-per-host", "--nproc-per-node"}) {
     if (!values.has(name)) continue;
     const auto number = parse_int<int>(values.text(name));
     for (std::size_t i = 0; i < allocation.hosts.size(); ++i) {
-      allocation.hosts[i].slots = number || allocation.gpus.empty() ? number : allocation.gpus[i];
+      const bool is_open = !number && !gpus.empty();
+      allocation.hosts[i].slots = is_open ? slots_for_gpus(gpus[i], gpus_per_rank) : number;
     }
     return Ok{};
+  }
+  // Slots that are a node's GPUs, unless those are chosen by their numbers.
+  const bool are_chosen = values.has("--include") || values.has("--exclude");
+  for (std::size_t i = 0; allocation.slots_are_free && !are_chosen && i < gpus.size(); ++i) {
+    auto& slots = allocation.hosts[i].slots;
+    if (slots == gpus[i]) slots = slots_for_gpus(gpus[i], gpus_per_rank);
   }
   if (!allocation.unclear_slots.empty() && !values.has("-np")) {
     return usage("the allocation of " + std::string(engine.title) + ": " +

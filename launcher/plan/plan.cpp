@@ -241,7 +241,13 @@ bool has_open_slots(const std::vector<Host>& hosts) {
   return std::any_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.slots; });
 }
 
-Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::vector<int>& gpus) {
+int slots_for_gpus(int gpus, std::string_view gpus_per_rank) {
+  const int each = std::max(1, parse_int<int>(gpus_per_rank).value_or(1));
+  return std::clamp(gpus / each, 1, kMaxSlotsPerHost);
+}
+
+Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::vector<int>& gpus,
+                                           std::string_view gpus_per_rank) {
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i].slots) continue;
     const int count = i < gpus.size() ? gpus[i] : 0;
@@ -250,7 +256,7 @@ Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::v
                                                " has no GPUs; give its slots, such as " +
                                                format_host(hosts[i], 4));
     }
-    hosts[i].slots = std::min(count, kMaxSlotsPerHost);
+    hosts[i].slots = slots_for_gpus(count, gpus_per_rank);
   }
   return hosts;
 }

@@ -90,9 +90,13 @@ Status check_shown_ranks(const JobSpec& spec, const Plan& plan);
 //   No hosts at all: this machine, by the name "localhost", with num_proc slots.
 std::vector<Host> settle_named_slots(const JobSpec& spec);
 bool has_open_slots(const std::vector<Host>& hosts);
-//   step 2: an open host gets its number of GPUs; gpus[i] belongs to hosts[i].
+//   step 2: an open host gets a slot for each of its GPUs, or for each `gpus_per_rank` of them;
+//   gpus[i] belongs to hosts[i].
 // Errors: an open host without a GPU.
-Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::vector<int>& gpus);
+Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::vector<int>& gpus,
+                                           std::string_view gpus_per_rank);
+// The slots of a host with this many GPUs, at least one: with too few of them its agent says so.
+int slots_for_gpus(int gpus, std::string_view gpus_per_rank);
 
 // The place of every rank, as Open MPI's rankfiles give it.
 //   rank 0=node1 slot=0:0-3      # cores 0-3 of socket 0 of node1; binding.h has the syntax

@@ -61,7 +61,7 @@ Status StaticRun::settle_slots() {
   if (open_hosts_.empty()) return Ok{};
   std::vector<int> gpus;
   for (const auto& hello : hellos_of(context_.fleet)) gpus.push_back(hello->gpus);
-  auto hosts = settle_gpu_slots(open_hosts_, gpus);
+  auto hosts = settle_gpu_slots(open_hosts_, gpus, context_.spec.gpus_per_rank);
   if (!hosts) return std::move(hosts).error();
   auto plan = plan_job(*hosts, context_.spec.num_proc, context_.spec.map_by);
   if (!plan) return std::move(plan).error();

@@ -39,6 +39,9 @@ def hosts_of(done):
         ("-N2 --ntasks-per-node=2", "--slots-per-host 4", (4, 4)),
         ("-N2", "-np 6", (3, 3)),
         ("-N2 --gpus-per-node=2", "-np 3", (2, 1)),
+        ("-N2 --gpus-per-node=2", "--gpus-per-rank 2", (1, 1)),
+        ("-N2 --gpus-per-node=2", "--gpus-per-rank 2 -np 2", (1, 1)),
+        ("-N2 --ntasks-per-node=2 --gpus-per-node=2", "--nproc-per-node gpu --gpus-per-rank 2", (1, 1)),
     ],
 )
 def test_what_is_typed_wins(horarun, allocation, asked, typed, expected):

@@ -147,8 +147,11 @@ TEST_CASE("Bare hosts get one slot, a given number, or their GPUs") {
   spec.slots_per_host_auto = true;
   const auto open = settle_named_slots(spec);
   CHECK(has_open_slots(open));
-  CHECK(format_host_list(settle_gpu_slots(open, {4, 9}).value()) == "a:4,b:3");
-  CHECK(settle_gpu_slots(open, {0, 9}).error().message.find("host a has no GPU") !=
+  CHECK(format_host_list(settle_gpu_slots(open, {4, 9}, "").value()) == "a:4,b:3");
+  CHECK(format_host_list(settle_gpu_slots(open, {4, 9}, "auto").value()) == "a:4,b:3");
+  CHECK(format_host_list(settle_gpu_slots(open, {5, 9}, "2").value()) == "a:2,b:3");
+  CHECK(format_host_list(settle_gpu_slots(open, {1, 9}, "2").value()) == "a:1,b:3");
+  CHECK(settle_gpu_slots(open, {0, 9}, "").error().message.find("host a has no GPU") !=
         std::string::npos);
 }
 
