@@ -89,6 +89,27 @@ Words starter(const EngineInputs& inputs, const Words& args, const Gpus& gpus) {
   return words;
 }
 
+// srun looks for a node in the first component of a heterogeneous job alone, unless an option names
+// the component that has it.
+Words starter_by_component(const EngineInputs& inputs, const Words& args,
+                           const std::vector<Words>& nodes) {
+  std::string script = "case $0 in";
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].empty()) continue;
+    script += " " + join(nodes[i], "|") + ") group=" + std::to_string(i) + " ;;";
+  }
+  script +=
+      " esac; exec srun --unbuffered --nodes=1 --ntasks=1 --input=0 --quiet --het-group=$group "
+      "--nodelist=\"$0\" \"$@\"";
+  Words words = environment_of_a_step(inputs, "SLURM_OVERLAP=1");
+  add(words, {"sh", "-c"});
+  words.push_back(script);
+  add(words, {"{host}"});
+  words.insert(words.end(), args.begin(), args.end());
+  add(words, {"sh", "-c", "{command}"});
+  return words;
+}
+
 // A task that ends, with any code, does not end the others, and neither does a node that fails: an
 // elastic job goes on without it. The tasks print whole lines, so srun need not be --unbuffered,
 // which gives each of them a terminal. Up to 23.02, a step that overlaps others does not get
@@ -334,15 +355,57 @@ Status check_step(const EngineInputs& inputs) {
                                            "job's script or after salloc");
 }
 
+Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::string>& args);
+
+// The variables of a component of a heterogeneous job have its number.
+EngineInputs of_component(const EngineInputs& inputs, int number) {
+  EngineInputs component = inputs;
+  component.variable = [&inputs, end = "_HET_GROUP_" + std::to_string(number)](auto name) {
+    return inputs.variable(std::string(name) + end);
+  };
+  return component;
+}
+
+// Each host gets an srun of its own: one step cannot have other numbers of nodes in each component.
+// squeue would list the components apart, so they are not followed.
+Result<Allocation> find_components(const EngineInputs& inputs, const std::vector<std::string>& args,
+                                   int count) {
+  Allocation found;
+  std::vector<std::vector<std::string>> nodes(static_cast<std::size_t>(count));
+  bool are_free = true;
+  for (int i = 0; i < count; ++i) {
+    auto component = find(of_component(inputs, i), {});
+    if (!component) {
+      return std::move(component).error().with_context("component " + std::to_string(i));
+    }
+    are_free &= component->slots_are_free;
+    for (Host& host : component->hosts) {
+      const auto shared = std::find_if(found.hosts.begin(), found.hosts.end(),
+                                       [&](const Host& each) { return each.name == host.name; });
+      if (shared != found.hosts.end()) {
+        shared->slots = shared->slots.value_or(0) + host.slots.value_or(0);
+        continue;
+      }
+      nodes[static_cast<std::size_t>(i)].push_back(host.name);
+      found.hosts.push_back(std::move(host));
+    }
+    found.gpus.insert(found.gpus.end(), component->gpus.begin(), component->gpus.end());
+  }
+  if (found.gpus.size() != found.hosts.size()) found.gpus.clear();
+  found.job = inputs.variable("SLURM_JOB_ID").value_or("");
+  found.this_host = inputs.variable("SLURMD_NODENAME").value_or("");
+  found.slots_are_free = are_free;
+  found.starter = slurm::starter_by_component(inputs, args, nodes);
+  return found;
+}
+
 // What horarun was given is the step that it runs in, which may have some of the job's nodes.
 Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::string>& args) {
   HORA_TRY(check_step(inputs));
-  if (inputs.variable("SLURM_HET_SIZE").value_or("1") != "1") {
-    return make_error(ErrorCode::kUsage,
-                      "the components of a heterogeneous job are not put together; give -H");
-  }
   Allocation found;
   found.is_step = is_in_step(inputs);
+  const int components = number_in(inputs, "SLURM_HET_SIZE");
+  if (components > 1 && !found.is_step) return find_components(inputs, args, components);
   const std::string_view nodes = found.is_step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   auto list = needed_variable(inputs, nodes);
   if (!list) return std::move(list).error();

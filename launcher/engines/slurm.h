@@ -22,6 +22,10 @@ struct Gpus {
 // The command that starts an agent on one host, and the one that starts them on all.
 std::vector<std::string> starter(const EngineInputs& inputs, const std::vector<std::string>& args,
                                  const Gpus& gpus);
+// The same for a heterogeneous job; `nodes` of each of its components.
+std::vector<std::string> starter_by_component(const EngineInputs& inputs,
+                                              const std::vector<std::string>& args,
+                                              const std::vector<std::vector<std::string>>& nodes);
 EngineStep step(const EngineInputs& inputs, const std::vector<std::string>& args, const Gpus& gpus);
 
 }  // namespace hora::launcher::slurm

@@ -58,6 +58,16 @@ def test_the_advice_works(horarun, allocation):
     start(horarun, held, "-np", 7, "--slots-per-host", advice[1], *SHOW).finish().expect(0)
 
 
+def test_the_components_of_a_heterogeneous_job(horarun, allocation):
+    held = allocation("-N1", "-n1", ":", "-N1", "-n2", "--gpus-per-node=2")
+    done = start(horarun, held, "--smoke").finish().expect(0)
+    assert "3 slots on 2 hosts" in done.messages and "3 ranks on 2 hosts" in done.text, done
+    where = [held.srun(f"--het-group={group}", "-N1", "-n1", "hostname").strip() for group in (0, 1)]
+    done = start(horarun, held, *SHOW).finish().expect(0)
+    ranks = [lines[0].split()[0] for _, lines in sorted(done.ranks().items())]
+    assert ranks == [where[0], where[1], where[1]], done
+
+
 @pytest.fixture
 def on_a_node(cluster, installed):
     """Runs a line of the shell by a command of Slurm's, with $horarun; answers what is printed."""

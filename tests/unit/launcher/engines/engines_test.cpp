@@ -253,7 +253,28 @@ TEST_CASE("engines: what cannot be used in Slurm is an error") {
   job["SLURM_STEP_NUM_TASKS"] = "1";
   CHECK(hosts_of(inputs(job)) == "n1:1");
   job["SLURM_HET_SIZE"] = "2";
-  CHECK(error_of(inputs(job)).find("heterogeneous") != std::string::npos);
+  CHECK(error_of(inputs(job)) == "component 0: $SLURM_JOB_NODELIST is not set");
+}
+
+TEST_CASE("engines: the components of a heterogeneous job are one allocation") {
+  const Texts job{{"SLURM_JOB_ID", "7"},
+                  {"SLURM_HET_SIZE", "2"},
+                  {"SLURM_NTASKS", "5"},
+                  {"SLURM_JOB_NODELIST_HET_GROUP_0", "n[1-2]"},
+                  {"SLURM_NTASKS_HET_GROUP_0", "4"},
+                  {"SLURM_TASKS_PER_NODE_HET_GROUP_0", "2(x2)"},
+                  {"SLURM_JOB_NODELIST_HET_GROUP_1", "big"},
+                  {"SLURM_GPUS_PER_NODE_HET_GROUP_1", "3"}};
+  const auto found = find(inputs(job, {}, {"squeue"}), {"--exact"});
+  REQUIRE(found);
+  CHECK(found->job == "7");
+  CHECK(format_host_list(found->hosts) == "n1:2,n2:2,big:3");
+  CHECK_FALSE((found->step || found->watch || found->slots_are_free));
+  const auto& words = found->starter;
+  const auto script = std::find(words.begin(), words.end(), "-c") + 1;
+  CHECK(script->find("case $0 in n1|n2) group=0 ;; big) group=1 ;; esac; exec srun ") == 0);
+  CHECK(std::vector<std::string>(script + 1, words.end()) ==
+        std::vector<std::string>{"{host}", "--exact", "sh", "-c", "{command}"});
 }
 
 TEST_CASE("engines: inside of a step of Slurm its hosts are those of the step") {
