@@ -385,8 +385,15 @@ Result<Command> parse_join(const Spelled& spelled, const OptionValues& values) {
   return Command(std::move(join));
 }
 
-// Options that have no effect because another one is missing, and old names. These are warnings,
-// not errors, because configuration files and scripts serve several jobs.
+// horarun's own connections; those of --rsh have the options in its command.
+bool is_for_ssh(const OptionRow& row) {
+  const std::string_view name = long_name(row);
+  return name == "--ssh-port" || name == "--ssh-identity-file" || name == "--ssh-config-file" ||
+         name == "--accept-new-host-keys";
+}
+
+// Options that have no effect because another one is missing, or given, and old names. These are
+// warnings, not errors, because configuration files and scripts serve several jobs.
 std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionValues& values) {
   std::vector<std::string> out;
   for (const SpelledOption& option : spelled.options) {
@@ -397,6 +404,12 @@ std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionVa
     if (long_name(row) == "--mpi" && is_elastic(values)) {
       out.push_back(option.typed +
                     " has no effect: horarun itself starts the ranks of an elastic job");
+    }
+    if (is_for_ssh(row)) {
+      for (const char* other : {"--rsh", "--listen"}) {
+        if (!values.has(other) || values.has("--mpi")) continue;
+        out.push_back(option.typed + " has no effect with " + other);
+      }
     }
     if (!row.needs.empty() && !values.has(row.needs)) {
       out.push_back(option.typed + " has no effect without " + std::string(row.needs));

@@ -76,6 +76,18 @@ std::string verb_answer(std::string_view name) {
   return is_verb(name) ? "; did you mean 'horarun " + std::string(name) + "'?" : "";
 }
 
+// Names of a few letters are close to something unrelated.
+std::string misspelt_peer_option(std::string_view name, Verb verb) {
+  constexpr std::size_t kShort = 6;  // with two dashes
+  if (verb != kVerbLaunch || name.size() <= kShort) return {};
+  std::vector<std::string> known;
+  for (const PeerOption& option : peer_options()) known.emplace_back(option.name);
+  const auto close = did_you_mean(name, known);
+  if (close.empty()) return {};
+  return "; did you mean " + close.front() + "? " +
+         peer_answer_text(*find_peer_option(close.front()));
+}
+
 Error unknown_option(std::string_view name, Verb verb) {
   if (std::string misplaced = misplaced_option(name, verb); !misplaced.empty()) {
     return usage(std::move(misplaced));
@@ -88,7 +100,8 @@ Error unknown_option(std::string_view name, Verb verb) {
   std::string message = "unknown option " + quote(name);
   if (const std::string answer = verb_answer(name); !answer.empty()) return usage(message + answer);
   const auto close = did_you_mean(name, known);
-  if (!close.empty()) message += "; did you mean " + close.front() + "?";
+  message +=
+      close.empty() ? misspelt_peer_option(name, verb) : "; did you mean " + close.front() + "?";
   return usage(std::move(message));
 }
 

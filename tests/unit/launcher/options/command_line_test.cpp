@@ -196,6 +196,9 @@ TEST_CASE("An option without effect is reported, not ignored") {
   const auto launch = parsed<Launch>({"-np", "1", "--autotune-log-file", "l", "x"});
   CHECK(launch.job.knobs.empty());
   CHECK(launch.warnings == Words{"--autotune-log-file has no effect without --autotune"});
+  CHECK(parsed<Launch>({"-H", "a", "--rsh", "ssh", "-p", "22", "-i", "k", "x"}).warnings ==
+        Words{"-p has no effect with --rsh", "-i has no effect with --rsh"});
+  CHECK(parsed<Launch>({"-H", "a", "--rsh", "ssh", "--mpi", "-p", "22", "x"}).warnings.empty());
   CHECK(parsed<Launch>({"-np", "1", "--log-hide-timestamp", "x"}).warnings.size() == 1);
   CHECK(parsed<Launch>({"-np", "1", "--timeline-mark-cycles", "--timeline-filename", "t", "x"})
             .warnings.empty());

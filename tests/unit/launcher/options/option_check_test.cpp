@@ -87,6 +87,10 @@ TEST_CASE("A usage error names the option, what was found and what was expected"
   CHECK(error_of({"--hosfile", "x"}) == "unknown option '--hosfile'; did you mean --hostfile?");
   CHECK(error_of({"-nq", "2", "x"}).find("did you mean -np?") != std::string::npos);
   CHECK(error_of({"--completely-different"}) == "unknown option '--completely-different'");
+  CHECK(error_of({"--oversubscibe", "x"}) ==
+        "unknown option '--oversubscibe'; did you mean --oversubscribe? horarun calls this "
+        "-H HOST:SLOTS (slots may be more than cores)");
+  CHECK(error_of({"doctor", "--oversubscibe"}) == "unknown option '--oversubscibe'");
   CHECK(error_of({"-np", "1", "-H", "a:1", "--hostfile", "hosts", "x"}) ==
         "-H and --hostfile cannot be used together");
   CHECK(error_of({"-np", "1", "--torus-allreduce", "--no-torus-allreduce", "x"})
