@@ -287,6 +287,13 @@ def test_every_way_to_start_ranks(controller, where):
         hora.run(sum_or_fail, args=(1,), np=2, options=[*options(), *words], **where)
 
 
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+def test_horovod_run_by_mpirun():
+    import horovod
+
+    assert [text for text, _ in horovod.run(describe, args=("x",), num_proc=1, use_mpi=True)] == ["x0/1"]
+
+
 def test_horovod_run():
     import horovod
 

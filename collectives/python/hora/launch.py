@@ -353,8 +353,11 @@ def carry_out(
             "HORA_RUN_PORT": str(server.port),
             "HORA_RUN_KEY": server.key.hex(),
         }
-        # A job whose caller was killed has no use: it ends with it. A --report among the caller's options wins.
-        own = ["--report", f"/proc/self/fd/{report.fd}", "--end-with", str(os.getpid())]
+        # A job whose caller was killed has no use: it ends with it. A --report among the caller's options wins; of
+        # ranks that mpirun starts there is none.
+        own = ["--end-with", str(os.getpid())]
+        if "--mpi" not in arguments and "HORARUN_MPI" not in variables:
+            own += ["--report", f"/proc/self/fd/{report.fd}"]
         code = _call(
             [find_horarun(), *own, *arguments],
             watcher,
