@@ -73,11 +73,6 @@ bool is_preparable(std::int32_t operation) {
   return operation == HORA_ALLREDUCE || operation == HORA_BROADCAST;
 }
 
-// What a blocking call may repeat without rank 0: the fast path has a row for it.
-bool is_repeatable(std::int32_t operation) {
-  return is_preparable(operation) || operation == HORA_ALLGATHER || operation == HORA_BARRIER;
-}
-
 bool is_of_world(const hora_request& request) {
   return request.process_set == HORA_GLOBAL_PROCESS_SET;
 }
@@ -395,8 +390,7 @@ Outcome Communicator::run(const hora_request& request, Deadline deadline, hora_h
 // A call that has come before, with the same name and shape, is likely to come again.
 void Communicator::keep(const hora_request& request, const Operation& ran) {
   const bool barrier = request.operation == HORA_BARRIER;
-  if ((ran.asked_as == 0 && !barrier) || ran.status != HORA_OK ||
-      !is_repeatable(request.operation) || !is_of_world(request) ||
+  if ((ran.asked_as == 0 && !barrier) || ran.status != HORA_OK || !is_of_world(request) ||
       ran.request.device != HORA_CPU_DEVICE) {
     return;
   }

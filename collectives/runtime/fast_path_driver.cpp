@@ -53,13 +53,21 @@ Clock::time_point coarse_now() {
                            std::chrono::nanoseconds(now.tv_nsec));
 }
 
-// Allocates the result of an allgather, whose size follows from the cached response. True for all
-// other operations.
-bool make_room(Operation& operation, const std::vector<std::int64_t>& rows) {
+// Allocates the result, where the library does: `rows` are of each rank in it, by the cached
+// response. False without memory.
+bool make_room(Operation& operation, const std::vector<std::int64_t>& rows,
+               const Settings& settings) {
   const Request& request = operation.request;
-  if (request.action != Action::kAllgather) return true;
+  std::int64_t own = std::accumulate(rows.begin(), rows.end(), INT64_C(0));
+  if (request.action == Action::kReducescatter) {
+    own = even_rows(request.shape[0], settings.size)[static_cast<std::size_t>(settings.rank)];
+  } else if (request.action == Action::kAlltoall) {
+    operation.received_splits = rows;
+  } else if (request.action != Action::kAllgather) {
+    return true;
+  }
   operation.result_shape = request.shape;
-  operation.result_shape[0] = std::accumulate(rows.begin(), rows.end(), INT64_C(0));
+  operation.result_shape[0] = own;
   return operation.result.allocate(element_count(operation.result_shape) *
                                    static_cast<std::int64_t>(dtype_bytes(request.dtype)));
 }
@@ -103,15 +111,14 @@ bool FastPathDriver::take(OperationPtr& operation) {
   if (!barrier) operation->record->number = number;
   // Never agreed before, so the other ranks cannot know its shape.
   if (number == 0) return false;
-  const std::vector<std::int64_t>& rows = rows_of(*operation, number);
-  if (!rows_.fits(*operation, rows)) return false;
+  find_rows(*operation, number);
+  if (!rows_.fits(*operation, rows_in_result_)) return false;
   if (pause_ > 0) {
     --pause_;
     return false;
   }
   // Before the post: after it the other ranks count on this one.
-  if (!make_room(*operation, rows)) return false;
-  gathered_ = rows;
+  if (!make_room(*operation, rows_in_result_, links_.world.settings)) return false;
   operation->asked_as = barrier ? 0 : number;
   links_.observer.taken(operation->request, operation->submitted);
   if (coordinates()) links_.observer.arrived(0, operation->request);
@@ -125,7 +132,7 @@ bool FastPathDriver::take(OperationPtr& operation) {
 }
 
 // Its number, if it may go this way; else 0.
-std::uint64_t FastPathDriver::find_prepared(Operation& operation) const {
+std::uint64_t FastPathDriver::find_prepared(Operation& operation) {
   if (operation.request.action == Action::kBarrier) {
     return rows_.fits(operation, {}) ? kBarriers | operation.known.number : 0;
   }
@@ -134,17 +141,26 @@ std::uint64_t FastPathDriver::find_prepared(Operation& operation) const {
   if (operation.known.at == cache.learned()) return operation.known.number;
   const std::uint64_t number = cache.find(operation.request, operation.record->number);
   operation.record->number = number;
-  const bool fits = number != 0 && rows_.fits(operation, rows_of(operation, number));
+  if (number != 0) find_rows(operation, number);
+  const bool fits = number != 0 && rows_.fits(operation, rows_in_result_);
   operation.known = {fits ? number : 0, cache.learned()};
   return operation.known.number;
 }
 
-// Of an allgather, by rank, as they were agreed on; else none.
-const std::vector<std::int64_t>& FastPathDriver::rows_of(const Operation& operation,
-                                                         std::uint64_t number) const {
-  static const std::vector<std::int64_t> none;
-  if (operation.request.action != Action::kAllgather) return none;
-  return links_.sets.world().cache.response_of(number)->numbers;
+// The rows of each rank in the result of an allgather or alltoall, as they were agreed on; else
+// none.
+void FastPathDriver::find_rows(const Operation& operation, std::uint64_t number) {
+  rows_in_result_.clear();
+  const Action action = operation.request.action;
+  if (action != Action::kAllgather && action != Action::kAlltoall) return;
+  const Response& response = *links_.sets.world().cache.response_of(number);
+  rows_in_result_ = response.numbers;
+  // Rank 0 has the splits of all for all.
+  const auto size = static_cast<std::size_t>(links_.world.settings.size);
+  for (std::size_t at = static_cast<std::size_t>(links_.world.settings.rank);
+       at < response.all_splits.size(); at += size) {
+    rows_in_result_.push_back(response.all_splits[at]);
+  }
 }
 
 AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiters) {
@@ -156,9 +172,8 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   }
   const std::uint64_t number = find_prepared(operation);
   if (number == 0) return AtOnce::kNotBegun;
-  const std::vector<std::int64_t>& rows = rows_of(operation, number);
-  if (!make_room(operation, rows)) return AtOnce::kNotBegun;
-  gathered_ = rows;
+  find_rows(operation, number);
+  if (!make_room(operation, rows_in_result_, links_.world.settings)) return AtOnce::kNotBegun;
   FastPath& fast_path = *this->fast_path();
   // It may not have said so since its last operation with rank 0 ended, and others would ring it.
   fast_path.listen(false);
@@ -224,7 +239,7 @@ void FastPathDriver::unpack(FastPath& fast_path, Operation& operation) {
   if (std::exchange(second_turn_, false)) {
     unpack_shares(fast_path, operation, rank);
   } else {
-    unpack_fast_path(fast_path, operation, gathered_, rank);
+    unpack_fast_path(fast_path, operation, rows_in_result_, rank);
   }
 }
 
@@ -302,7 +317,7 @@ bool FastPathDriver::go_on_between_hosts(LeaderFastPath& fast_path) {
     // All ranks of this host have posted the same number: from here on the leader exchanges data.
     // Otherwise it sends empty messages, which end the turn for all hosts.
     if (fast_path.posted_here() != FastPath::kNothing && !load_) {
-      load_.emplace(fast_path, *operation_, gathered_, shares_from_);
+      load_.emplace(fast_path, *operation_, rows_in_result_, shares_from_);
     }
     if (!fast_path.go_on(load_ ? &*load_ : nullptr)) {
       fast_path.fail("the leader of another host sent a malformed message");

@@ -84,8 +84,8 @@ class FastPathDriver {
   FastPath* fast_path() const { return links_.mailbox.channel().fast_path(); }
   bool coordinates() const { return links_.world.coordinates(); }
   bool is_free() const;
-  std::uint64_t find_prepared(Operation& operation) const;
-  const std::vector<std::int64_t>& rows_of(const Operation& operation, std::uint64_t number) const;
+  std::uint64_t find_prepared(Operation& operation);
+  void find_rows(const Operation& operation, std::uint64_t number);
   bool go_on_between_hosts(LeaderFastPath& fast_path);
   void report_posted(LeaderFastPath& fast_path);
   void call_for(LeaderFastPath& fast_path, int rank, std::uint64_t turn);
@@ -100,9 +100,9 @@ class FastPathDriver {
   std::chrono::microseconds round_trip_{0};
   std::size_t shares_from_ = 0;  // bytes from which on each host reduces a share
   OperationPtr operation_;
-  bool join_waits_ = false;             // ProcessSet::joining of the world is not asked for yet
-  std::vector<std::int64_t> gathered_;  // of an allgather: the rows of each rank
-  bool second_turn_ = false;            // all have posted what is in there, and reduce their shares
+  bool join_waits_ = false;  // ProcessSet::joining of the world is not asked for yet
+  std::vector<std::int64_t> rows_in_result_;  // by find_rows(), of the operation in there
+  bool second_turn_ = false;  // all have posted what is in there, and reduce their shares
   std::optional<FastPathPayload> load_;  // of a leader among hosts
   bool open_ = false;                    // all is set up; the fast path may have messages
   std::uint64_t reported_ = 0;           // the latest turn in which rank 0 got this rank's requests

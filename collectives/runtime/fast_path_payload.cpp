@@ -105,8 +105,29 @@ std::array<Span, 2> shares_of_others(const Operation& operation, int rank, int s
 // What stays in a core's first cache while it is reduced and copied.
 constexpr std::size_t kBlockBytes = 4096;
 
-constexpr hora_operation kOperations[] = {HORA_ALLREDUCE, HORA_BROADCAST, HORA_ALLGATHER,
-                                          HORA_BARRIER};
+constexpr hora_operation kOperations[] = {HORA_ALLREDUCE, HORA_BROADCAST,     HORA_ALLGATHER,
+                                          HORA_BARRIER,   HORA_REDUCESCATTER, HORA_ALLTOALL};
+
+bool reduces(Action action) {
+  return action == Action::kAllreduce || action == Action::kReducescatter;
+}
+
+// Of an alltoall: the room for what a rank has for one other. No other rank knows what it has for
+// the others, so these places do not depend on it.
+std::size_t portion_room(std::size_t room, int size) {
+  return room / static_cast<std::size_t>(size) / kLineBytes * kLineBytes;
+}
+
+// Calls function(of, bytes before it, its bytes) for the rows of each rank in an alltoall.
+template <typename Function>
+void for_each_portion(const Operation& operation, const std::vector<std::int64_t>& rows,
+                      const Function& function) {
+  const std::vector<std::size_t> starts = starts_of(operation, rows);
+  for (std::size_t of = 0; of < rows.size(); ++of) {
+    const std::size_t bytes = starts[of + 1] - starts[of];
+    if (bytes > 0) function(static_cast<int>(of), starts[of], bytes);
+  }
+}
 
 }  // namespace
 
@@ -119,7 +140,7 @@ int FastPathTable::row_of(Action action) {
 
 FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32_t>& hosts,
                              std::size_t room)
-    : room_(room), one_host_(set.one_host) {
+    : room_(room), size_(set.size()), one_host_(set.one_host) {
   std::vector<std::int32_t> sorted = hosts;
   // Whether each host has one rank: then links run an allreduce between hosts, otherwise the
   // hierarchical backend does, and each adds in its own order.
@@ -132,7 +153,11 @@ FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32
   query.set_size = set.size();
   for (int row = 0; row < kActions; ++row) {
     query.operation = kOperations[row];
-    const bool reduces = query.operation == HORA_ALLREDUCE;
+    const bool adds = query.operation == HORA_ALLREDUCE;
+    // What leaders do not pass on.
+    if (!one_host_ && (query.operation == HORA_REDUCESCATTER || query.operation == HORA_ALLTOALL)) {
+      continue;
+    }
     for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
       query.dtype = static_cast<hora_dtype>(dtype);
       bool allowed = true;
@@ -144,7 +169,7 @@ FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32
             set.find_backend(select_backend(set.table, query).value_or(""));
         allowed = allowed && by != nullptr &&
                   (set.one_host ? by->scope == own
-                   : reduces    ? by->algorithm == between
+                   : adds       ? by->algorithm == between
                                 : by->algorithm != Algorithm::kBackend);
         if (allowed) backends_[row] = by->id;
       }
@@ -166,6 +191,13 @@ bool FastPathTable::fits(const Operation& operation, const std::vector<std::int6
     return false;
   }
   if (request.action == Action::kAllgather) return starts_of(operation, rows).back() <= room_;
+  if (request.action == Action::kAlltoall) {
+    const std::vector<std::size_t> starts = starts_of(operation, request.splits);
+    return std::adjacent_find(starts.begin(), starts.end(),
+                              [room = portion_room(room_, size_)](std::size_t a, std::size_t b) {
+                                return b - a > room;
+                              }) == starts.end();
+  }
   // The sum of an average may need a wider type (WideAverage); over shared memory that of 16-bit
   // floats is one already.
   if (request.reduce_op == HORA_AVERAGE &&
@@ -182,8 +214,18 @@ void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
   const std::size_t bytes = bytes_of(operation);
   if (bytes == 0 || (request.action == Action::kBroadcast && request.root != rank)) return;
   // Scaling happens on the way into shared memory, so it costs no pass of its own.
+  if (request.action == Action::kAlltoall) {
+    char* const place = fast_path.own_place(fast_path.room());
+    const std::size_t room = portion_room(fast_path.room(), fast_path.size());
+    for_each_portion(operation, request.splits, [&](int to, std::size_t before, std::size_t its) {
+      if (to == rank) return;
+      std::memcpy(place + static_cast<std::size_t>(to) * room,
+                  static_cast<const char*>(operation.input) + before, its);
+    });
+    return;
+  }
   char* const place = fast_path.own_place(bytes);
-  const bool scales = request.action == Action::kAllreduce && request.prescale != 1.0;
+  const bool scales = reduces(request.action) && request.prescale != 1.0;
   if (!scales && takes_two_turns(fast_path, operation)) {
     for (const Span& part : shares_of_others(operation, rank, fast_path.size())) {
       for_each_span(operation, part, bytes, [&](const PieceSpan& its) {
@@ -243,6 +285,38 @@ void unpack_shares(const FastPath& fast_path, const Operation& operation, int ra
   }
 }
 
+namespace {
+
+void take_portions(const FastPath& fast_path, Operation& operation,
+                   const std::vector<std::int64_t>& rows, int rank) {
+  const std::size_t room = portion_room(fast_path.room(), fast_path.size());
+  auto* const result = static_cast<char*>(operation.result.data());
+  const std::vector<std::size_t> own = starts_of(operation, operation.request.splits);
+  for_each_portion(operation, rows, [&](int of, std::size_t before, std::size_t its) {
+    const char* const from =
+        of == rank
+            ? static_cast<const char*>(operation.input) + own[static_cast<std::size_t>(rank)]
+            : fast_path.place_of(of, fast_path.room()) + static_cast<std::size_t>(rank) * room;
+    std::memcpy(result + before, from, its);
+  });
+}
+
+void reduce_rows(const FastPath& fast_path, Operation& operation, int rank) {
+  const Request& request = operation.request;
+  const int size = fast_path.size();
+  const std::size_t bytes = bytes_of(operation);
+  const auto starts = starts_of(operation, even_rows(request.shape[0], size));
+  const std::size_t begin = starts[static_cast<std::size_t>(rank)];
+  const std::size_t end = starts[static_cast<std::size_t>(rank) + 1];
+  if (begin == end) return;
+  reduce_ranks(
+      operation.result.data(), [&](int of) { return fast_path.place_of(of, bytes) + begin; }, size,
+      static_cast<std::int64_t>((end - begin) / width_of(operation)), request.dtype,
+      kernel_op(request), request.postscale, divisor_of(request, size));
+}
+
+}  // namespace
+
 void unpack_fast_path(FastPath& fast_path, Operation& operation,
                       const std::vector<std::int64_t>& rows, int rank) {
   const Request& request = operation.request;
@@ -260,8 +334,12 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
       const std::size_t its = starts[of + 1] - starts[of];
       std::memcpy(result + starts[of], fast_path.place_of(static_cast<int>(of), its), its);
     }
+  } else if (request.action == Action::kAlltoall) {
+    take_portions(fast_path, operation, rows, rank);
   } else if (bytes == 0) {
     return;
+  } else if (request.action == Action::kReducescatter) {
+    reduce_rows(fast_path, operation, rank);
   } else if (request.action == Action::kBroadcast) {
     // In place on the root: the result is there already.
     if (request.root == rank && operation.input == operation.output) return;

@@ -21,18 +21,20 @@ class FastPathTable {
   // `hosts`: of the set's members.
   FastPathTable(const ProcessSet& set, const std::vector<std::int32_t>& hosts, std::size_t room);
 
-  // `rows`: of an allgather, by rank.
+  // `rows`: of an allgather, by rank. Of an alltoall whose rows differ, it is not the same on every
+  // rank.
   bool fits(const Operation& operation, const std::vector<std::int64_t>& rows) const;
   // The id of the backend whose place the fast path takes.
   const std::string& backend(const Request& request) const;
 
  private:
-  static constexpr int kActions = 4;
+  static constexpr int kActions = 6;
   static int row_of(Action action);
 
   std::size_t room_ = 0;
+  int size_ = 1;
   bool one_host_ = false;
-  std::string backends_[kActions];  // of a reduction, broadcast, allgather, barrier
+  std::string backends_[kActions];
   bool allowed_[kActions][kDtypeCount] = {};
 };
 
@@ -45,8 +47,8 @@ bool takes_two_turns(const FastPath& fast_path, const Operation& operation);
 void reduce_share(const FastPath& fast_path, const Operation& operation, int rank);
 // In the second, once it is decided: the shares of the others to the outputs.
 void unpack_shares(const FastPath& fast_path, const Operation& operation, int rank);
-// For an operation of one turn: the result, from the posts of all ranks. `rows`: of an allgather,
-// by rank; then operation.result has space for all.
+// For an operation of one turn: the result, from the posts of all ranks. `rows`: of each rank in
+// the result of an allgather or alltoall. operation.result has space for it, where it has one.
 void unpack_fast_path(FastPath& fast_path, Operation& operation,
                       const std::vector<std::int64_t>& rows, int rank);
 

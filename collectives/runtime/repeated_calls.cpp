@@ -16,13 +16,20 @@ bool RepeatedCalls::Call::is(const hora_request& other) const {
   };
   if (!operation || request.operation != other.operation || !operation.alone()) return false;
   if (other.operation == HORA_BARRIER) return request.process_set == other.process_set;
-  const bool has_output = other.operation != HORA_ALLGATHER;  // the caller's memory for the result
+  // The caller's memory for the result.
+  const bool has_output = other.operation == HORA_ALLREDUCE || other.operation == HORA_BROADCAST;
   return other.name != nullptr && name == other.name && request.process_set == other.process_set &&
          request.reduce_op == other.reduce_op && request.root_rank == other.root_rank &&
          request.priority == other.priority && request.prescale == other.prescale &&
-         request.postscale == other.postscale && is_alike(request.input, other.input) &&
-         is_alike(request.output, other.output) && other.input.data != nullptr &&
-         (other.output.data != nullptr || !has_output);
+         request.postscale == other.postscale && has_splits_of(other) &&
+         is_alike(request.input, other.input) && is_alike(request.output, other.output) &&
+         other.input.data != nullptr && (other.output.data != nullptr || !has_output);
+}
+
+bool RepeatedCalls::Call::has_splits_of(const hora_request& other) const {
+  if (other.splits == nullptr || request.splits == nullptr) return other.splits == request.splits;
+  return other.split_count == request.split_count &&
+         std::equal(splits.begin(), splits.end(), other.splits);
 }
 
 const OperationPtr* RepeatedCalls::find(const hora_request& request) {
@@ -45,6 +52,8 @@ void RepeatedCalls::keep(const hora_request& request, OperationPtr made, Request
   call.request = request;
   call.name = request.name != nullptr ? request.name : "";
   call.shape.assign(request.input.shape, request.input.shape + request.input.ndim);
+  call.splits.assign(request.splits,
+                     request.splits + (request.splits != nullptr ? request.split_count : 0));
   call.operation = std::move(made);
 }
 

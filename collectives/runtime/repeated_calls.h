@@ -29,9 +29,11 @@ class RepeatedCalls {
     hora_request request{};  // its pointers are not valid any more
     std::string name;
     std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> splits;
     OperationPtr operation;  // null: free
 
     bool is(const hora_request& other) const;
+    bool has_splits_of(const hora_request& other) const;
   };
 
   // Few, because they are compared one by one; most programs repeat one or two.

@@ -18,6 +18,7 @@
 using namespace hora;
 using namespace hora::test;
 using collectives::Communicator;
+using collectives::Operation;
 
 namespace {
 
@@ -179,6 +180,74 @@ TEST_CASE("fast path: blocking barriers and allgathers, whose results outlive la
     check(runs_of(communicator) > before, "barriers went through rank 0");
     // As many barriers on each rank, by whichever way: the next one is the same on all.
     barrier(rank == 0);
+  });
+}
+
+TEST_CASE("fast path: alltoalls and reducescatters that come again, of any size") {
+  const int size = GENERATE(1, 2, 3);
+  // In the last one, some ranks have more for another one than the fast path takes.
+  const std::int64_t width = GENERATE(5, 3000, 9000);
+  CAPTURE(size, width);
+  run_all(world_of(size), [size, width](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    const std::vector<int> ranks = all_ranks(size);
+    const auto result_of = [&](const hora_request& request, bool submits, const auto& look) {
+      if (submits) {
+        Call call(communicator, request);
+        call.finish();
+        return look(*call.operation());
+      }
+      hora_handle handle = 0;
+      const auto outcome = communicator.run(request, Deadline::max(), &handle);
+      check(outcome.status == HORA_OK && handle != 0, outcome.text);
+      look(*communicator.find(handle));
+      communicator.release(handle);
+    };
+    const auto rows = [](int from, int to) { return std::int64_t{(from + to) % 3}; };
+    std::vector<std::int64_t> splits;
+    std::int64_t given = 0;
+    for (const int to : ranks) splits.push_back(rows(rank, to));
+    for (const std::int64_t each : splits) given += each;
+    for (int i = 0; i < 60; ++i) {
+      const bool submits = (i + rank) % 11 == 0;
+      Tensor mine(HORA_INT32, {given, width});
+      fill(mine, rank, i);
+      hora_request request = result_request(HORA_ALLTOALL, "exchanged", mine);
+      request.splits = splits.data();
+      request.split_count = size;
+      result_of(request, submits, [&](const Operation& operation) {
+        std::int64_t at = 0;
+        check(operation.received_splits.size() == ranks.size(), "the number of splits");
+        for (const int of : ranks) {
+          check(operation.received_splits[static_cast<std::size_t>(of)] == rows(of, rank), "splits");
+          std::int64_t before = 0;
+          for (int to = 0; to < rank; ++to) before += rows(of, to) * width;
+          for (std::int64_t k = 0; k < rows(of, rank) * width; ++k, ++at) {
+            const double found = read_element(operation.result.data(), HORA_INT32, at);
+            const double expected = value_at(HORA_INT32, of, i + before + k);
+            if (found != expected) check(false, difference("exchanged", at, found, expected));
+          }
+        }
+        check(operation.result_shape.front() * width == at, "the number of rows");
+      });
+      Tensor all(HORA_FLOAT64, {4, width});
+      fill(all, rank, i);
+      hora_request scatter = result_request(HORA_REDUCESCATTER, "scattered", all);
+      scatter.prescale = 2;
+      result_of(scatter, submits, [&](const Operation& operation) {
+        const std::vector<std::int64_t> counts = collectives::even_rows(4, size);
+        std::int64_t first = 0;
+        for (int of = 0; of < rank; ++of) first += counts[static_cast<std::size_t>(of)] * width;
+        const std::int64_t own = counts[static_cast<std::size_t>(rank)];
+        check(operation.result_shape.front() == own, "the number of rows");
+        for (std::int64_t k = 0; k < own * width; ++k) {
+          const double found = read_element(operation.result.data(), HORA_FLOAT64, k);
+          const double expected = 2 * reduced(HORA_FLOAT64, HORA_SUM, ranks, i + first + k);
+          if (found != expected) check(false, difference("scattered", k, found, expected));
+        }
+      });
+    }
+    if (size > 1 && width == 5) check(runs_of(communicator) > 60, "went through rank 0");
   });
 }
 
