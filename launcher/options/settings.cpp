@@ -244,12 +244,25 @@ std::vector<std::string> variables_of(const OptionRow& row) {
   return out;
 }
 
+namespace {
+
+// No shell has done it in "--report=~/job.json", in a file and in a variable.
+std::string expand_home(const OptionRow& row, std::string value, const ProcessInputs& inputs) {
+  const bool is_path = row.metavar == "FILE" || row.metavar == "DIR" || row.metavar == "PATH";
+  const std::string home = inputs.variable("HOME").value_or("");
+  if (is_path && !home.empty() && value.starts_with("~/")) value.replace(0, 1, home);
+  return value;
+}
+
+}  // namespace
+
 Result<MergedOptions> settle_options(const Spelled& typed, Verb verb, const ProcessInputs& inputs) {
   MergedOptions settled;
   std::vector<Layer> layers{command_line_layer(typed)};
   for (const SpelledOption& option : typed.options) {
     if (long_name(*option.row) != "--config-file") continue;
-    auto layer = named_file_layer(*option.value, inputs, settled.warnings);
+    auto layer =
+        named_file_layer(expand_home(*option.row, *option.value, inputs), inputs, settled.warnings);
     if (!layer) return std::move(layer).error();
     settled.files.push_back(layer->name + " (read)");
     // Of two files, the last one wins.
@@ -272,10 +285,9 @@ Result<MergedOptions> settle_options(const Spelled& typed, Verb verb, const Proc
     if ((setting.row->verbs & verb) == 0) continue;
     // Passive settings reach the ranks without our help.
     if (!setting.off && !setting.passive) {
-      const bool has_value = setting.row->takes_value();
-      settled.spelled.options.push_back(
-          {setting.row, setting.origin,
-           has_value ? std::optional<std::string>(setting.value) : std::nullopt});
+      std::optional<std::string> value;
+      if (setting.row->takes_value()) value = expand_home(*setting.row, setting.value, inputs);
+      settled.spelled.options.push_back({setting.row, setting.origin, std::move(value)});
     }
     settled.settings.push_back(std::move(setting));
   }

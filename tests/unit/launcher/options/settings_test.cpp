@@ -237,6 +237,21 @@ TEST_CASE("The order is flag, named file, environment, project, user, system") {
   CHECK(fan_out({"--no-config"}) == 4);
 }
 
+TEST_CASE("'~/' is the home folder in paths, where no shell has seen it") {
+  World world;
+  world.variables = {{"HOME", "/home/me"}, {"HORARUN_REPORT", "~/job.json"}};
+  world.files["/home/me/c.yaml"] = "horarun:\n  ssh-identity-file: ~/.ssh/key\n  ship: [~/a~/b]\n";
+  JobSpec job = world.job({"-np", "1", "--config-file=~/c.yaml", "--output-filename=~/out", "--rsh",
+                           "~/reach", "x", "~/y"});
+  CHECK(job.output_directory == "/home/me/out");
+  CHECK(job.ssh.identity_file == "/home/me/.ssh/key");
+  CHECK(job.report_files == std::vector<std::string>{"/home/me/job.json"});
+  CHECK(job.ship_files == std::vector<std::string>{"/home/me/a~/b"});
+  CHECK(job.rsh_command == std::vector<std::string>{"~/reach"});
+  CHECK(job.command == std::vector<std::string>{"x", "~/y"});
+  CHECK(world.job({"-np", "1", "--output-filename=~bob/out", "x"}).output_directory == "~bob/out");
+}
+
 TEST_CASE("Each long name of an option has a variable, and they may not differ") {
   World world;
   world.variables = {{"HORARUN_NP", "3"}};
