@@ -42,9 +42,11 @@ rendezvous::RendezvousAddress rendezvous_address(const JobSpec& spec, const Host
   place.controller = "gloo";
   place.cpu_operations = "gloo";
   place.elastic = spec.elastic.has_value();
-  // An option (--cpu-operations) may replace the default.
-  for (const EnvironmentVariable& knob : spec.knobs) {
-    if (knob.name == rendezvous::env::kCpuOperations) place.cpu_operations = knob.value;
+  // -x may replace the default, and an option (--cpu-operations) either.
+  for (const auto* given : {&spec.variables, &spec.knobs}) {
+    for (const EnvironmentVariable& each : *given) {
+      if (each.name == rendezvous::env::kCpuOperations) place.cpu_operations = each.value;
+    }
   }
   return place;
 }

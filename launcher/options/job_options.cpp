@@ -45,6 +45,8 @@ std::string problem_with(std::string_view text) {
   return "";
 }
 
+constexpr std::string_view kCpuOperations = "HOROVOD_CPU_OPERATIONS";
+
 class JobReader {
  public:
   JobReader(const ProcessInputs& inputs, JobSpec& job, std::vector<std::string>& warnings)
@@ -55,6 +57,11 @@ class JobReader {
     if (!problem.empty()) return usage("-x: " + problem);
     add(text, "-x");
     return Ok{};
+  }
+
+  bool has(std::string_view name) const {
+    return std::any_of(job_.variables.begin(), job_.variables.end(),
+                       [name](const auto& variable) { return variable.name == name; });
   }
 
   Status read_file(const std::string& path) {
@@ -130,6 +137,14 @@ Status read_environment_options(const OptionValues& values, const ProcessInputs&
   JobReader reader(inputs, job, warnings);
   for (const std::string& path : values.all("--env-file")) HORA_TRY(reader.read_file(path));
   for (const std::string& text : values.all("-x")) HORA_TRY(reader.read_option(text));
+  // As under horovodrun, whose ranks have none but Gloo. Sites set it for mpirun.
+  const std::string operations = inputs.variable(kCpuOperations).value_or("");
+  const bool is_other = !operations.empty() && operations != "gloo" && operations != "GLOO";
+  if (is_other && !job.by_mpirun && !reader.has(kCpuOperations) &&
+      !values.has("--cpu-operations")) {
+    warnings.push_back(std::string(kCpuOperations) + "=" + operations +
+                       " is set here and not passed on; --cpu-operations mpi asks for MPI");
+  }
   return Ok{};
 }
 

@@ -104,6 +104,17 @@ def test_worker_variables(horarun, hosts):
     assert len(masters) == 1 and masters.pop().startswith("10.79.0.1 "), done
 
 
+def test_the_operations_that_the_user_asks_for(horarun):
+    def operations(*options, **environment):
+        done = horarun.run("-np", 1, *options, "sh", "-c", "echo $HOROVOD_CPU_OPERATIONS", env=environment).expect(0)
+        return done.ranks()[0]
+
+    assert operations() == ["gloo"]
+    assert operations("-x", "HOROVOD_CPU_OPERATIONS=mpi") == ["mpi"]
+    assert operations("-x", "HOROVOD_CPU_OPERATIONS=mpi", "--cpu-operations", "gloo") == ["gloo"]
+    assert operations(HOROVOD_CPU_OPERATIONS="mpi") == ["gloo"]
+
+
 def test_nothing_leaks_into_ranks(horarun):
     """A rank has its three streams and no other descriptor, default signals, an empty mask."""
     script = (

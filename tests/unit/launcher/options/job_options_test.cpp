@@ -41,6 +41,21 @@ TEST_CASE("Variables for the ranks") {
         "--env-file: opening none: No such file or directory");
 }
 
+TEST_CASE("The operations that a site has set for mpirun are not those of the ranks") {
+  const auto warnings = [](Words words, const char* value) {
+    words.insert(words.begin(), {"-np", "1"});
+    words.emplace_back("x");
+    return parsed<Launch>(words, {{"HOROVOD_CPU_OPERATIONS", value}}).warnings;
+  };
+  CHECK(warnings({}, "CCL") ==
+        Words{"HOROVOD_CPU_OPERATIONS=CCL is set here and not passed on; --cpu-operations mpi asks "
+              "for MPI"});
+  CHECK(warnings({}, "gloo").empty());
+  CHECK(warnings({"--mpi"}, "mpi").empty());
+  CHECK(warnings({"--cpu-operations", "mpi"}, "CCL").empty());
+  CHECK(warnings({"-x", "HOROVOD_CPU_OPERATIONS"}, "mpi").empty());
+}
+
 TEST_CASE("-x with '*' passes on every variable whose name begins so") {
   const Variables here{
       {"NCCL_A", "1"}, {"NCCL_B", "2"}, {"NCC", "3"}, {"CUDA_VISIBLE_DEVICES", "0"}};
