@@ -435,6 +435,12 @@ Status check_interface_selector(std::string_view text) {
     return make_error(ErrorCode::kUsage,
                       quote(text) + " is not a network; expected one such as 10.0.0.0/8");
   }
+  // "^docker0", as NCCL has it.
+  if (text.front() == '^' || text.front() == '!') {
+    return make_error(ErrorCode::kUsage, quote(text) +
+                                             " excludes; expected the interfaces or networks to "
+                                             "use, such as eth0 or 10.0.0.0/8");
+  }
   const bool has_odd_byte = std::any_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) <= ' ' || c == 0x7F;
   });

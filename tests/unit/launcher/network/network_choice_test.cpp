@@ -333,7 +333,8 @@ TEST_CASE("Selectors are names, addresses or networks") {
        {"eth0", "ib0.8001", "br-lan", "10.0.0.0/8", "10.1.2.3", "fd00::/8"}) {
     CHECK(check_interface_selector(text));
   }
-  for (const std::string_view text : {"", "10.0.0.0/33", "a b", "a/b", "sixteen-bytes-xx"}) {
+  for (const std::string_view text :
+       {"", "10.0.0.0/33", "a b", "a/b", "^docker0", "!lo", "sixteen-bytes-xx"}) {
     CHECK_FALSE(check_interface_selector(text));
   }
 }
