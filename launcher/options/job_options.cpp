@@ -390,10 +390,32 @@ Status read_shown_ranks(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
-void read_output(const OptionValues& values, JobSpec& job) {
-  job.output_directory = values.text("--output-filename");
+// What the lines of the output look like, and which of them are shown.
+Status read_lines(const OptionValues& values, JobSpec& job) {
   job.prefix_timestamp = values.has("--prefix-output-with-timestamp");
   job.prefix_output = !values.has("--no-prefix-output");
+  auto lines = LineFilter::parse(values.all("--show-lines"), values.all("--hide-lines"));
+  if (!lines) return std::move(lines).error();
+  job.shown_lines = std::move(*lines);
+  if (!values.has("--output-prefix")) return Ok{};
+  if (job.prefix_timestamp) {
+    return usage(
+        "--prefix-output-with-timestamp cannot be used with --output-prefix: {timestamp} in "
+        "it is the same time");
+  }
+  auto prefix = LinePrefix::parse(values.text("--output-prefix"), "--output-prefix");
+  if (!prefix) return std::move(prefix).error();
+  job.own_prefix = std::move(*prefix);
+  return Ok{};
+}
+
+void read_output(const OptionValues& values, JobSpec& job) {
+  job.output_directory = values.text("--output-filename");
+  if (const auto most = parse_size(values.text("--output-max-size"))) {
+    job.rotation = FileRotation{.most_bytes = *most};
+    job.rotation->most_files =
+        values.count("--output-max-files").value_or(job.rotation->most_files);
+  }
   job.merge_stderr = values.has("--merge-stderr");
   job.timings = values.has("--timings");
   job.check_hosts = values.has("--check-hosts");
@@ -500,6 +522,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   HORA_TRY(read_chaos(values, job));
   HORA_TRY(read_reports(values, job));
   read_output(values, job);
+  HORA_TRY(read_lines(values, job));
   HORA_TRY(read_binding(values, job));
   HORA_TRY(read_shown_ranks(values, job));
   HORA_TRY(read_restarts(values, job));

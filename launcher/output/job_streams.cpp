@@ -21,6 +21,21 @@ bool is_echoed(int fd) {
   return ::tcgetattr(fd, &settings) == 0 && (settings.c_lflag & ECHO) != 0;
 }
 
+std::vector<RankPlace> places_of(const Plan& plan) {
+  std::vector<RankPlace> places(static_cast<std::size_t>(plan.world_size));
+  for (const HostPlan& host : plan.hosts) {
+    for (const Slot& slot : host.slots) {
+      places[static_cast<std::size_t>(slot.rank)] = {slot.rank, slot.local_rank, host.host.name};
+    }
+  }
+  return places;
+}
+
+LinePrefix prefix_of(const JobSpec& spec) {
+  if (!spec.prefix_output) return {};
+  return spec.own_prefix.value_or(LinePrefix::usual(spec.prefix_timestamp));
+}
+
 }  // namespace
 
 JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& plan,
@@ -34,10 +49,10 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
               {[this](int host, std::size_t bytes) { acknowledge(host, bytes); },
                [this](int fd, int errnum) { on_broken(fd, errnum); }}),
       sinks_(loop, writer_,
-             {plan.world_size, spec.prefix_output, spec.prefix_timestamp, spec.output_directory,
+             {places_of(plan), prefix_of(spec), spec.output_directory,
               spec.elastic ? std::max(spec.num_proc, spec.elastic->max_np.value_or(0)) : 0,
-              spec.restart && spec.restart->attempt > 0, spec.merge_stderr, spec.shown_ranks,
-              spec.prefix_output && !spec.verbose},
+              spec.rotation, spec.restart && spec.restart->attempt > 0, spec.merge_stderr,
+              spec.shown_ranks, spec.shown_lines, spec.prefix_output && !spec.verbose},
              handlers_.row_is_open),
       input_(loop, STDIN_FILENO, [this](std::string_view bytes) { return send_input(bytes); }) {
   for (const HostPlan& host : plan.hosts) {
@@ -45,14 +60,14 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
   }
 }
 
-Status JobStreams::add_rank(int host, int label) {
+Status JobStreams::add_rank(int host, RankPlace place) {
   // Always a new number, though an ended process has freed one: its last output may still be on the
-  // way. `label` is what the user sees.
+  // way. `place` is what the user sees.
   const int rank = static_cast<int>(rank_lives_.size());
   rank_lives_.push_back(true);
   host_of_rank_.push_back(host);
   unacknowledged_.resize(std::max(unacknowledged_.size(), static_cast<std::size_t>(host) + 1), 0);
-  return sinks_.add_rank(rank, label);
+  return sinks_.add_rank(rank, std::move(place));
 }
 
 // --- output --------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ class JobStreams {
   Status open() { return sinks_.open(); }
 
   // One more process of an elastic job, the next number; see OutputSinks::add_rank().
-  Status add_rank(int host, int label);
-  void relabel(int rank, int label) { sinks_.relabel(rank, label); }
+  Status add_rank(int host, RankPlace place);
+  void relabel(int rank, RankPlace place) { sinks_.relabel(rank, std::move(place)); }
 
   void output(int host, const RankOutput& output);
   void output_end(int host, const RankOutputEnd& end);

@@ -5,8 +5,6 @@
 #include "launcher/output/line_tagger.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -50,36 +48,32 @@ std::size_t half_sequence(std::string_view text) {
 
 }  // namespace
 
-LineTagger::LineTagger(int rank, OutputStream stream, bool with_prefix, Returns returns)
-    : stream_(stream), with_prefix_(with_prefix), returns_(returns) {
-  relabel(rank);
-}
-
-void LineTagger::relabel(int rank) {
-  prefix_ =
-      "[" + std::to_string(rank) + (stream_ == OutputStream::kStderr ? "]<stderr>:" : "]<stdout>:");
-}
-
-std::string LineTagger::prefix(std::string_view timestamp) const {
-  return with_prefix_ ? std::string(timestamp) + prefix_ : std::string();
+bool LineTagger::is_hidden(std::string_view segment) const {
+  if (filter_ == nullptr || kept_) return false;
+  while (segment.ends_with('\n') || segment.ends_with('\r')) segment.remove_suffix(1);
+  return !filter_->shows(segment);
 }
 
 // A segment is the part of a line between two ends; only its first piece gets the prefix.
-void LineTagger::emit(std::string_view bytes, bool ends_segment, std::string_view timestamp,
+void LineTagger::emit(std::string_view bytes, bool ends_segment, std::string_view prefix,
                       std::string& out) {
-  if (with_prefix_ && !in_segment_) out.append(timestamp).append(prefix_);
-  out.append(held_).append(bytes);
+  const bool begins = !in_segment_;
+  if (begins && filter_ != nullptr) {
+    hidden_ = held_.empty() ? is_hidden(bytes) : is_hidden(held_ + std::string(bytes));
+    kept_ = false;
+  }
+  if (!hidden_) out.append(begins ? prefix : std::string_view()).append(held_).append(bytes);
   held_.clear();
   in_segment_ = !ends_segment;
 }
 
-std::string LineTagger::unfinished(std::string_view timestamp) const {
+std::string LineTagger::unfinished(std::string_view prefix) const {
   std::string_view text = held_;
   text.remove_suffix(half_character(text));
   text.remove_suffix(half_sequence(text));
   while (!text.empty() && text.back() == '\r') text.remove_suffix(1);
-  if (text.empty()) return {};
-  return (in_segment_ ? std::string() : prefix(timestamp)).append(text);
+  if (text.empty() || (in_segment_ ? hidden_ : is_hidden(text))) return {};
+  return std::string(in_segment_ ? std::string_view() : prefix).append(text);
 }
 
 // Of what is held, which may end in the line's end or in half of it.
@@ -91,36 +85,36 @@ void LineTagger::keep_last_state() {
   if (replaced != kNone) held_.erase(0, replaced + 1);
 }
 
-void LineTagger::feed_lines(std::string_view bytes, std::string_view timestamp, std::string& out) {
+void LineTagger::feed_lines(std::string_view bytes, std::string_view prefix, std::string& out) {
   constexpr std::size_t kManyStates = 16 * 1024;
   std::size_t start = 0;
   for (std::size_t end = 0; (end = find_byte(bytes, start, '\n')) != kNone; start = end + 1) {
     held_.append(bytes.substr(start, end + 1 - start));
     is_data_ = is_data_ || find_byte(held_, 0, '\0') != kNone;
     keep_last_state();
-    emit({}, true, timestamp, out);
+    emit({}, true, prefix, out);
   }
   held_.append(bytes.substr(start));
   is_data_ = is_data_ || find_byte(bytes, start, '\0') != kNone;
   if (held_.size() > kManyStates && find_byte(bytes, start, '\r') != kNone) keep_last_state();
-  if (held_.size() > kMaxHeldBytes) emit({}, false, timestamp, out);
+  if (held_.size() > kMaxHeldBytes) emit({}, false, prefix, out);
 }
 
-void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::string& out) {
+void LineTagger::feed(std::string_view bytes, std::string_view prefix, std::string& out) {
   if (bytes.empty()) return;
-  if (returns_ == Returns::kReplaceLine) return feed_lines(bytes, timestamp, out);
+  if (returns_ == Returns::kReplaceLine) return feed_lines(bytes, prefix, out);
   const bool interrupted = std::exchange(interrupted_, false);
   // The last read ended in '\r' and was printed; a '\n' now belongs to it, unless other output came
   // in between.
   if (after_return_) {
     after_return_ = false;
-    if (bytes.front() == '\n' && !interrupted) {
-      out += '\n';
+    if (bytes.front() == '\n' && (!interrupted || hidden_)) {
+      if (!hidden_) out += '\n';
       bytes.remove_prefix(1);
     }
   } else if (!held_.empty() && held_.back() == '\r') {
     const std::size_t newline = bytes.front() == '\n' ? 1 : 0;
-    emit(bytes.substr(0, newline), true, timestamp, out);
+    emit(bytes.substr(0, newline), true, prefix, out);
     bytes.remove_prefix(newline);
   }
   const bool is_small = bytes.size() < kSmallWriteBytes;
@@ -144,35 +138,22 @@ void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::s
         ++end;
       }
     }
-    emit(bytes.substr(start, end + 1 - start), true, timestamp, out);
+    emit(bytes.substr(start, end + 1 - start), true, prefix, out);
     start = end + 1;
   }
   held_.append(bytes.substr(start));
   // A line without an end is printed in pieces, so that it cannot fill the memory.
-  if (held_.size() > kMaxHeldBytes && held_.back() != '\r') emit({}, false, timestamp, out);
+  if (held_.size() > kMaxHeldBytes && held_.back() != '\r') emit({}, false, prefix, out);
 }
 
-bool LineTagger::finish(std::string_view timestamp, std::string& out) {
+bool LineTagger::finish(std::string_view prefix, std::string& out) {
   const bool is_unterminated = !held_.empty() || ((in_segment_ || after_return_) && !interrupted_);
   if (returns_ == Returns::kReplaceLine) keep_last_state();
-  if (!held_.empty()) emit({}, true, timestamp, out);
+  if (!held_.empty()) emit({}, true, prefix, out);
   in_segment_ = false;
   after_return_ = false;
   interrupted_ = false;
-  return is_unterminated;
-}
-
-std::string format_timestamp(int weekday, int month, int day, int hour, int minute, int second,
-                             int year) {
-  static constexpr std::array kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
-  static constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%s %s %2d %02d:%02d:%02d %d",
-                kDays[static_cast<std::size_t>(std::clamp(weekday, 0, 6))],
-                kMonths[static_cast<std::size_t>(std::clamp(month, 0, 11))], day, hour, minute,
-                second, year);
-  return text.data();
+  return is_unterminated && !hidden_;
 }
 
 }  // namespace hora::launcher

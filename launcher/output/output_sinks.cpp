@@ -78,6 +78,16 @@ Result<os::Fd> open_below(int folder, const std::string& folder_path, const std:
   return errno_error(problem, "--output-filename: opening " + path);
 }
 
+// Files that were rotated: "stdout.1" is the last of them.
+std::string rotated_name(const std::string& file, int number) {
+  return file + "." + std::to_string(number);
+}
+
+void remove_rotated(int folder, const std::string& file) {
+  int number = 1;
+  while (::unlinkat(folder, rotated_name(file, number).c_str(), 0) == 0) ++number;
+}
+
 bool is_rank_directory(const std::string& name) {
   constexpr std::string_view kStart = "rank.";
   return name.starts_with(kStart) && name.size() > kStart.size() &&
@@ -99,9 +109,37 @@ bool remove_files(int folder, const std::string& name) {
   bool removed = true;
   for (const char* file : {"stdout", "stderr"}) {
     removed = ::unlinkat(of_rank.get(), file, 0) == 0 && removed;
+    remove_rotated(of_rank.get(), file);
   }
   (void)::unlinkat(folder, name.c_str(), AT_REMOVEDIR);
   return removed;
+}
+
+Result<os::Fd> open_folder(const std::string& folder, const std::string& name) {
+  const os::Fd whole(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!whole.valid()) return errno_error(errno, "--output-filename: opening " + folder);
+  return open_below(whole.get(), folder, name, O_RDONLY | O_DIRECTORY);
+}
+
+// Renames the file and those before it, and makes a new one. Where that fails, the file is what it
+// was.
+Result<os::Fd> next_file(const std::string& folder, const std::string& name,
+                         const std::string& file, int most_files) {
+  const auto of_rank = open_folder(folder, name);
+  if (!of_rank) return of_rank.error();
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    return ::renameat(of_rank->get(), from.c_str(), of_rank->get(), to.c_str()) == 0;
+  };
+  for (int number = most_files - 1; number > 1; --number) {
+    (void)rename(rotated_name(file, number - 1), rotated_name(file, number));
+  }
+  const std::string last = rotated_name(file, 1);
+  const std::string path = folder + "/" + name + "/" + file;
+  if (!rename(file, last)) return errno_error(errno, "--output-max-size: renaming " + path);
+  auto made =
+      open_below(of_rank->get(), folder + "/" + name, file, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
+  if (!made) (void)rename(last, file);
+  return made;
 }
 
 // A progress bar's, and not half of a "\r\n".
@@ -110,6 +148,16 @@ bool is_lone_return(std::string_view text, std::size_t at) {
 }
 
 }  // namespace
+
+std::size_t whole_lines(std::string_view text, std::size_t room, bool in_line, bool is_empty) {
+  constexpr std::size_t kNone = std::string_view::npos;
+  if (text.size() <= room) return text.size();
+  const std::size_t last = room == 0 ? kNone : text.rfind('\n', room - 1);
+  if (last != kNone) return last + 1;
+  if (!in_line && !is_empty) return 0;
+  const std::size_t first = text.find('\n');
+  return first == kNone ? text.size() : first + 1;
+}
 
 std::string rank_directory(int rank, int world_size) {
   const std::string widest = std::to_string(world_size - 1);
@@ -129,19 +177,20 @@ OutputSinks::OutputSinks(os::EventLoop& loop, OutputWriter& writer, Options opti
 
 Status OutputSinks::open() {
   if (!options_.directory.empty() && !options_.append) remove_former_files();
-  for (int rank = 0; rank < options_.world_size; ++rank)
-    HORA_TRY(open_files(rank, rank, options_.append));
+  for (std::size_t rank = 0; rank < options_.places.size(); ++rank)
+    HORA_TRY(open_files(static_cast<int>(rank), options_.append));
   return Ok{};
 }
 
 std::string OutputSinks::directory_of(int label) const {
-  return rank_directory(label, std::max(options_.world_size, options_.digits_for));
+  return rank_directory(label,
+                        std::max(static_cast<int>(options_.places.size()), options_.digits_for));
 }
 
 // Next to those of this run they would pass for its own. What is not as this class makes it stays.
 void OutputSinks::remove_former_files() const {
   std::set<std::string> own;
-  for (int rank = 0; rank < options_.world_size; ++rank) own.insert(directory_of(rank));
+  for (const RankPlace& place : options_.places) own.insert(directory_of(place.rank));
   const os::Fd whole(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!whole.valid()) return;
   std::vector<std::string> names;
@@ -158,64 +207,78 @@ void OutputSinks::remove_former_files() const {
                               (names.size() > 1 ? " to " + names.back() : ""));
 }
 
-Status OutputSinks::open_files(int rank, int label, bool append) {
+const RankPlace& OutputSinks::place_of(int rank) const {
+  static const RankPlace kUnknown;
+  const auto found = places_.find(rank);
+  if (found != places_.end()) return found->second;
+  const auto at = static_cast<std::size_t>(rank);
+  return at < options_.places.size() ? options_.places[at] : kUnknown;
+}
+
+Status OutputSinks::open_files(int rank, bool append) {
   if (options_.directory.empty()) return Ok{};
-  const std::string name = directory_of(label);
+  const std::string name = directory_of(place_of(rank).rank);
   const std::string directory = options_.directory + "/" + name;
   HORA_TRY(make_directories(directory));
-  const os::Fd whole(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!whole.valid()) return errno_error(errno, "--output-filename: opening " + options_.directory);
-  const auto of_rank = open_below(whole.get(), options_.directory, name, O_RDONLY | O_DIRECTORY);
+  const auto of_rank = open_folder(options_.directory, name);
   if (!of_rank) return of_rank.error();
   for (const int stream : {1, 2}) {
     Stream& entry = stream_of(0, rank, stream);
-    const std::string file = stream == 2 ? "stderr" : "stdout";
+    const std::string file(entry.name);
+    if (!append) remove_rotated(of_rank->get(), file);
     // A pipe whose reader has not come would be waited for, by the thread that must not wait.
     const int flags = O_WRONLY | O_CREAT | O_NONBLOCK | (append ? O_APPEND : O_TRUNC);
     auto opened = open_below(of_rank->get(), directory, file, flags);
     if (!opened) return std::move(opened).error();
     entry.file = *std::move(opened);
     paths_[entry.file.get()] = directory + "/" + file;
+    struct stat info {};
+    if (!options_.rotation || ::fstat(entry.file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+      continue;
+    }
+    entry.rotated_in = name;
+    entry.file_size = static_cast<std::size_t>(info.st_size);
   }
   return Ok{};
 }
 
-Status OutputSinks::add_rank(int rank, int label) {
-  labels_[rank] = label;
-  return open_files(rank, label, !opened_.insert(label).second);
+Status OutputSinks::add_rank(int rank, RankPlace place) {
+  const bool is_new = opened_.insert(place.rank).second;
+  places_[rank] = std::move(place);
+  return open_files(rank, !is_new);
 }
 
-void OutputSinks::relabel(int rank, int label) {
-  labels_[rank] = label;
+void OutputSinks::relabel(int rank, RankPlace place) {
   for (const int stream : {1, 2}) {
     const auto found = streams_.find({rank, stream});
     if (found == streams_.end()) continue;
     Stream& entry = found->second;
     // What the row begins with is no longer what the line begins with.
     if (in_row(entry)) leave_row(&entry, false);
-    entry.tagger.relabel(label);
-    entry.file_tagger.relabel(label);
-    if (entry.folder) entry.folder->relabel(label);
-    entry.shown = is_shown(label);
+    set_place(entry, place);
   }
+  places_[rank] = std::move(place);
+}
+
+void OutputSinks::set_place(Stream& stream, const RankPlace& place) {
+  stream.place = place;
+  stream.prefix = options_.prefix.fill(place, stream.name, {});
+  stream.shown = is_shown(place.rank);
+  if (stream.folder) stream.folder->relabel(place.rank);
 }
 
 OutputSinks::Stream& OutputSinks::stream_of(int host, int rank, int stream) {
   const auto key = std::make_pair(rank, stream);
   auto found = streams_.find(key);
   if (found == streams_.end()) {
-    const OutputStream kind = stream == 2 ? OutputStream::kStderr : OutputStream::kStdout;
-    LineTagger tagger(rank, kind, options_.prefix);
-    LineTagger file_tagger(rank, kind, options_.prefix, Returns::kReplaceLine);
-    const int console = options_.merge_stderr ? STDOUT_FILENO : stream;
-    found =
-        streams_
-            .emplace(key, Stream{std::move(tagger), std::move(file_tagger), {}, {}, console, host})
-            .first;
-    const auto labelled = labels_.find(rank);
-    const int label = labelled == labels_.end() ? rank : labelled->second;
-    found->second.shown = is_shown(label);
-    if (options_.fold_tracebacks && stream == 2) found->second.folder.emplace(label);
+    const LineFilter* const filter = options_.filter.shows_all() ? nullptr : &options_.filter;
+    Stream made{LineTagger(Returns::kEndSegment, filter), LineTagger(Returns::kReplaceLine)};
+    made.console = options_.merge_stderr ? STDOUT_FILENO : stream;
+    made.host = host;
+    made.name = stream == 2 ? "stderr" : "stdout";
+    if (options_.fold_tracebacks && stream == 2) made.folder.emplace(rank);
+    found = streams_.emplace(key, std::move(made)).first;
+    set_place(found->second, place_of(rank));
   }
   return found->second;
 }
@@ -224,13 +287,14 @@ bool OutputSinks::is_shown(int label) const {
   return !options_.shown || options_.shown->contains(label);
 }
 
-std::string OutputSinks::timestamp() const {
-  if (!options_.timestamp || !options_.prefix) return {};
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  return format_timestamp(local.tm_wday, local.tm_mon, local.tm_mday, local.tm_hour, local.tm_min,
-                          local.tm_sec, local.tm_year + 1900);
+std::string OutputSinks::prefix_of(const Stream& stream) const {
+  if (!options_.prefix.has_time()) return stream.prefix;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  LocalTime time;
+  ::localtime_r(&now.tv_sec, &time.parts);
+  time.milliseconds = static_cast<int>(now.tv_nsec / 1'000'000);
+  return options_.prefix.fill(stream.place, stream.name, time);
 }
 
 OutputSinks::Stream*& OutputSinks::last_on(int console) {
@@ -257,7 +321,7 @@ void OutputSinks::take_console(Stream& stream, std::string& text) {
   }
   last = &stream;
   if (!std::exchange(stream.cut, false)) return;
-  text.insert(0, stream.tagger.prefix(timestamp()).append(kContinued));
+  text.insert(0, prefix_of(stream).append(kContinued));
 }
 
 void OutputSinks::output(int host, int rank, int stream, std::string_view bytes) {
@@ -266,7 +330,7 @@ void OutputSinks::output(int host, int rank, int stream, std::string_view bytes)
   entry.host = host;
   if (entry.file.valid()) {
     std::string lines;
-    entry.file_tagger.feed(bytes, timestamp(), lines);
+    entry.file_tagger.feed(bytes, prefix_of(entry), lines);
     write_file(entry, std::move(lines));
   }
   if (!entry.folder) return show(entry, bytes, bytes.size());
@@ -282,7 +346,7 @@ void OutputSinks::show(Stream& stream, std::string_view bytes, std::size_t credi
   if (last_on(stream.console) != &stream) stream.tagger.interrupt();
   const bool is_new = stream.tagger.held_bytes() == 0;
   const std::size_t head = on_terminal(stream) ? head_of(stream) : 0;
-  stream.tagger.feed(bytes, timestamp(), text);
+  stream.tagger.feed(bytes, prefix_of(stream), text);
   const bool ends_line = !text.empty();
   drop_shown(stream, head, text);
   // An incomplete line waits in the tagger, which is bounded by itself, and so does a traceback in
@@ -302,9 +366,9 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   if (last_on(entry.console) != &entry) entry.tagger.interrupt();
   const std::size_t head = on_terminal(entry) ? head_of(entry) : 0;
   // The tagger may hold a last line without a line feed.
-  const bool unterminated = entry.tagger.finish(timestamp(), text);
+  const bool unterminated = entry.tagger.finish(prefix_of(entry), text);
   std::string lines;
-  (void)entry.file_tagger.finish(timestamp(), lines);
+  (void)entry.file_tagger.finish(prefix_of(entry), lines);
   write_file(entry, std::move(lines));
   drop_shown(entry, head, text);
   // On the console another rank's line must not run on behind this one.
@@ -312,10 +376,41 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
 }
 
 void OutputSinks::write_file(Stream& stream, std::string text) {
-  // Its credit is returned with the console's copy.
-  if (stream.file.valid() && !text.empty()) {
-    writer_.write(stream.file.get(), std::move(text), stream.host, 0);
+  if (!stream.file.valid()) return;
+  while (!text.empty()) {
+    std::size_t count = text.size();
+    if (!stream.rotated_in.empty()) {
+      const std::size_t room =
+          options_.rotation->most_bytes -
+          std::min<std::size_t>(options_.rotation->most_bytes, stream.file_size);
+      count = whole_lines(text, room, stream.file_in_line, stream.file_size == 0);
+    }
+    std::string rest = text.substr(count);
+    text.resize(count);
+    stream.file_size += count;
+    // Its credit is returned with the console's copy.
+    if (count > 0) {
+      stream.file_in_line = text.back() != '\n';
+      writer_.write(stream.file.get(), std::move(text), stream.host, 0);
+    }
+    text = std::move(rest);
+    if (!text.empty()) rotate(stream);
   }
+}
+
+// On the writer's thread, in turn: the disk may be slow.
+void OutputSinks::rotate(Stream& stream) {
+  stream.file_size = 0;
+  writer_.replace(
+      stream.file.get(),
+      [folder = options_.directory, name = stream.rotated_in, file = std::string(stream.name),
+       most = options_.rotation->most_files, failed = rotation_failed_] {
+        auto next = next_file(folder, name, file, most);
+        if (!next && !std::exchange(*failed, true)) {
+          os::log_warn("horarun", next.error().message + "; the file grows on");
+        }
+        return next ? *std::move(next) : os::Fd();
+      });
 }
 
 void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::size_t credit) {
@@ -324,7 +419,7 @@ void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::siz
   if (!text.empty()) take_console(stream, text);
   // Where lines have no prefix, the last one stays as it is: the output of a single rank may be a
   // tar file. But on a terminal our own messages may follow.
-  if (end_line && (options_.prefix || one_console_)) {
+  if (end_line && (!options_.prefix.is_empty() || one_console_)) {
     text += '\n';
   } else {
     stream.open = end_line;
@@ -366,7 +461,7 @@ void OutputSinks::leave_row(Stream* last, bool next_is_bar) {
 
 // Of a line that begins, the bytes before the rank's own.
 std::size_t OutputSinks::head_of(const Stream& stream) const {
-  return stream.tagger.in_segment() ? 0 : stream.tagger.prefix(timestamp()).size();
+  return stream.tagger.in_segment() ? 0 : prefix_of(stream).size();
 }
 
 // Of text that ends the line that began with `head` bytes of our own.
@@ -389,12 +484,13 @@ void OutputSinks::expect_end(Stream& stream, bool is_new) {
 
 void OutputSinks::show_unfinished(Stream& stream) {
   stream.due = kNever;
-  std::string text = stream.tagger.unfinished(timestamp());
+  std::string text = stream.tagger.unfinished(prefix_of(stream));
   const std::size_t head = head_of(stream);
   if (text.size() <= head + stream.passed) return;
   text.erase(head, stream.passed);
   const std::size_t whole = text.size();
   if (in_row(stream)) text.erase(0, stream.row);
+  stream.tagger.keep_unfinished();
   take_console(stream, text);
   stream.row = whole;
   row_is_open_ = true;

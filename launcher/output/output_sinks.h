@@ -8,7 +8,7 @@
 //   [1]<stdout>:of another rank
 //   [0]<stdout>:<continued>aaaa
 // To wait for its end instead would take memory without bounds, or hold up all others for as long
-// as it does not end. Files are never cut.
+// as it does not end. Files are never cut: one that is rotated (FileRotation) ends with a line.
 //
 // On a terminal, a line that has no end yet (a prompt) is shown after kUnfinishedDelay. Where other
 // output comes then, it goes to a row of its own, and the line is shown again as a whole when it
@@ -32,6 +32,8 @@
 #include "launcher/output/line_tagger.h"
 #include "launcher/output/output_writer.h"
 #include "launcher/output/traceback_folder.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/output_lines.h"
 #include "launcher/plan/selection.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
@@ -43,14 +45,15 @@ namespace hora::launcher {
 class OutputSinks {
  public:
   struct Options {
-    int world_size = 1;
-    bool prefix = true;
-    bool timestamp = false;  // "Sat Nov 21 02:44:46 2026" before the prefix
-    std::string directory;   // empty: console only
-    int digits_for = 0;   // ranks that file names have room for, where that is more than world_size
-    bool append = false;  // the files are those of an earlier attempt
+    std::vector<RankPlace> places;  // of the ranks; those of an elastic job come by add_rank()
+    LinePrefix prefix;
+    std::string directory;  // empty: console only
+    int digits_for = 0;  // ranks that file names have room for, where that is more than there are
+    std::optional<FileRotation> rotation;
+    bool append = false;            // the files are those of an earlier attempt
     bool merge_stderr = false;      // the console's stderr goes to its stdout
     std::optional<RankList> shown;  // whose output the console has; none: all. Files have all.
+    LineFilter filter;              // of the console
     bool fold_tracebacks = false;   // on the console, see TracebackFolder
   };
 
@@ -71,10 +74,10 @@ class OutputSinks {
   Status open();
 
   // Of an elastic job, whose processes come and go: `rank` is the number of a process that is never
-  // used again, `label` the rank that it has now, which names its lines and files. A later process
-  // of the same label appends to an earlier one's file.
-  Status add_rank(int rank, int label);
-  void relabel(int rank, int label);
+  // used again, `place` has the rank that it has now, which names its lines and files. A later
+  // process of the same rank appends to an earlier one's file.
+  Status add_rank(int rank, RankPlace place);
+  void relabel(int rank, RankPlace place);
 
   // `stream` is 1 or 2. The bytes count as credit of `host` until they are written.
   void output(int host, int rank, int stream, std::string_view bytes);
@@ -93,10 +96,16 @@ class OutputSinks {
   struct Stream {
     LineTagger tagger;
     LineTagger file_tagger;
-    std::optional<TracebackFolder> folder;  // of a stderr
-    os::Fd file;
+    std::optional<TracebackFolder> folder = {};  // of a stderr
+    os::Fd file = {};
+    std::string rotated_in = {};  // the folder of the file, if it is rotated
+    std::size_t file_size = 0;    // then, in bytes
+    bool file_in_line = false;    // what was written last is not the end of its line
     int console = 1;
     int host = 0;
+    std::string_view name = {};  // "stdout", "stderr"
+    RankPlace place = {};
+    std::string prefix = {};  // unless it has the time
     bool ended = false;
     bool cut = false;   // in the middle of a line, on the console
     bool open = false;  // it has ended in the middle of a line, to which nothing was added yet
@@ -113,14 +122,17 @@ class OutputSinks {
   Stream& stream_of(int host, int rank, int stream);
   void show(Stream& stream, std::string_view bytes, std::size_t credit);
   bool is_shown(int label) const;
-  Status open_files(int rank, int label, bool append);
+  Status open_files(int rank, bool append);
   std::string directory_of(int label) const;
+  const RankPlace& place_of(int rank) const;
+  void set_place(Stream& stream, const RankPlace& place);
   void remove_former_files() const;
   Stream*& last_on(int console);
   void take_console(Stream& stream, std::string& text);
   void write_file(Stream& stream, std::string text);
+  void rotate(Stream& stream);
   void emit(Stream& stream, std::string text, bool end_line, std::size_t credit);
-  std::string timestamp() const;
+  std::string prefix_of(const Stream& stream) const;
 
   // Of unfinished lines on a terminal.
   bool on_terminal(const Stream& stream) const {
@@ -139,10 +151,11 @@ class OutputSinks {
   OutputWriter& writer_;
   Options options_;
   std::map<std::pair<int, int>, Stream> streams_;  // by rank and stream
-  std::map<int, int> labels_;                      // by rank, where they differ
-  std::set<int> opened_;                           // labels with files
-  std::map<int, std::string> paths_;               // of files, by descriptor
-  bool one_console_;  // stdout and stderr are the same terminal or file
+  std::map<int, RankPlace> places_;                // by rank
+  const std::shared_ptr<bool> rotation_failed_ = std::make_shared<bool>(false);  // the writer's
+  std::set<int> opened_;              // labels with files
+  std::map<int, std::string> paths_;  // of files, by descriptor
+  bool one_console_;                  // stdout and stderr are the same terminal or file
   std::array<bool, 2> terminal_;
   std::atomic<bool>& row_is_open_;
   os::EventLoop::TimerId timer_ = 0;  // for what is to be shown
@@ -150,6 +163,10 @@ class OutputSinks {
   // Whose bytes are the last on stdout, and on stderr.
   std::array<Stream*, 2> last_{};
 };
+
+// How many bytes of whole lines at the start of `text` a file takes that has room for `room`. A
+// line that has begun stays in it (`in_line`); an empty file has room for any line.
+std::size_t whole_lines(std::string_view text, std::size_t room, bool in_line, bool is_empty);
 
 // "rank.07": the rank, zero-padded to the digits of the largest one.
 std::string rank_directory(int rank, int world_size);

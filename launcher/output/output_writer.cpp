@@ -96,7 +96,8 @@ OutputWriter::~OutputWriter() {
 bool OutputWriter::append(const Item& item) {
   if (queue_.empty() || item.text.empty()) return false;
   Item& last = queue_.back();
-  if (last.fd != item.fd || last.to_close.valid() || last.settles || last.done) return false;
+  if (last.fd != item.fd || last.to_close.valid() || last.settles || last.done || last.open)
+    return false;
   if (last.text.size() + item.text.size() > kMostInOneWrite) return false;
   // The credits come back together: a write is done when all of it is.
   last.text += item.text;
@@ -139,6 +140,10 @@ void OutputWriter::close(os::Fd file) {
 
 void OutputWriter::settle(int fd) { queue({fd, {}, {}, {}, {}, true}); }
 
+void OutputWriter::replace(int fd, std::function<os::Fd()> open) {
+  queue({fd, {}, {}, {}, {}, true, std::move(open)});
+}
+
 void OutputWriter::flush(std::function<void()> done) {
   queue({-1, {}, {}, std::move(done), {}, false});
 }
@@ -163,6 +168,7 @@ void OutputWriter::run() {
     for (Item& item : batch) {
       write_item(item);
       if (item.to_close.valid() || item.settles) close_item(item);
+      if (item.open) replace_file(item);
       if (item.credits.empty() && !item.done) continue;
       // Handlers run on the loop's thread, in the order of the items.
       loop_.post([this, credits = std::move(item.credits), done = std::move(item.done)] {
@@ -178,9 +184,7 @@ void OutputWriter::run() {
 }
 
 void OutputWriter::write_item(const Item& item) {
-  if (item.text.empty() || std::find(broken_.begin(), broken_.end(), item.fd) != broken_.end()) {
-    return;
-  }
+  if (item.text.empty() || is_broken(item.fd)) return;
   std::size_t at = 0;
   constexpr auto kNever = Clock::time_point::max();
   auto give_up_at = kNever;  // while memory is short
@@ -216,8 +220,18 @@ void OutputWriter::close_item(Item& item) {
   if (item.settles) item.to_close = os::Fd(::fcntl(item.fd, F_DUPFD_CLOEXEC, 0));
   const int error = item.to_close.close();
   // One report per descriptor.
-  const bool is_known = std::find(broken_.begin(), broken_.end(), item.fd) != broken_.end();
-  if (error != 0 && !is_known) report_broken(item.fd, error);
+  if (error != 0 && !is_broken(item.fd)) report_broken(item.fd, error);
+}
+
+// One that takes nothing any more keeps what it has.
+void OutputWriter::replace_file(Item& item) {
+  if (is_broken(item.fd)) return;
+  const os::Fd next = item.open();
+  if (next.valid()) (void)::dup3(next.get(), item.fd, O_CLOEXEC);
+}
+
+bool OutputWriter::is_broken(int fd) const {
+  return std::find(broken_.begin(), broken_.end(), fd) != broken_.end();
 }
 
 void OutputWriter::report_broken(int fd, int errnum) {

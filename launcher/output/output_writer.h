@@ -48,6 +48,9 @@ class OutputWriter {
   // closes a duplicate. Either lets a file system that has put off writing report an error.
   void close(os::Fd file);
   void settle(int fd);  // nothing to do before anything was written
+  // After everything that was queued before: `open`, on the writer's thread, gives the file that
+  // `fd` is from then on. It stays what it is where that is none.
+  void replace(int fd, std::function<os::Fd()> open);
   // Calls `done` on the loop's thread when all that was queued before is written.
   void flush(std::function<void()> done);
   // Something waits for a reader, or a disk.
@@ -65,6 +68,7 @@ class OutputWriter {
     std::function<void()> done;
     os::Fd to_close;
     bool settles = false;
+    std::function<os::Fd()> open = {};
   };
 
   void start();  // with the mutex held
@@ -73,6 +77,8 @@ class OutputWriter {
   bool append(const Item& item);
   void write_item(const Item& item);
   void close_item(Item& item);
+  void replace_file(Item& item);
+  bool is_broken(int fd) const;
   void report_broken(int fd, int errnum);
 
   os::EventLoop& loop_;

@@ -14,6 +14,7 @@
 #include "launcher/plan/cache_limits.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/host_list.h"
+#include "launcher/plan/output_lines.h"
 #include "launcher/plan/selection.h"
 
 namespace hora::launcher {
@@ -129,6 +130,13 @@ struct RestartSpec {
   std::string run_id;                  // the same in all attempts
 };
 
+// Files of --output-filename that are renamed when they have this size: stdout to stdout.1, and so
+// on.
+struct FileRotation {
+  std::uint64_t most_bytes = 0;  // --output-max-size
+  int most_files = 5;            // --output-max-files: of each stream, with the one written to
+};
+
 // One of several programs of a job: mpirun's "-np 2 ./a : -np 2 ./b".
 struct Program {
   std::vector<std::string> command;
@@ -195,11 +203,14 @@ struct JobSpec {
   std::optional<int> end_with;                       // a process whose end is the job's
 
   std::string output_directory;  // --output-filename; empty: none
+  std::optional<FileRotation> rotation;
   bool prefix_timestamp = false;
-  bool prefix_output = true;  // --no-prefix-output
+  bool prefix_output = true;             // --no-prefix-output
+  std::optional<LinePrefix> own_prefix;  // --output-prefix; none: the usual one
   StdinPolicy stdin_policy = StdinPolicy::kRankZero;
   bool merge_stderr = false;
   std::optional<RankList> shown_ranks;         // --show-ranks; none: the output of all is printed
+  LineFilter shown_lines;                      // --show-lines, --hide-lines
   std::vector<EnvironmentVariable> variables;  // -x, --env-file; knobs win
   std::vector<EnvironmentVariable> knobs;      // from options such as --cycle-time-ms
 

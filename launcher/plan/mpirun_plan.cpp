@@ -179,6 +179,11 @@ class Planner {
           "--mpi: mpirun takes the argument ':' for the begin of another program; give it a script "
           "that has this command");
     }
+    if (spec_.own_prefix) return usage("--output-prefix is not supported with --mpi");
+    if (spec_.rotation) return usage("--output-max-size is not supported with --mpi");
+    if (!spec_.shown_lines.shows_all()) {
+      return usage("--show-lines and --hide-lines are not supported with --mpi");
+    }
     for (const Host& host : hosts_) {
       if (!host.user.empty()) {
         return usage("-H: " + quote(format_host(host)) +

@@ -333,7 +333,9 @@ Status ElasticRun::add_ranks() {
     // Numbers of places that were planned and never taken are skipped.
     for (; known_workers_ <= seats[rank].worker; ++known_workers_) {
       const int incarnation = state_.incarnation_of(known_workers_);
-      HORA_TRY(streams_->add_rank(incarnation, static_cast<int>(rank)));
+      HORA_TRY(streams_->add_rank(incarnation,
+                                  {static_cast<int>(rank), state_.local_rank_of(known_workers_),
+                                   state_.host_of(incarnation).name}));
     }
     const int local_rank = state_.local_rank_of(seats[rank].worker);
     plan_.hosts[seats[rank].incarnation].slots.push_back({seats[rank].worker, local_rank, 0, 1});
@@ -389,7 +391,7 @@ void ElasticRun::begin_epoch() {
       const std::string& interface = interfaces_[static_cast<std::size_t>(host.index)];
       report_place(seat.worker, slot.local_rank, host.host, rendezvous::slot_text(place),
                    rendezvous::encode_elastic_place({place, state_.epoch(), interface}));
-      streams_->relabel(seat.worker, slot.rank);
+      streams_->relabel(seat.worker, {slot.rank, slot.local_rank, host.host.name});
     }
   }
   for (const int worker : state_.dismissed()) {

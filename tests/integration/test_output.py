@@ -236,6 +236,82 @@ def test_time_stamps(horarun):
     assert re.fullmatch(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:x\n", done.text), done
 
 
+def test_prefix_by_template(horarun, hosts):
+    names = hosts(2)
+    template = "{{{rank}/{local_rank}@{host}}} {date}T{time} {stream}: "
+    done = horarun.run("-H", names.spec(2), "--output-prefix", template, "sh", "-c", "echo out; echo err >&2").expect(0)
+    first, second = names.names
+    time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}"
+    for text, stream in ((done.text, "stdout"), (done.messages, "stderr")):
+        found = sorted(re.findall(rf"(?m)^\{{(\d/\d@\S+)\}} {time} {stream}: {stream[3:]}$", text))
+        assert found == [f"0/0@{first}", f"1/1@{first}", f"2/0@{second}", f"3/1@{second}"], done
+
+
+def test_an_unknown_field_names_the_known_ones(horarun):
+    done = horarun.run("-np", 1, "--output-prefix", "{hots}", "true").expect(2)
+    assert "unknown field; the fields are {rank}, {local_rank}, {host}" in done.messages, done
+
+
+def test_lines_are_shown_by_pattern(horarun, tmp_path):
+    script = "echo epoch 1; echo loss 0.5; echo loss nan; echo epoch 2 >&2; printf 'loss 0.1'"
+    options = ["--show-lines", "^loss", "--show-lines", "epoch 2", "--hide-lines", "nan$"]
+    done = horarun.run("-np", 2, "--show-ranks", 1, *options, "--output-filename", tmp_path, "sh", "-c", script).expect(
+        0
+    )
+    assert done.text == "[1]<stdout>:loss 0.5\n[1]<stdout>:loss 0.1\n", done
+    assert done.messages == "[1]<stderr>:epoch 2\n", done
+    for rank in (0, 1):
+        lines = (tmp_path / f"rank.{rank}" / "stdout").read_text().splitlines()
+        assert lines == [f"[{rank}]<stdout>:{line}" for line in ("epoch 1", "loss 0.5", "loss nan", "loss 0.1")]
+
+
+def rotated(folder, stream="stdout"):
+    """The contents of the files, the oldest first."""
+    names = [name for name in os.listdir(folder) if name.startswith(f"{stream}.")]
+    numbers = sorted((int(name.rpartition(".")[2]) for name in names), reverse=True)
+    assert numbers == list(range(len(numbers), 0, -1))
+    return [(folder / name).read_bytes() for name in [f"{stream}.{number}" for number in numbers] + [stream]]
+
+
+def test_files_are_rotated_without_loss(horarun, chatter, shared, tmp_path):
+    total = 300_000
+    options = ["--output-filename", tmp_path, "--output-max-size", "20K", "--output-max-files", 1000]
+    horarun.run("-np", 3, *options, PYTHON, "-S", f"{shared}/chatter.py", total).expect(0)
+    for rank in range(3):
+        files = rotated(tmp_path / f"rank.{rank}")
+        assert len(files) > 5
+        assert b"".join(files) == last_states(rank, chatter, total)
+        for contents in files[:-1]:
+            assert contents.endswith(b"\n")
+        for contents in files:
+            assert len(contents) <= 20 * 1024 or contents.count(b"\n") <= 1
+
+
+def test_the_oldest_file_goes(horarun, tmp_path):
+    options = ["--output-filename", tmp_path, "--output-max-size", 200]
+    horarun.run("-np", 1, *options, "seq", 1000, 1999).expect(0)
+    files = rotated(tmp_path / "rank.0")
+    assert len(files) == 5 and b"".join(files).endswith(b":1998\n[0]<stdout>:1999\n")
+    assert all(len(contents) <= 200 for contents in files)
+    # The next run leaves none of them.
+    horarun.run("-np", 1, "--output-filename", tmp_path, "echo", "x").expect(0)
+    assert sorted(os.listdir(tmp_path / "rank.0")) == ["stderr", "stdout"]
+
+
+def test_a_file_that_cannot_be_rotated_grows_on(horarun, tmp_path):
+    go, moved = tmp_path / "go", tmp_path / "moved"
+    options = ["--output-filename", tmp_path, "--output-max-size", 100]
+    script = f"echo begun; until [ -e {go} ]; do sleep 0.05; done; seq 1000 1099"
+    job = horarun.start("-np", 1, *options, "sh", "-c", script)
+    job.read_until("begun")
+    (tmp_path / "rank.0").rename(moved)
+    go.touch()
+    done = job.finish(timeout=30).expect(0)
+    assert done.messages.count("; the file grows on") == 1, done
+    assert sorted(os.listdir(moved)) == ["stderr", "stdout"]
+    assert (moved / "stdout").read_text().count("\n") == 101
+
+
 def test_without_prefix_the_bytes_are_untouched(horarun, chatter, shared):
     done = horarun.run("-np", 1, "--no-prefix-output", PYTHON, "-S", f"{shared}/chatter.py", 3_000_000).expect(0)
     check_all({0: done.out}, chatter, 1, 3_000_000)

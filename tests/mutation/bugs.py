@@ -203,7 +203,9 @@ BUGS = [
     ("Kubernetes replaces a pod that was lost", "launcher/pods/pod_manifest.cpp", '{"backoffLimit", 0},', "", "pods_test"),
     # --- what is said and stored
     ("a carriage return is lost", LINE, "after_return_ = true;", "", "output_test"),
-    ("an unfinished line is lost", LINE, "if (!held_.empty()) emit({}, true, timestamp, out);", "held_.clear();", "output_test"),
+    ("an unfinished line is lost", LINE, "if (!held_.empty()) emit({}, true, prefix, out);", "held_.clear();", "output_test"),
+    ("a line is torn between two files", "launcher/output/output_sinks.cpp", "if (last != kNone) return last + 1;", "if (last != kNone) return room;", "output_test"),
+    ("the rest of a line that is hidden is shown", LINE, "const bool begins = !in_segment_;", "const bool begins = true;", "output_test"),
     ("a frame one byte too short", FRAME, "position_ += kFrameHeaderSize + length;", "position_ += kFrameHeaderSize + length - (length > 70000 ? 1 : 0);", "protocol_test"),
     ("frames of any length", FRAME, "if (length > kMaxFramePayload) {", "if (false) {", "protocol_test"),
     ("waiters of a key are not woken", KV, "finish_wait(client, {.status = 200, .body = value});", "", "rendezvous_service_test"),
@@ -216,7 +218,7 @@ BUGS = [
     ("a file that is cut off is not a failure", END, "if (end.records_lost) return kExitLauncher;", "", "launcher_test " + LOST),
     ("a lost record hides a rank's code", END, "if (const int code = outcome.exit_code(); code != 0) return code;", "const int code = outcome.exit_code();", "launcher_test"),
     ("files are not closed before the end", "launcher/output/output_sinks.cpp", "if (stream.file.valid()) writer_.close(std::move(stream.file));", "", LOST + "::test_what_is_refused_late"),
-    ("an error on closing a file is not reported", "launcher/output/output_writer.cpp", "if (error != 0 && !is_known) report_broken(item.fd, error);", "", "output_test " + LOST + "::test_what_is_refused_late"),
+    ("an error on closing a file is not reported", "launcher/output/output_writer.cpp", "if (error != 0 && !is_broken(item.fd)) report_broken(item.fd, error);", "", "output_test " + LOST + "::test_what_is_refused_late"),
     ("a report is not waited for", "rendezvous/os/files.cpp", 'while (!temporary_.empty() && ::fsync(file_.get()) != 0', "while (false", LOST + "::test_what_is_refused_late"),
     ("a timeline that is cut off is not reported", "collectives/trace/timeline.cpp", "if (on_lost_) on_lost_(file_.failure());", "", LOST + "::test_a_timeline"),
     # --- who is where, and who agrees

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/job_options.h"
+
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/options/parsing.h"
 
@@ -204,6 +205,35 @@ TEST_CASE("Whose output is printed, and where") {
   CHECK(job_of({"-np", "2", "--tag-output", "x"}).prefix_output);
   CHECK(error_of({"-np", "2", "--tag-output", "--no-prefix-output", "x"})
             .find("cannot be used together") != std::string::npos);
+}
+
+TEST_CASE("What lines of the output look like, and which are printed") {
+  CHECK_FALSE(job_of({"-np", "2", "x"}).own_prefix);
+  CHECK(job_of({"-np", "2", "--output-prefix", "{rank} ", "x"}).own_prefix->fill({7}, "", {}) ==
+        "7 ");
+  CHECK(error_of({"-np", "2", "--output-prefix", "{x}", "x"}).find("--output-prefix: column 1") ==
+        0);
+  for (const std::string option : {"--prefix-output-with-timestamp", "--no-prefix-output"}) {
+    CHECK(error_of({"-np", "2", "--output-prefix", "a", option, "x"}).find("cannot be used") !=
+          std::string::npos);
+  }
+  const LineFilter lines =
+      job_of({"-np", "2", "--show-lines", "a", "--show-lines", "b", "--hide-lines", "c", "x"})
+          .shown_lines;
+  CHECK((lines.shows("a") && lines.shows("b") && !lines.shows("ac") && !lines.shows("d")));
+  CHECK(error_of({"-np", "2", "--hide-lines", "(", "x"}).find("--hide-lines: '('") == 0);
+}
+
+TEST_CASE("When files of the output are rotated") {
+  CHECK_FALSE(job_of({"-np", "1", "--output-filename", "o", "x"}).rotation);
+  const JobSpec job =
+      job_of({"-np", "1", "--output-filename", "o", "--output-max-size", "10M", "x"});
+  CHECK((job.rotation->most_bytes == 10u << 20 && job.rotation->most_files == 5));
+  CHECK(job_of({"-np", "1", "--output-filename", "o", "--output-max-size", "1K",
+                "--output-max-files", "2", "x"})
+            .rotation->most_files == 2);
+  CHECK(error_of({"-np", "1", "--output-max-size", "0", "x"}).find("--output-max-size") == 0);
+  CHECK(error_of({"-np", "1", "--output-max-files", "1", "x"}).find("--output-max-files") == 0);
 }
 
 TEST_CASE("Placement, and ranks that fail alone") {

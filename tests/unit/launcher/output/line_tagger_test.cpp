@@ -10,47 +10,36 @@
 namespace hora::launcher {
 namespace {
 
+constexpr std::string_view kPrefix = "[3]<stdout>:";
+
 struct Tagged {
   std::string text;
   bool unterminated = false;
 };
 
-Tagged tag(const std::vector<std::string>& writes, std::string_view timestamp = "") {
-  LineTagger tagger(3, OutputStream::kStdout);
+Tagged tag(const std::vector<std::string>& writes) {
+  LineTagger tagger;
   Tagged out;
-  for (const std::string& bytes : writes) tagger.feed(bytes, timestamp, out.text);
-  out.unterminated = tagger.finish(timestamp, out.text);
+  for (const std::string& bytes : writes) tagger.feed(bytes, kPrefix, out.text);
+  out.unterminated = tagger.finish(kPrefix, out.text);
   return out;
 }
 
-TEST_CASE("Every line begins with its rank and stream") {
+TEST_CASE("Every line begins with the prefix") {
   CHECK(tag({"a\nb\n"}).text == "[3]<stdout>:a\n[3]<stdout>:b\n");
-  LineTagger tagger(12, OutputStream::kStderr);
-  std::string out;
-  tagger.feed("x\n", "", out);
-  CHECK(out == "[12]<stderr>:x\n");
-}
-
-TEST_CASE("The time stands before the rank") {
-  const std::string when = format_timestamp(6, 10, 21, 2, 44, 46, 2026);
-  CHECK(when == "Sat Nov 21 02:44:46 2026");
-  CHECK(format_timestamp(0, 0, 1, 0, 0, 0, 2026) == "Sun Jan  1 00:00:00 2026");
-  CHECK(tag({"a\n"}, when).text == "Sat Nov 21 02:44:46 2026[3]<stdout>:a\n");
-  CHECK(LineTagger(3, OutputStream::kStderr).prefix(when) == when + "[3]<stderr>:");
-  CHECK(LineTagger(3, OutputStream::kStdout, false).prefix(when).empty());
 }
 
 TEST_CASE("What is not a whole line is held") {
-  LineTagger tagger(0, OutputStream::kStdout);
+  LineTagger tagger;
   std::string out;
-  tagger.feed("par", "", out);
+  tagger.feed("par", kPrefix, out);
   CHECK(out.empty());
   CHECK(tagger.held_bytes() == 3);
-  tagger.feed("t\nre", "", out);
-  CHECK(out == "[0]<stdout>:part\n");
-  CHECK(tagger.finish("", out));
-  CHECK(out == "[0]<stdout>:part\n[0]<stdout>:re");
-  CHECK_FALSE(tagger.finish("", out));
+  tagger.feed("t\nre", kPrefix, out);
+  CHECK(out == "[3]<stdout>:part\n");
+  CHECK(tagger.finish(kPrefix, out));
+  CHECK(out == "[3]<stdout>:part\n[3]<stdout>:re");
+  CHECK_FALSE(tagger.finish(kPrefix, out));
 }
 
 TEST_CASE("Progress bars come out at once, CR LF counts once") {
@@ -58,18 +47,18 @@ TEST_CASE("Progress bars come out at once, CR LF counts once") {
   CHECK(tag({"a\r\nb\r\n"}).text == "[3]<stdout>:a\r\n[3]<stdout>:b\r\n");
   CHECK(tag({"a\r", "\nb\n"}).text == "[3]<stdout>:a\r\n[3]<stdout>:b\n");
   CHECK(tag({"\r\r\n"}).text == "[3]<stdout>:\r[3]<stdout>:\r\n");
-  LineTagger tagger(3, OutputStream::kStdout);
+  LineTagger tagger;
   std::string out;
-  tagger.feed("1%\r", "", out);
+  tagger.feed("1%\r", kPrefix, out);
   CHECK(out == "[3]<stdout>:1%\r");
 }
 
 TEST_CASE("What has no end yet can be shown, without half a character or half a sequence") {
   const auto unfinished = [](std::string_view bytes) {
-    LineTagger tagger(3, OutputStream::kStdout);
+    LineTagger tagger;
     std::string out;
-    tagger.feed(bytes, "", out);
-    return tagger.unfinished("");
+    tagger.feed(bytes, kPrefix, out);
+    return tagger.unfinished(kPrefix);
   };
   CHECK(unfinished("name? ") == "[3]<stdout>:name? ");
   CHECK(unfinished("whole\nhalf") == "[3]<stdout>:half");
@@ -85,45 +74,45 @@ TEST_CASE("What has no end yet can be shown, without half a character or half a 
 
 TEST_CASE("In a file a line has the state that a terminal would show last") {
   const auto stored = [](const std::vector<std::string>& writes) {
-    LineTagger tagger(3, OutputStream::kStderr, true, Returns::kReplaceLine);
+    LineTagger tagger(Returns::kReplaceLine);
     std::string out;
-    for (const std::string& bytes : writes) tagger.feed(bytes, "", out);
-    (void)tagger.finish("", out);
+    for (const std::string& bytes : writes) tagger.feed(bytes, kPrefix, out);
+    (void)tagger.finish(kPrefix, out);
     return out;
   };
-  CHECK(stored({"\r 1%\r 2%", "\r100%\n", "next\n"}) == "[3]<stderr>:100%\n[3]<stderr>:next\n");
-  CHECK(stored({"a\r\nb\r", "\nc"}) == "[3]<stderr>:a\r\n[3]<stderr>:b\r\n[3]<stderr>:c");
-  CHECK(stored({"1%\r2%\r"}) == "[3]<stderr>:2%\r");
+  CHECK(stored({"\r 1%\r 2%", "\r100%\n", "next\n"}) == "[3]<stdout>:100%\n[3]<stdout>:next\n");
+  CHECK(stored({"a\r\nb\r", "\nc"}) == "[3]<stdout>:a\r\n[3]<stdout>:b\r\n[3]<stdout>:c");
+  CHECK(stored({"1%\r2%\r"}) == "[3]<stdout>:2%\r");
   CHECK(stored({std::string("PK\0\1\r2\n", 7), "3\r4\n"}) ==
-        std::string("[3]<stderr>:PK\0\1\r2\n[3]<stderr>:3\r4\n", 35));
+        std::string("[3]<stdout>:PK\0\1\r2\n[3]<stdout>:3\r4\n", 35));
   std::string bar;
   for (int i = 0; i < 100'000; ++i) bar += "\rstep " + std::to_string(i);
-  CHECK(stored({bar, "\n"}) == "[3]<stderr>:step 99999\n");
+  CHECK(stored({bar, "\n"}) == "[3]<stdout>:step 99999\n");
 }
 
 TEST_CASE("A CR where a large read was cut waits for what follows") {
   const std::string line(LineTagger::kSmallWriteBytes, 'x');
-  LineTagger tagger(3, OutputStream::kStdout);
+  LineTagger tagger;
   std::string out;
-  tagger.feed(line + "\r", "", out);
+  tagger.feed(line + "\r", kPrefix, out);
   CHECK(out.empty());
-  tagger.feed("\nb", "", out);
+  tagger.feed("\nb", kPrefix, out);
   CHECK(out == "[3]<stdout>:" + line + "\r\n");
-  LineTagger other(3, OutputStream::kStdout);
+  LineTagger other;
   out.clear();
-  other.feed(line + "\r", "", out);
-  other.feed("b\n", "", out);
+  other.feed(line + "\r", kPrefix, out);
+  other.feed("b\n", kPrefix, out);
   CHECK(out == "[3]<stdout>:" + line + "\r[3]<stdout>:b\n");
 }
 
 TEST_CASE("An LF does not join a CR that another stream's bytes followed") {
-  LineTagger tagger(3, OutputStream::kStdout);
+  LineTagger tagger;
   std::string out;
-  tagger.feed("1%\r", "", out);
+  tagger.feed("1%\r", kPrefix, out);
   tagger.interrupt();
-  tagger.feed("\n2%\r", "", out);
+  tagger.feed("\n2%\r", kPrefix, out);
   CHECK(out == "[3]<stdout>:1%\r[3]<stdout>:\n[3]<stdout>:2%\r");
-  tagger.feed("\n", "", out);
+  tagger.feed("\n", kPrefix, out);
   CHECK(out == "[3]<stdout>:1%\r[3]<stdout>:\n[3]<stdout>:2%\r\n");
 }
 
@@ -133,11 +122,11 @@ TEST_CASE("The end of a stream says whether a newline is missing") {
   CHECK(tag({std::string(LineTagger::kSmallWriteBytes, 'x') + "\r"}).unterminated);
   CHECK_FALSE(tag({"a\n"}).unterminated);
   CHECK_FALSE(tag({"a\r", "\n"}).unterminated);
-  LineTagger tagger(3, OutputStream::kStdout);
+  LineTagger tagger;
   std::string out;
-  tagger.feed("a\r", "", out);
+  tagger.feed("a\r", kPrefix, out);
   tagger.interrupt();  // the text in between ended that line already
-  CHECK_FALSE(tagger.finish("", out));
+  CHECK_FALSE(tagger.finish(kPrefix, out));
   CHECK_FALSE(tag({}).unterminated);
   CHECK(tag({""}).text.empty());
 }
@@ -148,26 +137,62 @@ TEST_CASE("Any bytes pass") {
 }
 
 TEST_CASE("A line without an end comes out in pieces with one prefix") {
-  LineTagger tagger(0, OutputStream::kStdout);
+  LineTagger tagger;
   std::string out;
   const std::string chunk(300'000, 'y');
-  for (int i = 0; i < 20; ++i) tagger.feed(chunk, "", out);
+  for (int i = 0; i < 20; ++i) tagger.feed(chunk, kPrefix, out);
   CHECK(tagger.held_bytes() <= LineTagger::kMaxHeldBytes);
   CHECK(tagger.in_segment());
-  tagger.feed("\nz\n", "", out);
+  tagger.feed("\nz\n", kPrefix, out);
   CHECK_FALSE(tagger.in_segment());
-  CHECK(out.size() == 20 * chunk.size() + 3 + 2 * std::string("[0]<stdout>:").size());
-  CHECK(out.substr(out.size() - 15) == "\n[0]<stdout>:z\n");
-  CHECK(out.find("[0]", 1) == out.size() - 14);
+  CHECK(out.size() == 20 * chunk.size() + 3 + 2 * kPrefix.size());
+  CHECK(out.substr(out.size() - 15) == "\n[3]<stdout>:z\n");
+  CHECK(out.find("[3]", 1) == out.size() - 14);
 }
 
 TEST_CASE("Without a prefix the bytes are as they were, still by whole lines") {
-  LineTagger tagger(0, OutputStream::kStdout, false);
+  LineTagger tagger;
   std::string out;
-  tagger.feed("a\nb", "ignored", out);
+  tagger.feed("a\nb", "", out);
   CHECK(out == "a\n");
   CHECK(tagger.finish("", out));
   CHECK(out == "a\nb");
+}
+
+TEST_CASE("Lines that the filter leaves out do not come out") {
+  const auto filtered = [](const std::vector<std::string>& writes, const LineFilter& filter) {
+    LineTagger tagger(Returns::kEndSegment, &filter);
+    std::string out;
+    for (const std::string& bytes : writes) tagger.feed(bytes, "0:", out);
+    const bool unterminated = tagger.finish("0:", out);
+    return out + (unterminated ? "..." : "");
+  };
+  const LineFilter shown = *LineFilter::parse({"loss=[0-9]+$"}, {});
+  CHECK(filtered({"a\nloss=1\nloss=x\n"}, shown) == "0:loss=1\n");
+  CHECK(filtered({"lo", "ss=", "1\r\nb\n"}, shown) == "0:loss=1\r\n");
+  CHECK(filtered({"a", "b"}, shown).empty());
+  CHECK(filtered({"loss=2"}, shown) == "0:loss=2...");
+  const LineFilter hidden = *LineFilter::parse({}, {"WARN", "%"});
+  CHECK(filtered({"a\nWARN b\nc\n"}, hidden) == "0:a\n0:c\n");
+  CHECK(filtered({"1%\r", "2%\r", "\ndone\n"}, hidden) == "0:done\n");
+  CHECK(filtered({std::string("x\0WARN\n", 7), "y\n"}, hidden) == "0:y\n");
+  // The first piece of a long line decides.
+  const std::string piece(LineTagger::kMaxHeldBytes + 1, 'x');
+  CHECK(filtered({"WARN" + piece, piece, "end\nnext\n"}, hidden) == "0:next\n");
+  CHECK(filtered({piece, "WARN\n"}, hidden) == "0:" + piece + "WARN\n");
+}
+
+TEST_CASE("A line that was shown before its end is shown to its end") {
+  const LineFilter filter = *LineFilter::parse({}, {"secret"});
+  LineTagger tagger(Returns::kEndSegment, &filter);
+  std::string out;
+  tagger.feed("name? ", "", out);
+  CHECK(tagger.unfinished("") == "name? ");
+  tagger.keep_unfinished();
+  tagger.feed("secret\nsecret\n", "", out);
+  CHECK(out == "name? secret\n");
+  tagger.feed("a secret", "", out);
+  CHECK(tagger.unfinished("").empty());
 }
 
 // The output, taken apart at the prefixes, is the input, however it was cut.
@@ -184,7 +209,7 @@ TEST_CASE("No byte is lost, added or moved, however the stream is cut") {
     }
     const std::string out = tag(writes).text;
     std::string bytes;
-    const std::string prefix = "[3]<stdout>:";
+    const std::string prefix(kPrefix);
     for (std::size_t at = 0; at < out.size();) {
       const bool at_prefix = out.compare(at, prefix.size(), prefix) == 0;
       // A prefix stands at the start and after each line end, nowhere else.
@@ -202,13 +227,13 @@ TEST_CASE("No byte is lost, added or moved, however the stream is cut") {
 TEST_CASE("Tagging speed", "[.benchmark]") {
   std::string text;
   while (text.size() < (64U << 10U)) text += std::string(99, 'x') + "\n";
-  LineTagger tagger(3, OutputStream::kStdout);
+  LineTagger tagger;
   std::string out;
   const auto start = Clock::now();
   std::size_t bytes = 0;
   for (int i = 0; i < 20'000; ++i) {
     out.clear();
-    tagger.feed(text, "", out);
+    tagger.feed(text, kPrefix, out);
     bytes += text.size();
   }
   const std::chrono::duration<double> took = Clock::now() - start;
