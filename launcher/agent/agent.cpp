@@ -88,6 +88,7 @@ class Agent {
   void on(OutputTaken taken);
   void on(const RankInput& input);
   void on(RankInputEnd end);
+  void on(ResizeTerminal size);
   void on(const OpenRelay& order);
   void on(const RelayedBytes& relayed);
   void on(RelayedBytesTaken taken);
@@ -384,6 +385,10 @@ void Agent::on(const RankInput& input) {
 
 void Agent::on(RankInputEnd end) {
   if (job_) job_->input().end(end.rank);
+}
+
+void Agent::on(ResizeTerminal size) {
+  if (job_) job_->input().resize(size.rank, size.rows, size.columns);
 }
 
 void Agent::serve_pmi() {

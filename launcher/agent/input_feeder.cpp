@@ -5,6 +5,7 @@
 #include "launcher/agent/input_feeder.h"
 
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,6 +40,16 @@ void InputFeeder::end(int rank) {
   if (found == feeds_.end()) return;
   found->second.ending = true;
   push(rank, found->second);
+}
+
+// The kernel signals SIGWINCH to the process group in the foreground there.
+void InputFeeder::resize(int rank, int rows, int columns) {
+  const auto found = feeds_.find(rank);
+  if (found == feeds_.end()) return;
+  winsize size{};
+  size.ws_row = static_cast<unsigned short>(rows);
+  size.ws_col = static_cast<unsigned short>(columns);
+  (void)::ioctl(found->second.pipe.get(), TIOCSWINSZ, &size);
 }
 
 void InputFeeder::close(int rank) {
@@ -95,8 +106,6 @@ void InputFeeder::watch(int rank, Feed& feed, bool wanted) {
   if (!watched) shut(rank, feed);
 }
 
-void InputFeeder::acknowledge(int rank, std::size_t bytes) {
-  link_.send(InputTaken{rank, bytes});
-}
+void InputFeeder::acknowledge(int rank, std::size_t bytes) { link_.send(InputTaken{rank, bytes}); }
 
 }  // namespace hora::launcher

@@ -28,6 +28,8 @@ class InputFeeder {
   void write(int rank, std::string_view bytes);
   // End of file, after the queued bytes.
   void end(int rank);
+  // The rank's input is a terminal, which has this size now.
+  void resize(int rank, int rows, int columns);
   // The rank has ended.
   void close(int rank);
 

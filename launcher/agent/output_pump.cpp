@@ -39,6 +39,7 @@ Status OutputPump::open(std::size_t window_bytes) {
 
 Status OutputPump::add(int rank, OutputStream which, os::Fd pipe) {
   auto stream = std::make_unique<Stream>(Stream{rank, which, std::move(pipe)});
+  stream->is_terminal = ::isatty(stream->pipe.get()) == 1;
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = stream.get();
@@ -83,8 +84,10 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
     watch_pipes(false);
     // Another rank may have used up the credit. One that has written nothing since has no need of
     // it.
+    // What a terminal has written, this may not see yet; reading it does.
     int waiting = 0;
-    const bool is_empty = ::ioctl(stream.pipe.get(), FIONREAD, &waiting) == 0 && waiting == 0;
+    const bool is_empty =
+        !stream.is_terminal && ::ioctl(stream.pipe.get(), FIONREAD, &waiting) == 0 && waiting == 0;
     return is_empty ? ReadResult::kEmpty : ReadResult::kNoCredit;
   }
   ssize_t got;
@@ -93,7 +96,8 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
   } while (got < 0 && errno == EINTR);
   if (got <= 0) {
     if (got < 0 && errno == EAGAIN) return ReadResult::kEmpty;
-    if (got < 0) stream.error = errno;
+    // A terminal has no other end.
+    if (got < 0 && !(errno == EIO && stream.is_terminal)) stream.error = errno;
     end_stream(stream);
     return ReadResult::kEnded;
   }
@@ -105,7 +109,7 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
     (void)::fcntl(stream.pipe.get(), F_SETPIPE_SZ, kLargePipeBytes);
   }
   // The last lines of stderr go into the report of a failure, even if the user discards output.
-  if (stream.which == OutputStream::kStderr) remember(stream, bytes);
+  if (stream.which == OutputStream::kStderr || stream.is_terminal) remember(stream, bytes);
   if (discarding_) return ReadResult::kMore;
   std::string& out = link_.outgoing();
   append_u32(out, static_cast<std::uint32_t>(size_of_numbers<RankOutput>() + bytes.size()));
@@ -203,7 +207,8 @@ void OutputPump::remember(Stream& stream, std::string_view bytes) {
 
 std::string OutputPump::last_stderr(int rank) const {
   for (const auto& stream : streams_) {
-    if (stream->rank != rank || stream->which != OutputStream::kStderr) continue;
+    if (stream->rank != rank) continue;
+    if (stream->which != OutputStream::kStderr && !stream->is_terminal) continue;
     const std::size_t kept = std::min(stream->tail.size(), kTailBytes);
     std::string tail = stream->tail.substr(stream->tail.size() - kept);
     if (stream->seen > kept) {

@@ -57,9 +57,10 @@ class OutputPump {
     OutputStream which;
     os::Fd pipe;
     bool enlarged = false;
-    std::string tail{};      // of standard error
-    std::uint64_t seen = 0;  // bytes of it, ever
-    int error = 0;           // that reading ended with
+    bool is_terminal = false;  // of all standard streams
+    std::string tail{};        // of standard error
+    std::uint64_t seen = 0;    // bytes of it, ever
+    int error = 0;             // that reading ended with
   };
   enum class ReadResult { kMore, kEmpty, kEnded, kNoCredit };
 

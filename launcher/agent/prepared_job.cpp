@@ -69,7 +69,7 @@ std::variant<DescriptorLimits, Failure> make_room(const HostOrder& order) {
   }
   rlim_t needed = kOwnDescriptors;
   for (const RankOrder& rank : order.ranks) {
-    needed += rank.stdin_source == StdinSource::kStream ? 3 : 2;
+    needed += rank.stdin_source == StdinSource::kNull ? 2 : 3;
   }
   const rlim_t wanted = needed + 2 * order.ranks.size();
   rlimit limit{};
@@ -235,8 +235,11 @@ std::variant<std::unique_ptr<StartingRank>, RankExit> PreparedJob::begin_start(
   starting->program = program.path;
   RankPipes& pipes = starting->pipes;
   const bool streams = rank.stdin_source == StdinSource::kStream;
-  if (const int errnum = pipes.open(streams); errnum != 0) {
-    return not_started(SpawnStage::kPipes, errnum);
+  const bool is_terminal = rank.stdin_source == StdinSource::kTerminal;
+  const int errnum =
+      is_terminal ? pipes.open_terminal(rank.rows, rank.columns) : pipes.open(streams);
+  if (errnum != 0) {
+    return not_started(is_terminal ? SpawnStage::kTerminal : SpawnStage::kPipes, errnum);
   }
   if (!pmi_socket_.empty()) {
     starting->pmi = connect_for_rank(pmi_socket_, rank.rank);
@@ -250,10 +253,12 @@ std::variant<std::unique_ptr<StartingRank>, RankExit> PreparedJob::begin_start(
   request.stdin_fd = streams ? pipes.stdin_read.get() : null_.get();
   request.stdout_fd = pipes.stdout_write.get();
   request.stderr_fd = pipes.stderr_write.get();
+  if (is_terminal) request.stdin_fd = request.stderr_fd = request.stdout_fd;
+  request.takes_terminal = is_terminal;
   request.working_directory_fd = working_directory_.get();
   request.die_with_parent = true;
-  request.new_session = !one_session_;
-  request.new_group = one_session_;
+  request.new_session = !one_session_ || is_terminal;
+  request.new_group = !request.new_session;
   request.resets_signals = false;  // the agent has done so for itself
   request.open_files_limit = open_files_limit_;
   request.cgroup_fd = cgroup_ ? cgroup_->fd() : -1;

@@ -38,7 +38,7 @@ struct StartedRank {
   pid_t pid = -1;
   os::Fd stdin_pipe;   // non-blocking write end; invalid when the rank reads /dev/null
   os::Fd stdout_pipe;  // non-blocking read ends
-  os::Fd stderr_pipe;
+  os::Fd stderr_pipe;  // invalid for a rank with a terminal, which is the other two
   // The rank's own ends, to keep until it is reaped: else the end of each stream would wake the
   // agent while the rank is still ending, and interrupt it. Invalid where descriptors are scarce.
   os::Fd stdout_write;

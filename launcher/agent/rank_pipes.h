@@ -10,10 +10,12 @@ namespace hora::launcher {
 struct RankPipes {
   os::Fd stdin_read, stdin_write;  // invalid for a rank that reads /dev/null
   os::Fd stdout_read, stdout_write;
-  os::Fd stderr_read, stderr_write;
+  os::Fd stderr_read, stderr_write;  // invalid for a rank with a terminal
 
   // All ends are close-on-exec; the agent's do not block. Returns an errno, 0 when all are there.
   int open(bool with_stdin);
+  // The same with a terminal in place of the pipes: stdout_write is the rank's end of it.
+  int open_terminal(int rows, int columns);
 };
 
 }  // namespace hora::launcher

@@ -9,8 +9,8 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/machine/host_facts.h"
-#include "launcher/protocol/messages.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
 
@@ -92,7 +92,8 @@ void RankSet::finish_start(Starting& starting, Started& started) {
   // Without room for one more watched pipe the rank's output would be lost: end it instead.
   const bool watched =
       output_.add(number, OutputStream::kStdout, std::move(process.stdout_pipe)) &&
-      output_.add(number, OutputStream::kStderr, std::move(process.stderr_pipe)) &&
+      (!process.stderr_pipe.valid() ||
+       output_.add(number, OutputStream::kStderr, std::move(process.stderr_pipe))) &&
       (!process.stdin_pipe.valid() || input_.add(number, std::move(process.stdin_pipe)));
   if (!watched) {
     output_is_lost(rank, "its output cannot be watched, so it is killed");

@@ -18,6 +18,7 @@ namespace hora::launcher {
 namespace {
 
 StdinSource stdin_source(const JobSpec& spec, int rank) {
+  if (spec.pty && rank == 0) return StdinSource::kTerminal;
   const bool streams = spec.stdin_policy == StdinPolicy::kAll ||
                        (spec.stdin_policy == StdinPolicy::kRankZero && rank == 0);
   return streams ? StdinSource::kStream : StdinSource::kNull;
@@ -172,6 +173,9 @@ HostOrder make_order(const JobSpec& spec, const Plan& plan, std::size_t host,
         {slot.rank, slot.local_rank,
          with_variables(environment.of_program(slot.rank), rank_variables(plan, own, slot)),
          stdin_source(spec, slot.rank)});
+    if (!spec.pty || slot.rank != 0) continue;
+    order.ranks.back().rows = spec.pty->rows;
+    order.ranks.back().columns = spec.pty->columns;
   }
   order.grace_ms = spec.grace.count();
   order.lease_ms = spec.lease.count();

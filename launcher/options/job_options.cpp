@@ -390,6 +390,20 @@ Status read_shown_ranks(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
+// Of rank 0, whose terminal is the user's as long as it lives.
+Status read_pty(const OptionValues& values, JobSpec& job) {
+  if (!values.has("--pty")) return Ok{};
+  const std::string_view other = job.elastic ? "elastic jobs, in which processes change their ranks"
+                                 : job.by_mpirun ? "--mpi: mpirun starts the ranks, not horarun"
+                                 : values.has("--detach") ? "--detach, which leaves the terminal"
+                                 : job.stdin_policy == StdinPolicy::kAll
+                                     ? "--stdin all: what is typed is for rank 0"
+                                     : "";
+  if (!other.empty()) return usage("--pty cannot be used with " + std::string(other));
+  job.pty.emplace();
+  return Ok{};
+}
+
 // What the lines of the output look like, and which of them are shown.
 Status read_lines(const OptionValues& values, JobSpec& job) {
   job.prefix_timestamp = values.has("--prefix-output-with-timestamp");
@@ -522,6 +536,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   HORA_TRY(read_chaos(values, job));
   HORA_TRY(read_reports(values, job));
   read_output(values, job);
+  HORA_TRY(read_pty(values, job));
   HORA_TRY(read_lines(values, job));
   HORA_TRY(read_binding(values, job));
   HORA_TRY(read_shown_ranks(values, job));

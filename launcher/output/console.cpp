@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "launcher/output/user_terminal.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -47,6 +48,7 @@ void Console::say(std::string text) {
                        " messages are missing here: standard error was not read in time\n");
     lost_ = 0;
   }
+  text = with_returns(fd_, std::move(text));
   const std::size_t size = text.size();
   held_ += size;
   writer_.write(fd_, std::move(text), 0, size);

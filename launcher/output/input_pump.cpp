@@ -50,8 +50,9 @@ void report_error(int fd, int errnum) {
 
 }  // namespace
 
-InputPump::InputPump(os::EventLoop& loop, int fd, std::function<int(std::string_view)> consume)
-    : loop_(loop), fd_(fd), consume_(std::move(consume)) {}
+InputPump::InputPump(os::EventLoop& loop, int fd, std::function<int(std::string_view)> consume,
+                     std::function<void()> on_begin)
+    : loop_(loop), fd_(fd), consume_(std::move(consume)), on_begin_(std::move(on_begin)) {}
 
 InputPump::~InputPump() { stop(); }
 
@@ -112,6 +113,7 @@ void InputPump::update(bool refused) {
     return;
   }
   if (wanted && !watched_) {
+    if (on_begin_) on_begin_();
     if (loop_.watch(fd_, EPOLLIN, [this](std::uint32_t) { read_some(); })) {
       watched_ = true;
     } else {

@@ -18,7 +18,9 @@ class InputPump {
 
   // `consume` gets bytes as they are read, and an empty view once, at the end of the input.
   // It answers how many copies are now on their way (the number of receiving ranks).
-  InputPump(os::EventLoop& loop, int fd, std::function<int(std::string_view)> consume);
+  // `on_begin` is called before it begins, or goes on, to read.
+  InputPump(os::EventLoop& loop, int fd, std::function<int(std::string_view)> consume,
+            std::function<void()> on_begin = {});
   ~InputPump();
   InputPump(const InputPump&) = delete;
   InputPump& operator=(const InputPump&) = delete;
@@ -39,6 +41,7 @@ class InputPump {
   os::EventLoop& loop_;
   int fd_;
   std::function<int(std::string_view)> consume_;
+  std::function<void()> on_begin_;
   std::size_t in_flight_ = 0;
   int receivers_ = 1;
   bool started_ = false;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "launcher/output/user_terminal.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
@@ -42,6 +43,7 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
                        Handlers handlers)
     : handlers_(std::move(handlers)),
       stdin_policy_(spec.stdin_policy),
+      has_pty_(spec.pty.has_value()),
       rank_lives_(static_cast<std::size_t>(plan.world_size), true),
       host_of_rank_(static_cast<std::size_t>(plan.world_size), 0),
       unacknowledged_(plan.hosts.size(), 0),
@@ -52,9 +54,14 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
              {places_of(plan), prefix_of(spec), spec.output_directory,
               spec.elastic ? std::max(spec.num_proc, spec.elastic->max_np.value_or(0)) : 0,
               spec.rotation, spec.restart && spec.restart->attempt > 0, spec.merge_stderr,
-              spec.shown_ranks, spec.shown_lines, spec.prefix_output && !spec.verbose},
+              spec.shown_ranks, spec.shown_lines, spec.prefix_output && !spec.verbose, has_pty_},
              handlers_.row_is_open),
-      input_(loop, STDIN_FILENO, [this](std::string_view bytes) { return send_input(bytes); }) {
+      input_(
+          loop, STDIN_FILENO, [this](std::string_view bytes) { return send_input(bytes); },
+          [this] {
+            reads_keys_ = has_pty_;
+            take_terminal();
+          }) {
   for (const HostPlan& host : plan.hosts) {
     for (const Slot& slot : host.slots) host_of_rank_[slot.rank] = host.index;
   }
@@ -109,16 +116,53 @@ void JobStreams::finish(std::function<void()> done) {
   input_.stop();
   sinks_.finish();
   for (const int console : {STDOUT_FILENO, STDERR_FILENO}) writer_.settle(console);
-  writer_.flush(std::move(done));
+  writer_.flush([this, done = std::move(done)] {
+    release_terminal();
+    done();
+  });
 }
 
 // --- input ---------------------------------------------------------------------------------------
 
 void JobStreams::start_input() {
+  started_ = true;
+  resize_terminal();
   if (stdin_policy_ != StdinPolicy::kNone) input_.start();
 }
 
+void JobStreams::resume_input() {
+  take_terminal();  // the shell has put back its own settings meanwhile
+  resize_terminal();
+  input_.reconsider();
+}
+
+void JobStreams::take_terminal() {
+  if (reads_keys_ && rank_lives_[0]) make_terminal_raw();
+}
+
+void JobStreams::resize_terminal() {
+  if (!has_pty_ || !started_) return;
+  const TerminalSize size = size_of_terminal();
+  (void)handlers_.send(host_of_rank_[0], ResizeTerminal{0, size.rows, size.columns});
+}
+
+void JobStreams::release_terminal() {
+  if (has_pty_) restore_terminal();
+}
+
+void JobStreams::rank_ended(int rank) {
+  rank_lives_[static_cast<std::size_t>(rank)] = false;
+  // After its last output, whose lines return by themselves.
+  if (rank == 0 && has_pty_) writer_.flush([this] { release_terminal(); });
+}
+
 int JobStreams::send_input(std::string_view bytes) {
+  if (has_pty_) {
+    // A terminal has no end; a program that reads its lines takes this key for it: twice where a
+    // line has begun, which the first one sends.
+    if (bytes.empty()) bytes = at_line_start_ ? "\x04" : "\x04\x04";
+    at_line_start_ = bytes.ends_with('\n');
+  }
   if (bytes.ends_with('\n') && is_echoed(STDIN_FILENO)) sinks_.line_typed();
   int receivers = 0;
   // One receiver is rank 0, as with mpirun; when it has ended, the rest is dropped.

@@ -21,7 +21,7 @@
 namespace hora::launcher {
 
 // What it says to hosts.
-using StreamMessage = std::variant<OutputTaken, RankInput, RankInputEnd>;
+using StreamMessage = std::variant<OutputTaken, RankInput, RankInputEnd, ResizeTerminal>;
 
 class JobStreams {
  public:
@@ -35,6 +35,7 @@ class JobStreams {
   };
 
   JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& plan, Handlers handlers);
+  ~JobStreams() { release_terminal(); }
 
   // Opens the files of --output-filename. Nothing is started before this succeeded.
   Status open() { return sinks_.open(); }
@@ -47,9 +48,12 @@ class JobStreams {
   void output_end(int host, const RankOutputEnd& end);
 
   void start_input();
-  void resume_input() { input_.reconsider(); }  // after SIGCONT the terminal may be ours again
+  void resume_input();  // after SIGCONT the terminal may be ours again
+  // Where rank 0 has a terminal: the user's has another size, or is not rank 0's for now.
+  void resize_terminal();
+  void release_terminal();
   void input_delivered(std::size_t bytes) { input_.delivered(bytes); }
-  void rank_ended(int rank) { rank_lives_[static_cast<std::size_t>(rank)] = false; }
+  void rank_ended(int rank);
 
   // The incomplete files of --output-filename: each once. Complete when finish() is done.
   struct CutFile {
@@ -67,11 +71,16 @@ class JobStreams {
 
  private:
   int send_input(std::string_view bytes);
+  void take_terminal();
   void acknowledge(int host, std::size_t bytes);
   void on_broken(int fd, int errnum);
 
   Handlers handlers_;
   StdinPolicy stdin_policy_;
+  bool has_pty_;               // rank 0
+  bool started_ = false;       // so have the ranks
+  bool reads_keys_ = false;    // of the user's terminal, for that of rank 0
+  bool at_line_start_ = true;  // of what rank 0 gets
   std::vector<bool> rank_lives_;
   std::vector<int> host_of_rank_;
   std::vector<std::size_t> unacknowledged_;  // by host: written, and the agent does not know

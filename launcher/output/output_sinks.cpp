@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "launcher/output/user_terminal.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
@@ -276,6 +277,7 @@ OutputSinks::Stream& OutputSinks::stream_of(int host, int rank, int stream) {
     made.console = options_.merge_stderr ? STDOUT_FILENO : stream;
     made.host = host;
     made.name = stream == 2 ? "stderr" : "stdout";
+    made.is_pty = options_.has_pty && rank == 0;
     if (options_.fold_tracebacks && stream == 2) made.folder.emplace(rank);
     found = streams_.emplace(key, std::move(made)).first;
     set_place(found->second, place_of(rank));
@@ -307,11 +309,11 @@ void OutputSinks::take_console(Stream& stream, std::string& text) {
   Stream*& last = last_on(stream.console);
   if (last != nullptr && last != &stream && last->tagger.in_segment()) {
     last->cut = true;
-    writer_.write(last->console, std::string(kContinues), last->host, 0);
+    write_console(*last, std::string(kContinues));
     row_is_open_ = false;
   }
   if (last != nullptr && std::exchange(last->open, false)) {
-    writer_.write(last->console, "\n", last->host, 0);
+    write_console(*last, "\n");
     row_is_open_ = false;
   }
   if (last != &stream && on_terminal(stream)) {
@@ -339,8 +341,23 @@ void OutputSinks::output(int host, int rank, int stream, std::string_view bytes)
   if (entry.folder->holds()) show_later(entry.folder_due, Clock::now() + kTracebackDelay);
 }
 
+void OutputSinks::write_console(const Stream& stream, std::string text, std::size_t credit) {
+  writer_.write(stream.console, with_returns(stream.console, std::move(text)), stream.host, credit);
+}
+
+// The other ranks' lines begin a row, wherever this leaves the cursor.
+void OutputSinks::show_unchanged(Stream& stream, std::string_view bytes, std::size_t credit) {
+  std::string text(stream.shown ? bytes : std::string_view());
+  if (!text.empty()) {
+    take_console(stream, text);
+    if (on_terminal(stream)) row_is_open_ = text.back() != '\n';
+  }
+  writer_.write(stream.console, std::move(text), stream.host, credit);
+}
+
 // On the console.
 void OutputSinks::show(Stream& stream, std::string_view bytes, std::size_t credit) {
+  if (stream.is_pty) return show_unchanged(stream, bytes, credit);
   std::string text;
   text.reserve(bytes.size() + 64);
   if (last_on(stream.console) != &stream) stream.tagger.interrupt();
@@ -428,7 +445,7 @@ void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::siz
     row_is_open_ = text.back() != '\n';
     stream.is_bar = text.back() == '\r';
   }
-  writer_.write(stream.console, std::move(text), stream.host, credit);
+  write_console(stream, std::move(text), credit);
 }
 
 // --- unfinished lines on a terminal --------------------------------------------------------------
@@ -444,7 +461,8 @@ void OutputSinks::leave_row(Stream* last, bool next_is_bar) {
   const bool is_open = row_is_open_.exchange(false);
   if (last == nullptr) {
     // What the terminal shows of a key, such as ^C.
-    if (is_open) writer_.write(terminal_[0] ? STDOUT_FILENO : STDERR_FILENO, "\n", 0, 0);
+    const int fd = terminal_[0] ? STDOUT_FILENO : STDERR_FILENO;
+    if (is_open) writer_.write(fd, with_returns(fd, "\n"), 0, 0);
     return;
   }
   const bool replaces = next_is_bar && last->is_bar;
@@ -456,7 +474,7 @@ void OutputSinks::leave_row(Stream* last, bool next_is_bar) {
     // Its colours stay with it.
     if (last->tagger.unfinished({}).find('\033') != std::string::npos) end.insert(0, "\033[0m");
   }
-  if (is_open) writer_.write(last->console, std::move(end), last->host, 0);
+  if (is_open) write_console(*last, std::move(end));
 }
 
 // Of a line that begins, the bytes before the rank's own.
@@ -494,7 +512,7 @@ void OutputSinks::show_unfinished(Stream& stream) {
   take_console(stream, text);
   stream.row = whole;
   row_is_open_ = true;
-  writer_.write(stream.console, std::move(text), stream.host, 0);
+  write_console(stream, std::move(text));
 }
 
 // `what`: the due time of a stream.

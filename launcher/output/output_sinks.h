@@ -55,6 +55,7 @@ class OutputSinks {
     std::optional<RankList> shown;  // whose output the console has; none: all. Files have all.
     LineFilter filter;              // of the console
     bool fold_tracebacks = false;   // on the console, see TracebackFolder
+    bool has_pty = false;           // rank 0 writes to a terminal of its own: shown as it comes
   };
 
   static constexpr Milliseconds kUnfinishedDelay{200};
@@ -110,6 +111,7 @@ class OutputSinks {
     bool cut = false;   // in the middle of a line, on the console
     bool open = false;  // it has ended in the middle of a line, to which nothing was added yet
     bool shown = true;
+    bool is_pty = false;
     // On a terminal: of the line that has no end yet.
     std::size_t row = 0;     // its bytes in the last row, prefix included
     std::size_t passed = 0;  // its bytes, without prefix, in rows that a typed line has ended
@@ -121,6 +123,8 @@ class OutputSinks {
 
   Stream& stream_of(int host, int rank, int stream);
   void show(Stream& stream, std::string_view bytes, std::size_t credit);
+  void show_unchanged(Stream& stream, std::string_view bytes, std::size_t credit);
+  void write_console(const Stream& stream, std::string text, std::size_t credit = 0);
   bool is_shown(int label) const;
   Status open_files(int rank, bool append);
   std::string directory_of(int label) const;

@@ -137,6 +137,12 @@ struct FileRotation {
   int most_files = 5;            // --output-max-files: of each stream, with the one written to
 };
 
+// In characters.
+struct TerminalSize {
+  int rows = 24;
+  int columns = 80;
+};
+
 // One of several programs of a job: mpirun's "-np 2 ./a : -np 2 ./b".
 struct Program {
   std::vector<std::string> command;
@@ -208,6 +214,7 @@ struct JobSpec {
   bool prefix_output = true;             // --no-prefix-output
   std::optional<LinePrefix> own_prefix;  // --output-prefix; none: the usual one
   StdinPolicy stdin_policy = StdinPolicy::kRankZero;
+  std::optional<TerminalSize> pty;  // --pty: rank 0 has a terminal, of this size at first
   bool merge_stderr = false;
   std::optional<RankList> shown_ranks;         // --show-ranks; none: the output of all is printed
   LineFilter shown_lines;                      // --show-lines, --hide-lines

@@ -75,7 +75,9 @@ Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
   sigset_t set = ending_signals();
   // QUIT also where a script's `&` or nohup has made this process ignore it: jobs that hang at
   // night run there. While it is blocked, the kernel keeps even a signal that is ignored.
-  for (const int signal : {SIGQUIT, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  for (const int signal : {SIGQUIT, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2, SIGWINCH}) {
+    sigaddset(&set, signal);
+  }
   struct sigaction ignored {};
   struct sigaction old_pipe {};
   ignored.sa_handler = SIG_IGN;

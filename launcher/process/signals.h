@@ -47,8 +47,8 @@ class EndRequests {
 class Signals {
  public:
   // ending_signals() end the job, once for each of EndRequests; QUIT asks where it stands; TSTP
-  // CONT stop and resume it; USR1 USR2 are passed on. PIPE is ignored: a closed reader is seen
-  // where it is written to.
+  // CONT stop and resume it; USR1 USR2 are passed on; WINCH is passed on to a terminal. PIPE is
+  // ignored: a closed reader is seen where it is written to.
   static Result<std::unique_ptr<Signals>> watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler);
   ~Signals();

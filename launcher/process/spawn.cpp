@@ -11,6 +11,7 @@
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -161,6 +162,7 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
     need(SpawnStage::kDirectory, raw_call(SYS_fchdir, request.working_directory_fd));
   }
   child_place_stdio(plan);
+  if (request.takes_terminal) need(SpawnStage::kSession, raw_call(SYS_ioctl, 0, TIOCSCTTY, 0));
   if (plan->set_files) {
     need(SpawnStage::kLimits, raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, word(&plan->files), 0));
   }

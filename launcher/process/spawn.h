@@ -29,6 +29,7 @@ struct SpawnRequest {
   const CpuMask* cpus = nullptr;  // where it may run; null: where the caller may
   bool resets_signals = true;     // false: none is ignored here, or the program sees to it
   bool new_session = true;        // also its own process group, and no terminal
+  bool takes_terminal = false;    // stdin is a terminal, which becomes that of the new session
   bool new_group = false;         // its own process group in the caller's session
   bool die_with_parent = false;   // SIGKILL when the calling thread ends
   std::optional<unsigned long> open_files_limit;  // soft RLIMIT_NOFILE of the child

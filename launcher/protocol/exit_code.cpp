@@ -23,6 +23,8 @@ std::string_view spawn_stage_name(SpawnStage stage) {
       return "entering the working directory";
     case SpawnStage::kPipes:
       return "creating a pipe";
+    case SpawnStage::kTerminal:
+      return "creating a terminal (--pty)";
     case SpawnStage::kPmi:
       return "connecting to the PMI server";
     case SpawnStage::kExecute:

@@ -50,8 +50,9 @@ enum class SpawnStage : std::uint8_t {
   kPmi,
   // The kernel found the program and not what the program names to run it.
   kInterpreter,
+  kTerminal,
 };
-constexpr SpawnStage last_of(SpawnStage) { return SpawnStage::kInterpreter; }
+constexpr SpawnStage last_of(SpawnStage) { return SpawnStage::kTerminal; }
 
 // "executing", "creating a process", ...: what failed, for an error text.
 std::string_view spawn_stage_name(SpawnStage stage);

@@ -69,6 +69,7 @@ enum class FrameType : std::uint8_t {
   kRelay = 53,
   kSample = 54,
   kLeave = 55,
+  kResize = 56,
   // both
   kHeartbeat = 64,
   kRelayData = 65,
@@ -109,7 +110,8 @@ inline constexpr std::int64_t kLongestMs = 10'000'000'000'000;       // 317 year
 inline constexpr std::int64_t kMostCounted = std::int64_t{1} << 60;  // collectives
 inline constexpr std::int64_t kLargestPid = 0x7fffffff;
 inline constexpr std::int64_t kLargestPort = 65'535;
-inline constexpr std::int64_t kLargestErrno = 4'095;  // the kernel's MAX_ERRNO
+inline constexpr std::int64_t kMostCharacters = 65'535;  // of a terminal, in a row or column
+inline constexpr std::int64_t kLargestErrno = 4'095;     // the kernel's MAX_ERRNO
 inline constexpr std::int64_t kLargestSignal = 64;
 
 // Bytes. A list of ranks makes its messages longer: see AgentConversation.
@@ -785,19 +787,24 @@ struct OpenRelay {
   static void fields(auto& visit, auto& m) { visit("address", m.address); }
 };
 
-enum class StdinSource : std::uint8_t { kNull = 0, kStream = 1 };
-constexpr StdinSource last_of(StdinSource) { return StdinSource::kStream; }
+// kTerminal: standard output and standard error are the terminal, too.
+enum class StdinSource : std::uint8_t { kNull = 0, kStream = 1, kTerminal = 2 };
+constexpr StdinSource last_of(StdinSource) { return StdinSource::kTerminal; }
 
 struct RankOrder {
   int rank = 0;
   int local_rank = 0;
   std::vector<std::pair<std::string, std::string>> environment;  // on top of HostOrder's
   StdinSource stdin_source = StdinSource::kNull;
+  int rows = 0;  // of a terminal
+  int columns = 0;
   static void fields(auto& visit, auto& m) {
     visit("rank", m.rank);
     visit("local_rank", m.local_rank);
     visit("environment", m.environment);
     visit("stdin_source", m.stdin_source);
+    visit("rows", m.rows, Range{0, kMostCharacters});
+    visit("columns", m.columns, Range{0, kMostCharacters});
   }
   friend bool operator==(const RankOrder&, const RankOrder&) = default;
 };
@@ -959,6 +966,18 @@ struct RankInputEnd {
   int rank = 0;
   static void fields(auto& visit, auto& m) { visit("rank", m.rank); }
 };
+// The terminal of a rank has another size.
+struct ResizeTerminal {
+  static constexpr MessageRule kRule{FrameType::kResize, "size of a terminal", Layout::kNumbers};
+  int rank = 0;
+  int rows = 0;
+  int columns = 0;
+  static void fields(auto& visit, auto& m) {
+    visit("rank", m.rank);
+    visit("rows", m.rows, Range{0, kMostCharacters});
+    visit("columns", m.columns, Range{0, kMostCharacters});
+  }
+};
 // The goodbye has come. The launcher's last message.
 struct LeaveHost {
   static constexpr MessageRule kRule{FrameType::kLeave, "order to leave", Layout::kNumbers,
@@ -970,7 +989,8 @@ using LauncherMessage =
     std::variant<Heartbeat, DeliveryFrame, OfferTree, KeepDelivery, FetchDelivery, ForgetDeliveries,
                  Probe, HostOrder, StartRanks, TerminateRanks, TerminateRank, SignalRanks,
                  SignalRank, SuspendRanks, ResumeRanks, DumpStacks, SampleRanks, OutputTaken,
-                 RankInput, RankInputEnd, OpenRelay, RelayedBytes, RelayedBytesTaken, LeaveHost>;
+                 RankInput, RankInputEnd, ResizeTerminal, OpenRelay, RelayedBytes,
+                 RelayedBytesTaken, LeaveHost>;
 
 // What a launcher says, if its turn has come. The Error says what was received instead: "a second
 // order".

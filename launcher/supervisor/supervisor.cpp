@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/output/user_terminal.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/runs/elastic_run.h"
 #include "launcher/runs/static_run.h"
@@ -96,7 +97,9 @@ Status Supervisor::set_up() {
                      .make_remote = owner_.make_remote,
                      .ship_files = &job_.ship_files},
       [this](int host, FleetEvent event) { on_event(host, std::move(event)); });
+  if (job_.spec.pty) job_.spec.pty = size_of_terminal();
   suspension_ = std::make_unique<Suspension>(*loop_, *fleet_, [this] {
+    if (run_->streams() != nullptr) run_->streams()->release_terminal();
     ::raise(SIGSTOP);
     // The shell's fg or bg has continued us; the terminal may be ours again.
     if (run_->streams() != nullptr) run_->streams()->resume_input();
@@ -366,8 +369,13 @@ void Supervisor::on_signal(int signal) {
       return fleet_->send_all(SignalRanks{signal});
     case SIGTSTP:
       return suspension_->begin();
-    case SIGCONT:  // handled where we stopped, unless it came before that
+    case SIGCONT:  // handled where we stopped, unless it came before that, or STOP cannot be
+                   // handled
+      if (run_->streams() != nullptr) run_->streams()->resume_input();
       return suspension_->call_off();
+    case SIGWINCH:
+      if (run_->streams() != nullptr) run_->streams()->resize_terminal();
+      return;
     default:
       return end_by_user(signal);
   }

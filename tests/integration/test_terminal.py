@@ -2,9 +2,12 @@
 """On a terminal: Ctrl-C, Ctrl-Z and fg, Ctrl-\\, a window that closes."""
 
 import contextlib
+import fcntl
 import os
 import pty
+import re
 import signal
+import struct
 import subprocess
 import termios
 import time
@@ -36,8 +39,6 @@ class Terminal:
 
     @staticmethod
     def take(slave):
-        import fcntl
-
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
     def type(self, text):
@@ -284,6 +285,140 @@ def test_progress_bars_of_two_ranks(terminal, tmp_path):
     (tmp_path / "go").touch()
     rows = rows_of(terminal.wait_for("PROMPT> "))
     assert "[1]<stdout>:a whole line" in rows, rows
+
+
+def resize(terminal, rows, columns):
+    fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def is_raw(terminal):
+    return not termios.tcgetattr(terminal.master)[3] & termios.ISIG
+
+
+SIZE = '/usr/bin/python3 -c "import os; print(tuple(os.get_terminal_size()), [os.isatty(fd) for fd in (0, 1, 2)])"'
+
+
+@pytest.fixture(params=["local", "ssh"])
+def where(request, terminal):
+    """The options that choose the hosts of two ranks."""
+    if request.param == "local":
+        return "-np 2"
+    hosts = request.getfixturevalue("hosts")(2)
+    return f"-H {hosts.spec(1)} --wdir /"
+
+
+def test_rank_zero_has_a_terminal(terminal, where):
+    resize(terminal, 33, 101)
+    script = f"test $HOROVOD_RANK = 0 || exec ls -l /proc/self/fd/0; exec {SIZE}"
+    terminal.type(f"stty -g; horarun --pty {where} sh -c '{script}'; echo code=$?; stty -g; echo the''-end\n")
+    shown = terminal.wait_for("the-end")
+    assert "code=0\r\n" in shown, shown
+    assert "\n(101, 33) [True, True, True]\r\n" in shown, shown
+    assert "[1]<stdout>:" in shown and "/dev/null\r\n" in shown, shown
+    assert "\n[0]<" not in shown, shown
+    before, after = re.findall(r"(?m)^[0-9a-f]+(?::[0-9a-f]+)+", shown)
+    assert before == after  # the settings of the terminal
+
+
+def test_the_size_follows_the_users(terminal, tmp_path):
+    program = write(
+        tmp_path / "size.py",
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGWINCH, lambda *_: print('now', tuple(os.get_terminal_size())))\n"
+        "print('ready')\n"
+        "while True: time.sleep(0.1)\n",
+    )
+    terminal.type(f"horarun --pty -np 1 /usr/bin/python3 {program}\n")
+    terminal.wait_for("ready")
+    resize(terminal, 50, 132)
+    terminal.wait_for("now (132, 50)")
+    terminal.type("\x03")
+    terminal.wait_for("KeyboardInterrupt")
+    terminal.wait_for("PROMPT> ")
+
+
+def test_ctrl_c_interrupts_the_shell_of_rank_zero_only(terminal, where):
+    script = "test $HOROVOD_RANK = 0 || exec tail -f /dev/null; exec /usr/bin/python3 -q"
+    terminal.type(f"horarun --pty {where} sh -c '{script}'\n")
+    terminal.wait_for(">>> ")
+    terminal.type("import time; time.sleep(1000)\r")
+    time.sleep(0.5)
+    terminal.type("\x03")
+    terminal.wait_for("KeyboardInterrupt")
+    terminal.wait_for(">>> ")
+    terminal.type("6 * 7\r")
+    terminal.wait_for("42\r\n>>> ")
+    terminal.type("\x04")  # the shell ends; the keys are horarun's again
+    jobs.wait_until(lambda: not is_raw(terminal), "the former settings of the terminal")
+    terminal.type("\x03")
+    terminal.wait_for("PROMPT> ")
+    terminal.type("echo code=$?\n")
+    terminal.wait_for("code=130")
+
+
+def test_lines_of_others_next_to_a_debugger(terminal, tmp_path):
+    go = tmp_path / "go"
+    program = write(
+        tmp_path / "stop.py",
+        WAITS + "x = 6\n"
+        f"if rank: wait('{go}'); print('a line', flush=True); print('another', file=sys.stderr)\n"
+        "else: breakpoint()\n"
+        "if not rank: print('af' 'ter')\n",
+    )
+    terminal.type(f"horarun --pty -np 2 --output-filename {tmp_path} /usr/bin/python3 {program}\n")
+    terminal.wait_for("(Pdb) ")
+    go.touch()
+    terminal.wait_for("\r\n[1]<stdout>:a line\r\n")
+    terminal.type("x * 7\r")
+    terminal.wait_for("42\r\n")
+    terminal.wait_for("(Pdb) ")
+    terminal.type("c\r")
+    terminal.wait_for("after\r\n")
+    terminal.wait_for("PROMPT> ")
+    assert "[0]<stdout>:after" in (tmp_path / "rank.0" / "stdout").read_text()
+
+
+@pytest.mark.parametrize("signal_name", ["TERM", "HUP", "INT"])
+def test_the_settings_are_restored(terminal, signal_name):
+    terminal.type("horarun --pty -np 1 sh -c 'echo rea''dy; exec tail -f /dev/null'\n")
+    terminal.wait_for("ready")
+    jobs.wait_until(lambda: is_raw(terminal), "the keys to be those of rank 0")
+    (launcher,) = [p for p in jobs.processes_of(terminal.mark) if p.command.startswith("horarun --pty")]
+    os.kill(launcher.pid, getattr(signal, f"SIG{signal_name}"))
+    terminal.wait_for("PROMPT> ")
+    assert not is_raw(terminal)
+    terminal.type("echo code=$?\n")
+    terminal.wait_for(f"code={128 + getattr(signal, f'SIG{signal_name}')}")
+
+
+def test_the_shell_has_its_settings_while_the_job_is_stopped(terminal):
+    terminal.type("horarun --pty -np 1 sh -c 'echo rea''dy; read line; echo got $line'\n")
+    terminal.wait_for("ready")
+    (launcher,) = [p for p in jobs.processes_of(terminal.mark) if p.command.startswith("horarun --pty")]
+    os.kill(launcher.pid, signal.SIGTSTP)
+    terminal.wait_for("PROMPT> ")
+    shell_is_there(terminal, 1)
+    terminal.type("fg\n")
+    terminal.wait_for("horarun --pty")
+    jobs.wait_until(lambda: is_raw(terminal), "the keys to be those of rank 0")
+    terminal.type("hello\r")
+    terminal.wait_for("got hello\r\n")
+    terminal.wait_for("PROMPT> ")
+
+
+def test_without_a_terminal_rank_zero_has_one(horarun):
+    done = horarun.run("--pty", "-np", 1, "sh", "-c", SIZE, input=b"").expect(0)
+    assert done.text == "(80, 24) [True, True, True]\r\n", done
+
+
+def test_input_from_a_pipe_ends(horarun):
+    done = horarun.run("--pty", "-np", 1, "sh", "-c", "stty -echo; cat; echo end", input=b"a line\nhalf").expect(0)
+    assert done.text == "a line\r\nhalfend\r\n", done
+
+
+def test_the_last_words_of_rank_zero_are_in_the_message(horarun):
+    done = horarun.run("--pty", "-np", 1, "sh", "-c", "echo some words; exit 3", input=b"").expect(3)
+    assert done.messages.count("some words") == 1 and "[0]<" not in done.text, done
 
 
 def test_unfinished_lines_stay_whole_in_a_pipe(horarun):

@@ -206,6 +206,8 @@ BUGS = [
     ("an unfinished line is lost", LINE, "if (!held_.empty()) emit({}, true, prefix, out);", "held_.clear();", "output_test"),
     ("a line is torn between two files", "launcher/output/output_sinks.cpp", "if (last != kNone) return last + 1;", "if (last != kNone) return room;", "output_test"),
     ("the rest of a line that is hidden is shown", LINE, "const bool begins = !in_segment_;", "const bool begins = true;", "output_test"),
+    ("the user's terminal stays raw", "launcher/output/job_streams.cpp", "if (has_pty_) restore_terminal();", "", "integration/test_terminal.py::test_ctrl_c_interrupts_the_shell_of_rank_zero_only"),
+    ("the last output of a terminal is an error", "launcher/agent/output_pump.cpp", "!(errno == EIO && stream.is_terminal)", "true", "agent_output_test"),
     ("a frame one byte too short", FRAME, "position_ += kFrameHeaderSize + length;", "position_ += kFrameHeaderSize + length - (length > 70000 ? 1 : 0);", "protocol_test"),
     ("frames of any length", FRAME, "if (length > kMaxFramePayload) {", "if (false) {", "protocol_test"),
     ("waiters of a key are not woken", KV, "finish_wait(client, {.status = 200, .body = value});", "", "rendezvous_service_test"),

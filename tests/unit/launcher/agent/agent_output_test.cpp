@@ -222,6 +222,48 @@ TEST_CASE("standard input for a rank that does not read is acknowledged when it 
   CHECK(agent.exits.at(0).exit_code == 0);
 }
 
+TEST_CASE("a rank with a terminal has its keys and its size, and all that it writes arrives") {
+  AgentDriver agent;
+  auto order = shell_order(
+      "stty size; test -t 0 && test -t 1 && test -t 2 && echo all three; read line; stty size; "
+      "seq 20000 >&2");
+  order.ranks[0].stdin_source = StdinSource::kTerminal;
+  order.ranks[0].rows = 30;
+  order.ranks[0].columns = 100;
+  agent.start(order);
+  agent.wait_for_output(0, "all three");
+  std::string size;
+  for (const std::uint32_t number : {0u, 40u, 120u}) append_u32(size, number);
+  agent.send(FrameType::kResize, size);
+  std::string keys;
+  append_u32(keys, 0);
+  agent.send(FrameType::kInput, keys + "x\r");
+  agent.wait_for_goodbye();
+  std::string expected = "30 100\r\nall three\r\nx\r\n40 120\r\n";
+  for (int i = 1; i <= 20'000; ++i) expected += std::to_string(i) + "\r\n";
+  CHECK((agent.output[{0, 1}] == expected));
+  CHECK(agent.input_acknowledged[0] == 2);
+  CHECK(agent.exits.at(0).exit_code == 0);
+  CHECK(agent.exits.at(0).last_stderr.ends_with("20000\r\n"));
+}
+
+TEST_CASE("the interrupt key of a rank's terminal is for that rank alone") {
+  AgentDriver agent;
+  auto order = shell_order("echo ready; sleep 1000 & wait; echo not interrupted", 2);
+  order.ranks[0].stdin_source = StdinSource::kTerminal;
+  agent.start(order);
+  agent.wait_for_output(0, "ready");
+  agent.wait_for_output(1, "ready");
+  std::string keys;
+  append_u32(keys, 0);
+  agent.send(FrameType::kInput, keys + "\x03");
+  while (agent.exits.empty()) REQUIRE(agent.next());
+  CHECK(agent.exits.count(1) == 0);
+  CHECK(agent.exits.at(0).signal == SIGINT);
+  agent.send_number(FrameType::kTerminate, 1'000);
+  agent.wait_for_goodbye();
+}
+
 TEST_CASE("input for a rank that is not here") {
   AgentDriver agent;
   agent.start(shell_order("sleep 0.1"));

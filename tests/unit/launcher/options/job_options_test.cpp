@@ -236,6 +236,18 @@ TEST_CASE("When files of the output are rotated") {
   CHECK(error_of({"-np", "1", "--output-max-files", "1", "x"}).find("--output-max-files") == 0);
 }
 
+TEST_CASE("A terminal for rank 0") {
+  CHECK_FALSE(job_of({"-np", "2", "x"}).pty);
+  CHECK(job_of({"-np", "2", "--pty", "x"}).pty);
+  CHECK(job_of({"-np", "2", "--pty", "--stdin", "none", "x"}).pty);
+  for (const Words& other : {Words{"--min-np", "2"}, {"--mpi"}, {"--detach"}, {"--stdin", "all"}}) {
+    Words words{"-np", "4", "--pty"};
+    words.insert(words.end(), other.begin(), other.end());
+    words.push_back("x");
+    CHECK(error_of(words).find("--pty cannot be used with ") == 0);
+  }
+}
+
 TEST_CASE("Placement, and ranks that fail alone") {
   CHECK(job_of({"-np", "2", "x"}).map_by == MapBy::kSlot);
   CHECK(job_of({"-np", "2", "--map-by", "node", "x"}).map_by == MapBy::kNode);
