@@ -17,7 +17,7 @@ Failure protocol_failure(const std::string& what) {
 Status check_order(const HostOrder& order) {
   // Milliseconds; a shorter lease would expire between two heartbeats.
   constexpr std::int64_t kShortestLease = 50;
-  constexpr std::int64_t kLongest = 30LL * 24 * 3600 * 1000;
+  constexpr std::int64_t kLongest = 365LL * 24 * 3600 * 1000;  // of an option
   std::set<int> ranks;
   for (const RankOrder& rank : order.ranks) {
     if (rank.rank < 0 || !ranks.insert(rank.rank).second) {

@@ -116,6 +116,12 @@ def test_time_limit(horarun):
     assert "--timeout" in done.messages, done
 
 
+def test_the_longest_times(horarun):
+    times = ("--grace", "--lease", "--timeout", "--start-timeout", "--stall-after")
+    year = [word for name in times for word in (name, "365d")]
+    horarun.run("-np", 2, *year, "--on-stall", "warn", "true").expect(0)
+
+
 def test_missing_directory(horarun):
     done = horarun.run("-np", 1, "--wdir", "/no/such/folder", "true").expect(125)
     assert "/no/such/folder" in done.messages and "E_CWD" in done.messages, done
