@@ -101,6 +101,14 @@ TEST_CASE("A usage error names the option, what was found and what was expected"
         "--grace: expected a time up to 365d, such as 30, 30s, 1m30s or 500ms, found 'soon'");
   CHECK(error_of({"-np", "1", "--lease", "100ms", "x"}).find("at least 1s") != std::string::npos);
   CHECK(error_of({"-np", "1", "-p", "70000", "x"}).find("from 1 to 65535") != std::string::npos);
+  // What the runtime would refuse in every rank.
+  for (const char* name : {"--cycle-time-ms", "--cache-capacity", "--gloo-timeout-seconds",
+                           "--stall-check-warning-time-seconds"}) {
+    CHECK(error_of({"-np", "1", name, "1000000001", "x"}).find(", found '1000000001'") !=
+          std::string::npos);
+  }
+  CHECK(error_of({"-np", "1", "--gloo-timeout-seconds", "0", "x"}) ==
+        "--gloo-timeout-seconds: expected a whole number from 1 to 1000000, found '0'");
   CHECK(error_of({"-np", "1", "--cycle-time-ms", "nan", "x"}).find("expected a number") !=
         std::string::npos);
   CHECK(error_of({"-np", "1", "--autotune-gaussian-process-noise", "1.5", "x"}).find("0 to 1") !=

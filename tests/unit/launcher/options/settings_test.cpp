@@ -299,7 +299,8 @@ TEST_CASE("A mistake in a file has a place and a suggestion") {
         "fusion_threshold_mb?");
   CHECK(error("parms: {}\n") == "c.yaml:1:1: unknown key 'parms'; did you mean params?");
   CHECK(error("params:\n  cache_capacity: many\n") ==
-        "c.yaml:2:19: params.cache_capacity: expected a whole number, 0 or more, found 'many'");
+        "c.yaml:2:19: params.cache_capacity: expected a whole number from 0 to 16777216, found "
+        "'many'");
   CHECK(error("params:\n  cache_capacity: 1\n  cache_capacity: 2\n") ==
         "c.yaml:3:3: 'cache_capacity' in section 'params' is given twice, before at c.yaml:2:3");
   CHECK(error("params: 3\n") == "c.yaml:1:9: expected keys with values in section 'params'");
