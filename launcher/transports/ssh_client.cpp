@@ -483,11 +483,11 @@ SshClient::Step SshClient::execute(const std::string& command) {
     };
     h.callbacks.channel_exit_status_function = [](ssh_session, ssh_channel, int status,
                                                   void* self) {
-      static_cast<SshClient*>(self)->exit_.status = status;
+      static_cast<SshClient*>(self)->exit_.end.exit_status = status;
     };
     h.callbacks.channel_exit_signal_function = [](ssh_session, ssh_channel, const char* signal, int,
                                                   const char*, const char*, void* self) {
-      static_cast<SshClient*>(self)->exit_.signal = signal != nullptr ? signal : "unknown";
+      static_cast<SshClient*>(self)->exit_.end.signal = signal != nullptr ? signal : "unknown";
     };
     if (libssh().ssh_set_channel_callbacks(h.channel, &h.callbacks) != SSH_OK) return Step::kFailed;
     exec_stage_ = ExecStage::kOpening;
@@ -518,7 +518,8 @@ bool SshClient::attend() {
     (void)libssh().ssh_channel_get_exit_status(h.channel);
   }
   // EOF, status and close may come in any order; the exit is known once the first two are there.
-  if (exit_.output_ended && (exit_.status || !exit_.signal.empty())) exit_.settled = true;
+  if (exit_.output_ended && (exit_.end.exit_status || !exit_.end.signal.empty()))
+    exit_.settled = true;
   return h.socket_bytes.in_bytes + h.socket_bytes.out_bytes != bytes_before;
 }
 

@@ -8,11 +8,11 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "launcher/transports/known_hosts.h"
+#include "launcher/transports/remote_command.h"
 #include "launcher/transports/ssh_keys.h"
 #include "launcher/transports/ssh_target.h"
 #include "rendezvous/base/result.h"
@@ -99,9 +99,8 @@ class SshClient {
 
   struct Exit {
     bool output_ended = false;  // the command will write no more
-    bool settled = false;       // and nothing more will be known of how it ended
-    std::optional<int> status;
-    std::string signal;
+    bool settled = false;       // and nothing more will be known of `end`
+    RemoteEnd end;
   };
   const Exit& exit() const { return exit_; }
 

@@ -47,13 +47,12 @@ void keep_alive(int fd) {
 }  // namespace
 
 SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
-                 Shared shared, Ends ends)
+                 Transport transport)
     : loop_(loop),
       link_(loop, std::move(local), std::move(options), *this),
       target_(std::move(target)),
-      shared_(std::move(shared)),
-      ends_(std::move(ends)),
-      permit_(shared_.fan_out, loop),
+      transport_(std::move(transport)),
+      permit_(transport_.fan_out, loop),
       stage_limit_(loop) {}
 
 // The callbacks that are still posted to the loop look at *alive_ before they touch this object.
@@ -86,16 +85,16 @@ void SshHost::connect() {
   keys_ = {look_up_known_host(target_.host_keys, target_.port),
            plan_identities(target_.keys, target_.algorithms.public_keys)};
   const std::string why = why_program(target_, keys_.known, keys_.identities);
-  if (!why.empty() && ends_.by_program) return fail_or_go_by_program({}, why);
+  if (!why.empty() && transport_.by_program) return fail_or_go_by_program({}, why);
   if (!target_.route.proxy.empty()) return connect_by_proxy();
-  if (!last_.absence) link_.report(Stage::kResolve, target_.address);
+  if (!absence_) link_.report(Stage::kResolve, target_.address);
   set_stage_limit(target_.route.connect_timeout ? Milliseconds(*target_.route.connect_timeout)
                                                 : kConnectLimit);
-  connector_ = std::make_unique<TcpConnector>(loop_, *shared_.resolver);
+  connector_ = std::make_unique<TcpConnector>(loop_, *transport_.resolver);
   connector_->start(
       target_.address, target_.port, target_.route.address_family,
       [this](const std::string& first) {
-        if (!last_.absence) link_.report(Stage::kConnect, first);
+        if (!absence_) link_.report(Stage::kConnect, first);
       },
       [this](TcpConnector::Outcome outcome) { on_connected(std::move(outcome)); });
 }
@@ -123,7 +122,7 @@ void SshHost::on_connected(TcpConnector::Outcome outcome) {
     return fail_or_wait({std::string(outcome.failed_class), outcome.problem, ""}, why);
   }
   // Attempts without a connection do not count for a server that turns out to be busy.
-  if (std::exchange(last_.absence, std::nullopt)) back_off_.reset();
+  if (std::exchange(absence_, std::nullopt)) back_off_.reset();
   const std::string endpoint = format_endpoint(outcome.endpoint);
   link_.set_host(target_.describe(endpoint));
   keep_alive(outcome.fd.get());
@@ -217,7 +216,7 @@ bool SshHost::accept_host_key() {
   const bool not_known = key.trust == Trust::kUnknown || key.trust == Trust::kChanged;
   const std::string why = not_known ? why_program_knows(target_, keys_.known) : "";
   auto refusal = host_key_refusal(key, target_, client_->error());
-  if (refusal || (!why.empty() && ends_.by_program)) {
+  if (refusal || (!why.empty() && transport_.by_program)) {
     fail_or_go_by_program(refusal.value_or(Failure{}), why);
     return false;
   }
@@ -262,12 +261,6 @@ bool SshHost::step_authenticate() {
   }
   // From here on the deadline of the whole start applies: login scripts may take their time.
   stage_limit_.cancel();
-  auto line = link_.command_line();
-  if (!line) {
-    fail(failure::kInternal, line.error().message);
-    return false;
-  }
-  command_ = *std::move(line);
   link_.report(Stage::kShell);  // not later: the agent's first words may come with the answer
   state_ = State::kExecute;
   return true;
@@ -275,7 +268,12 @@ bool SshHost::step_authenticate() {
 
 // Some servers refuse the exec request, others drop the connection; both mean the same to the user.
 bool SshHost::step_execute() {
-  const auto result = until_sent(*client_, [this] { return client_->execute(command_); });
+  const auto line = link_.command_line();
+  if (!line) {
+    fail(failure::kInternal, line.error().message);
+    return false;
+  }
+  const auto result = until_sent(*client_, [&] { return client_->execute(*line); });
   if (result == SshClient::Step::kAgain) return false;
   if (result == SshClient::Step::kFailed) {
     fail(failure::kRemoteShell,
@@ -367,11 +365,10 @@ void SshHost::settle_end() {
 void SshHost::report_end() {
   loop_.cancel(timers_.exit);
   timers_.exit = 0;
-  const auto exit = client_->exit();
-  RemoteEnd end;
-  end.exit_status = exit.status;
-  end.signal = exit.signal;
-  if (!exit.output_ended) end.link_error = "the ssh connection broke: " + client_->error();
+  RemoteEnd end = client_->exit().end;
+  if (!client_->exit().output_ended) {
+    end.link_error = "the ssh connection broke: " + client_->error();
+  }
   state_ = State::kOver;
   update_watch();
   link_.on_remote_end(end);  // may ask for another command
@@ -410,9 +407,6 @@ void SshHost::link_restarts() {
   if (!client_ || !client_->connected()) {
     return fail(failure::kHostLost, "the ssh connection broke");
   }
-  auto line = link_.command_line();
-  if (!line) return fail(failure::kInternal, line.error().message);
-  command_ = *std::move(line);
   loop_.cancel(timers_.exit);
   timers_.exit = 0;
   input_closed_ = false;
@@ -439,7 +433,7 @@ void SshHost::finish() {
     loop_.cancel(std::exchange(*timer, 0));
   }
   close_connection();
-  if (ends_.done) std::exchange(ends_.done, nullptr)(this);
+  if (transport_.done) std::exchange(transport_.done, nullptr)(this);
 }
 
 // The watch must go before the descriptor: the loop would otherwise keep a number that is reused.
@@ -468,10 +462,10 @@ void SshHost::fail(const Failure& failure) {
 
 // `why`: what the ssh program can do and libssh cannot; empty: it would fail as well.
 void SshHost::fail_or_go_by_program(const Failure& failure, const std::string& why) {
-  if (why.empty() || !ends_.by_program) return fail(failure);
+  if (why.empty() || !transport_.by_program) return fail(failure);
   close_connection();
   permit_.leave();
-  ends_.by_program(link_.release(), why);
+  transport_.by_program(link_.release(), why);
   finish();
 }
 
@@ -481,8 +475,8 @@ std::string SshHost::proxy_words() {
   if (!proxy_.stderr_fd.valid()) return {};
   char bytes[2048];
   const ssize_t got = ::read(proxy_.stderr_fd.get(), bytes, sizeof bytes);
-  if (got > 0) last_.busy_words = std::string(trim({bytes, static_cast<std::size_t>(got)}));
-  return last_.busy_words.empty() ? "" : quote(last_.busy_words, 600);
+  if (got > 0) busy_words_ = std::string(trim({bytes, static_cast<std::size_t>(got)}));
+  return busy_words_.empty() ? "" : quote(busy_words_, 600);
 }
 
 // Tries again after a pause, until the deadline.
@@ -498,17 +492,17 @@ Milliseconds SshHost::back_off() {
 
 // The host cannot be reached: for good, or not yet.
 void SshHost::fail_or_wait(Failure failure, const std::string& why) {
-  if (!shared_.hosts_come_late) return fail(failure);
-  last_.absence = std::move(failure);
+  if (!transport_.hosts_come_late) return fail(failure);
+  absence_ = std::move(failure);
   link_.report(Stage::kAbsent, why);
   (void)back_off();
 }
 
 void SshHost::retry_when_busy() {
   // The banner may be lost: the server closes while ours is on its way.
-  if (!client_->banner().empty()) last_.busy_words = client_->banner();
+  if (!client_->banner().empty()) busy_words_ = client_->banner();
   // A penalty does not pass in time: a start of many hosts must not wait for it.
-  if (may_mean_penalty(last_.busy_words) && back_off_.attempts() >= kMostPenalties) {
+  if (may_mean_penalty(busy_words_) && back_off_.attempts() >= kMostPenalties) {
     return fail_as_busy(back_off_.attempts());
   }
   const Milliseconds pause = back_off();
@@ -552,8 +546,8 @@ void SshHost::on_deadline() {
   timers_.deadline = 0;
   // A running agent is past the start; its own timeouts apply.
   if (link_.agent_started() || link_.ended()) return;
-  shared_.hosts_come_late = false;  // there is no time left for it
-  if (last_.absence) return fail(*last_.absence);
+  transport_.hosts_come_late = false;  // there is no time left for it
+  if (absence_) return fail(*absence_);
   switch (state_) {
     case State::kQueued:
     case State::kBackOff:
@@ -575,7 +569,7 @@ void SshHost::on_deadline() {
 }
 
 void SshHost::fail_as_busy(int refusals) {
-  fail(busy_refusal(refusals, last_.busy_words, !target_.route.proxy.empty()));
+  fail(busy_refusal(refusals, busy_words_, !target_.route.proxy.empty()));
 }
 
 }  // namespace hora::launcher

@@ -3,7 +3,6 @@
 // and the host's link. A state machine on one event loop's thread; it never waits.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,28 +20,22 @@ namespace hora::launcher {
 
 class SshHost : private AgentLink::Carrier {
  public:
-  using Done = std::function<void(SshHost*)>;
-
   // Takes the stream over: the ssh program does what libssh cannot, for this reason. `done`
   // follows.
   using ByProgram = std::function<void(os::Fd supervisor, const std::string& why)>;
 
-  // `done` is called once, when nothing is left to do; it may not destroy the object at once.
-  // `by_program` is empty where there is no ssh program.
-  struct Ends {
-    Done done;
-    ByProgram by_program;
-  };
-
-  // What the hosts of one transport share; outlives them.
-  struct Shared {
-    BlockingCalls* resolver = nullptr;
+  // What a host has of its transport.
+  struct Transport {
+    BlockingCalls* resolver = nullptr;  // outlives it
     std::shared_ptr<FanOut> fan_out;
     bool hosts_come_late = false;  // absent hosts are tried again, until the deadline
+    // Called once, when nothing is left to do; it may not destroy the object at once.
+    std::function<void(SshHost*)> done;
+    ByProgram by_program;  // empty: there is no ssh program
   };
 
   SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
-          Shared shared, Ends ends);
+          Transport transport);
   ~SshHost() override;
 
   // `deadline` is that of the whole start, all retries and the time in the queue included.
@@ -102,21 +95,18 @@ class SshHost : private AgentLink::Carrier {
   os::EventLoop& loop_;
   AgentLink link_;
   SshTarget target_;
-  Shared shared_;
-  Ends ends_;
+  Transport transport_;
 
   State state_ = State::kQueued;
   FanOut::Permit permit_;
   BackOff back_off_;
-  struct {
-    std::string busy_words;          // what a busy server printed
-    std::optional<Failure> absence;  // why the host could not be reached
-  } last_;                           // of the failed attempts
+  // Of the last attempt that failed:
+  std::string busy_words_;          // what a busy server printed
+  std::optional<Failure> absence_;  // why the host could not be reached
   std::unique_ptr<TcpConnector> connector_;
   PipedChild proxy_;
   SshClient::Keys keys_;
   std::unique_ptr<SshClient> client_;
-  std::string command_;
   std::uint32_t watched_events_ = 0;  // 0: not watched
   bool again_posted_ = false;
   bool input_closed_ = false;

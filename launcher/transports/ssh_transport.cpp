@@ -260,9 +260,9 @@ void SshTransport::connect(const Start& start, SshTarget target) {
     auto made = std::make_unique<SshHost>(
         loop, std::move(*stream), std::move(options), std::move(target),
         // The fan-out and the resolver are shared, and both are thread-safe.
-        SshHost::Shared{&engine.resolver, fan_out, late},
-        // A host asks for its removal from inside its own callback: the next turn removes it.
-        SshHost::Ends{
+        SshHost::Transport{
+            &engine.resolver, fan_out, late,
+            // A host asks for its removal from inside its own callback: the next turn removes it.
             [&loop, &hosts](SshHost* done) { loop.post([&hosts, done] { hosts.erase(done); }); },
             std::move(by_program)});
     SshHost* started = made.get();
