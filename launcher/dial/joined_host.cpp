@@ -25,19 +25,16 @@ std::string head_of(std::uint32_t number) {
 JoinedHost::JoinedHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options,
                        DialStream* stream, std::uint32_t number, bool starts_agents,
                        Clock::time_point deadline, Done done)
-    : loop_(loop),
-      link_(loop, std::move(local), std::move(options), *this),
+    : link_(loop, std::move(local), std::move(options), *this),
       stream_(stream),
       number_(number),
       starts_agents_(starts_agents),
       deadline_(deadline),
-      done_(std::move(done)) {}
+      done_(std::move(done)),
+      start_timer_(loop) {}
 
 // Given up, the command ends; the machine stays connected for the last word, or for another one.
-JoinedHost::~JoinedHost() {
-  loop_.cancel(start_timer_);
-  stop();
-}
+JoinedHost::~JoinedHost() { stop(); }
 
 // The deadline is that of the start alone. Afterwards the fleet's heartbeats watch over the agent.
 void JoinedHost::begin() {
@@ -45,8 +42,7 @@ void JoinedHost::begin() {
   if (stream_ == nullptr) {
     return link_.fail({std::string(failure::kHostLost), "it has left before the job began", ""});
   }
-  start_timer_ = loop_.call_at(deadline_, [this] {
-    start_timer_ = 0;
+  start_timer_.set(deadline_, [this] {
     if (link_.agent_started() || link_.ended()) return;
     link_.fail({std::string(failure::kAgent), "it did not start an agent in time", ""});
   });
@@ -134,8 +130,7 @@ void JoinedHost::link_restarts() {
 // The supervisor has closed its end. An agent that has sent its goodbye has ended by now; any other
 // one is ended.
 void JoinedHost::link_finished() {
-  loop_.cancel(start_timer_);
-  start_timer_ = 0;
+  start_timer_.cancel();
   stop();
   if (done_) std::exchange(done_, nullptr)();
 }

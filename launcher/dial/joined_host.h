@@ -42,7 +42,6 @@ class JoinedHost : private AgentLink::Carrier {
   void stop();
   void pump();
 
-  os::EventLoop& loop_;
   AgentLink link_;
   DialStream* stream_;
   std::uint32_t number_;
@@ -51,7 +50,7 @@ class JoinedHost : private AgentLink::Carrier {
   Done done_;
   bool running_ = false;
   bool input_ended_ = false;
-  os::EventLoop::TimerId start_timer_ = 0;
+  Timer start_timer_;
 };
 
 }  // namespace hora::launcher

@@ -75,16 +75,12 @@ std::string AgentLink::Attempt::remote_words() const {
 }
 
 AgentLink::AgentLink(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Carrier& carrier)
-    : loop_(loop),
-      supervisor_(loop, std::move(local)),
+    : supervisor_(loop, std::move(local)),
       options_(std::move(options)),
       carrier_(carrier),
-      attempt_(/*fresh_copy=*/false) {}
-
-AgentLink::~AgentLink() {
-  *alive_ = false;
-  loop_.cancel(linger_timer_);
-}
+      attempt_(/*fresh_copy=*/false),
+      notice_(loop),
+      linger_(loop) {}
 
 Status AgentLink::open() {
   return supervisor_.open([this](std::uint32_t events) { on_supervisor(events); });
@@ -147,8 +143,8 @@ void AgentLink::on_supervisor(std::uint32_t events) {
 // The supervisor is gone; what it wrote last is still delivered, if the far side takes it.
 void AgentLink::linger() {
   if (state_ != State::kRunning || outgoing().empty()) return finish();
-  if (linger_timer_ != 0) return;
-  linger_timer_ = loop_.call_after(kLinger, [this] {
+  if (linger_.is_set()) return;
+  linger_.set(kLinger, [this] {
     finish();
     deliver();
   });
@@ -177,13 +173,7 @@ void AgentLink::finish() {
 
 // Calls the carrier once, when the call that is under way has returned.
 void AgentLink::notify() {
-  if (notify_posted_ || finished_) return;
-  notify_posted_ = true;
-  loop_.post([this, alive = alive_] {
-    if (!*alive) return;
-    notify_posted_ = false;
-    deliver();
-  });
+  if (!notice_.is_set() && !finished_) notice_.set(Milliseconds(0), [this] { deliver(); });
 }
 
 void AgentLink::deliver() {

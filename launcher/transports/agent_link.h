@@ -20,6 +20,7 @@
 
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/bootstrap.h"
+#include "launcher/transports/pacing.h"
 #include "launcher/transports/remote_command.h"
 #include "launcher/transports/supervisor_socket.h"
 #include "launcher/transports/transport.h"
@@ -95,7 +96,6 @@ class AgentLink {
   };
 
   AgentLink(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Carrier& carrier);
-  ~AgentLink();
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
 
@@ -169,7 +169,6 @@ class AgentLink {
   void notify();
   void deliver();
 
-  os::EventLoop& loop_;
   SupervisorSocket supervisor_;
   AgentLinkOptions options_;
   Carrier& carrier_;
@@ -180,10 +179,9 @@ class AgentLink {
   OutgoingBytes to_remote_;  // without the agent while kRunning
   FrameBoundaries frames_;   // of what passed to the supervisor
 
-  bool notify_posted_ = false;
   bool finished_ = false;
-  os::EventLoop::TimerId linger_timer_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // set to false by the destructor
+  Timer notice_;  // to the carrier
+  Timer linger_;
 };
 
 }  // namespace hora::launcher

@@ -52,7 +52,7 @@ class CommandHost : private AgentLink::Carrier {
         deadline_(deadline),
         permit_(std::move(fan_out), loop),
         done_(std::move(done)) {}
-  ~CommandHost() override;
+  ~CommandHost() override { drop_child(); }
 
   void begin();
 
@@ -61,13 +61,6 @@ class CommandHost : private AgentLink::Carrier {
   bool child_has_ended() { return !running_ || child_.try_wait().has_value(); }
 
  private:
-  // One watched descriptor of the child.
-  struct Watch {
-    int fd = -1;
-    bool on = false;
-    std::uint32_t events = 0;
-  };
-
   void link_changed() override { pump(); }
   void link_restarts() override;
   void link_finished() override;
@@ -88,9 +81,6 @@ class CommandHost : private AgentLink::Carrier {
   RemoteEnd end_of_child();
   void ask_child_to_end();
   void finish();
-  void watch(Watch& watch, int fd, std::uint32_t events, os::EventLoop::IoHandler handler);
-  void rewatch(Watch& watch, std::uint32_t events);
-  void unwatch(Watch& watch);
 
   os::EventLoop& loop_;
   AgentLink link_;
@@ -107,23 +97,15 @@ class CommandHost : private AgentLink::Carrier {
   bool output_at_end_ = false;
   bool finishing_ = false;  // the link is over; the child has a moment to end
   bool asked_to_end_ = false;
-  Watch in_, out_, err_, end_;
-  struct {
-    os::EventLoop::TimerId start = 0;
-    os::EventLoop::TimerId again = 0;  // until the command runs again
-    os::EventLoop::TimerId exit = 0;
-  } timers_;
+  Watch in_{loop_}, out_{loop_}, err_{loop_}, end_{loop_};  // of the child
+  Timer start_timer_{loop_};
+  Timer again_timer_{loop_};  // until the command runs again
+  Timer exit_timer_{loop_};
 };
-
-CommandHost::~CommandHost() {
-  loop_.cancel(timers_.start);
-  loop_.cancel(timers_.again);
-  drop_child();
-}
 
 void CommandHost::begin() {
   if (!link_.open()) return finish();
-  timers_.start = loop_.call_at(deadline_, [this] { on_deadline(); });
+  start_timer_.set(deadline_, [this] { on_deadline(); });
   permit_.wait([this] { run(); });
 }
 
@@ -137,19 +119,18 @@ void CommandHost::run() {
   if (!child) return fail(child.error().message);
   child_ = *std::move(child);
   running_ = true;
-  watch(out_, child_.stdout_fd.get(), EPOLLIN, [this](std::uint32_t) { pump(); });
-  watch(err_, child_.stderr_fd.get(), EPOLLIN, [this](std::uint32_t) { read_errors(); });
+  (void)out_.start(child_.stdout_fd.get(), EPOLLIN, [this](std::uint32_t) { pump(); });
+  (void)err_.start(child_.stderr_fd.get(), EPOLLIN, [this](std::uint32_t) { read_errors(); });
   // Without a pidfd (old kernels) only the end of the output shows that the child is gone.
   if (child_.ended_fd() >= 0) {
-    watch(end_, child_.ended_fd(), EPOLLIN, [this](std::uint32_t) { on_exit(); });
+    (void)end_.start(child_.ended_fd(), EPOLLIN, [this](std::uint32_t) { on_exit(); });
   }
   link_.report(Stage::kShell);
 }
 
 void CommandHost::drop_child() {
-  loop_.cancel(timers_.exit);
-  timers_.exit = 0;
-  for (Watch* each : {&in_, &out_, &err_, &end_}) unwatch(*each);
+  exit_timer_.cancel();
+  for (Watch* each : {&in_, &out_, &err_, &end_}) each->stop();
   child_ = PipedChild();
   running_ = exited_ = output_at_end_ = false;
   link_.clear_errors();
@@ -161,7 +142,6 @@ void CommandHost::fail(const std::string& why) {
 
 // What the client printed last is the best explanation of a start that hangs.
 void CommandHost::on_deadline() {
-  timers_.start = 0;
   if (link_.agent_started() || link_.ended()) return;
   if (running_) read_errors();
   const auto printed = trim(link_.errors());
@@ -179,31 +159,25 @@ void CommandHost::link_restarts() {
 
 void CommandHost::link_finished() {
   permit_.leave();
-  loop_.cancel(timers_.start);
-  timers_.start = 0;
-  loop_.cancel(std::exchange(timers_.again, 0));
+  start_timer_.cancel();
+  again_timer_.cancel();
   finishing_ = true;
   if (!running_ || exited_ || child_.try_wait()) return finish();
   // A client whose input ends lets the far side end in order.
-  unwatch(in_);
+  in_.stop();
   child_.stdin_fd.reset();
-  loop_.cancel(timers_.exit);
-  timers_.exit = loop_.call_after(kEndTimeout, [this] { ask_child_to_end(); });
+  exit_timer_.set(kEndTimeout, [this] { ask_child_to_end(); });
 }
 
 // The second step of three: end of input, then SIGTERM, then SIGKILL when the child is dropped.
 void CommandHost::ask_child_to_end() {
   asked_to_end_ = true;
   child_.ask_to_end();
-  timers_.exit = loop_.call_after(kEndTimeout, [this] {
-    timers_.exit = 0;
-    finish();
-  });
+  exit_timer_.set(kEndTimeout, [this] { finish(); });
 }
 
 void CommandHost::finish() {
-  loop_.cancel(timers_.exit);
-  timers_.exit = 0;
+  exit_timer_.cancel();
   if (done_) std::exchange(done_, nullptr)(this);
 }
 
@@ -229,16 +203,16 @@ void CommandHost::write_input() {
     if (wrote > 0) {
       link_.sent(static_cast<std::size_t>(wrote));
     } else if (wrote < 0 && errno == EAGAIN) {
-      if (!in_.on) {
-        watch(in_, child_.stdin_fd.get(), EPOLLOUT, [this](std::uint32_t) { pump(); });
+      if (!in_.is_on()) {
+        (void)in_.start(child_.stdin_fd.get(), EPOLLOUT, [this](std::uint32_t) { pump(); });
       }
       return;
     } else if (wrote == 0 || errno != EINTR) {  // it reads no more: its exit explains why
-      unwatch(in_);
+      in_.stop();
       child_.stdin_fd.reset();
     }
   }
-  unwatch(in_);
+  in_.stop();
   if (link_.wants_end_of_input()) child_.stdin_fd.reset();
 }
 
@@ -264,10 +238,10 @@ void CommandHost::read_output() {
     }
   }
   if (output_at_end_) {
-    unwatch(out_);
+    out_.stop();
     return settle_end();
   }
-  rewatch(out_, link_.room() == 0 ? 0u : EPOLLIN);
+  out_.change(link_.room() == 0 ? 0u : EPOLLIN);
 }
 
 // What it prints after it was asked to end is not a reason for the job's end.
@@ -294,7 +268,7 @@ void CommandHost::read_errors() {
 
 // The exit may be seen before the last output is read, so pump() drains the pipe first.
 void CommandHost::on_exit() {
-  unwatch(end_);
+  end_.stop();
   exited_ = true;
   if (finishing_) return finish();
   pump();
@@ -304,20 +278,15 @@ void CommandHost::on_exit() {
 void CommandHost::settle_end() {
   if (!running_) return;
   if (exited_ || child_.try_wait()) return report_end();
-  if (timers_.exit != 0) return;
-  timers_.exit = loop_.call_after(kExitWait, [this] {
-    timers_.exit = 0;
-    report_end();
-  });
+  if (!exit_timer_.is_set()) exit_timer_.set(kExitWait, [this] { report_end(); });
 }
 
 // Both on_exit() and settle_end() lead here; the exchange makes the report happen once.
 void CommandHost::report_end() {
   if (!std::exchange(running_, false)) return;
-  loop_.cancel(timers_.exit);
-  timers_.exit = 0;
+  exit_timer_.cancel();
   read_errors();
-  for (Watch* each : {&in_, &out_, &err_, &end_}) unwatch(*each);
+  for (Watch* each : {&in_, &out_, &err_, &end_}) each->stop();
   if (is_refused_for_now()) return run_later();
   link_.on_remote_end(end_of_child());
 }
@@ -351,30 +320,7 @@ void CommandHost::run_later() {
   link_.report(Stage::kConnect, "trying again in " + std::to_string(pause.count()) +
                                     " ms: " + visible_line(trim(link_.errors())));
   drop_child();
-  timers_.again = loop_.call_after(pause, [this] {
-    timers_.again = 0;
-    run();
-  });
-}
-
-// --- watches -------------------------------------------------------------------------------------
-
-// A failed watch leaves `on` false, so the other two functions skip it.
-void CommandHost::watch(Watch& watch, int fd, std::uint32_t events,
-                        os::EventLoop::IoHandler handler) {
-  watch.fd = fd;
-  watch.events = events;
-  watch.on = loop_.watch(fd, events, std::move(handler)).has_value();
-}
-
-void CommandHost::rewatch(Watch& watch, std::uint32_t events) {
-  if (!watch.on || watch.events == events) return;
-  watch.events = events;
-  (void)loop_.change(watch.fd, events);
-}
-
-void CommandHost::unwatch(Watch& watch) {
-  if (std::exchange(watch.on, false)) loop_.unwatch(watch.fd);
+  again_timer_.set(pause, [this] { run(); });
 }
 
 // --- the transport -------------------------------------------------------------------------------

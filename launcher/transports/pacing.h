@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the next attempt, host or stage may begin: pauses after a refusal, the number of hosts that
-// are connected at one time, the time limit of a stage.
+// are connected at one time, timers.
 #pragma once
 
 #include <algorithm>
@@ -115,23 +115,29 @@ class FanOut {
   std::deque<std::shared_ptr<Waiter>> waiting_;
 };
 
-// The time limit of one stage of a connection. Lives on one event loop's thread.
-class StageLimit {
+// A timer of its owner: none of its calls comes after the destructor. Lives on one event loop's
+// thread.
+class Timer {
  public:
-  explicit StageLimit(os::EventLoop& loop) : loop_(loop) {}
-  ~StageLimit() { cancel(); }
-  StageLimit(const StageLimit&) = delete;
-  StageLimit& operator=(const StageLimit&) = delete;
+  explicit Timer(os::EventLoop& loop) : loop_(loop) {}
+  ~Timer() { cancel(); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
 
-  // Replaces the limit of the stage before. `over` is called once, unless the limit is cancelled.
-  void set(Milliseconds limit, std::function<void()> over) {
+  // Replaces what was set before. `over` is called once, unless the timer is cancelled; after 0 ms
+  // in the loop's next turn.
+  void set(Clock::time_point when, std::function<void()> over) {
     cancel();
     began_ = Clock::now();
-    timer_ = loop_.call_after(limit, [this, over = std::move(over)] {
+    timer_ = loop_.call_at(when, [this, over = std::move(over)] {
       timer_ = 0;
       over();
     });
   }
+  void set(Milliseconds delay, std::function<void()> over) {
+    set(Clock::now() + delay, std::move(over));
+  }
+  bool is_set() const { return timer_ != 0; }
   void cancel() { loop_.cancel(std::exchange(timer_, 0)); }
 
   // Since set(): "3.2 s".

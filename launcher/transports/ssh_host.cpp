@@ -52,20 +52,12 @@ SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Ss
       link_(loop, std::move(local), std::move(options), *this),
       target_(std::move(target)),
       transport_(std::move(transport)),
-      permit_(transport_.fan_out, loop),
-      stage_limit_(loop) {}
-
-// The callbacks that are still posted to the loop look at *alive_ before they touch this object.
-SshHost::~SshHost() {
-  *alive_ = false;
-  for (const auto timer : {timers_.deadline, timers_.exit}) loop_.cancel(timer);
-  close_connection();
-}
+      permit_(transport_.fan_out, loop) {}
 
 void SshHost::begin(Clock::time_point deadline) {
   if (!link_.open()) return finish();
   if (!target_.problem.empty()) return fail(failure::kConnect, target_.problem);
-  timers_.deadline = loop_.call_at(deadline, [this] { on_deadline(); });
+  deadline_.set(deadline, [this] { on_deadline(); });
   queue();
 }
 
@@ -149,11 +141,6 @@ void SshHost::open_client(os::Fd socket, const std::string& endpoint) {
   // ConnectTimeout is for the banner and the key exchange, too.
   set_stage_limit(std::max<Milliseconds>(
       kBannerLimit, target_.route.connect_timeout.value_or(std::chrono::seconds(0))));
-  step();
-}
-
-void SshHost::on_socket() {
-  client_->acknowledge_now();
   step();
 }
 
@@ -335,13 +322,7 @@ void SshHost::pump() {
     return settle_end();
   }
   // libssh may hold decrypted data that epoll cannot see, so "more" needs a turn of its own.
-  if (more && !std::exchange(again_posted_, true)) {
-    loop_.post([this, alive = alive_] {
-      if (!*alive) return;
-      again_posted_ = false;
-      step();
-    });
-  }
+  if (more && !again_.is_set()) again_.set(Milliseconds(0), [this] { step(); });
   update_watch();
 }
 
@@ -351,20 +332,14 @@ void SshHost::settle_end() {
   }
   if (client_->exit().settled || !client_->connected()) return report_end();
   // Some servers send no exit status at all, so the wait for it is limited.
-  if (timers_.exit == 0) {
-    timers_.exit = loop_.call_after(kExitWait, [this] {
-      timers_.exit = 0;
-      report_end();
-    });
-  }
+  if (!exit_timer_.is_set()) exit_timer_.set(kExitWait, [this] { report_end(); });
   update_watch();
 }
 
 // Hands the result to the link, which decides: an error, or another attempt with the same
 // connection.
 void SshHost::report_end() {
-  loop_.cancel(timers_.exit);
-  timers_.exit = 0;
+  exit_timer_.cancel();
   RemoteEnd end = client_->exit().end;
   if (!client_->exit().output_ended) {
     end.link_error = "the ssh connection broke: " + client_->error();
@@ -383,16 +358,12 @@ void SshHost::update_watch() {
     if (state_ != State::kRunning || link_.room() > 0) events |= EPOLLIN;
     if (client_->wants_write() && (state_ != State::kRunning || may_take_in())) events |= EPOLLOUT;
   }
-  if (events == watched_events_) return;
-  const int fd = client_->fd();
-  if (events == 0) {
-    loop_.unwatch(fd);
-  } else if (watched_events_ == 0) {
-    (void)loop_.watch(fd, events, [this](std::uint32_t) { on_socket(); });
-  } else {
-    (void)loop_.change(fd, events);
-  }
-  watched_events_ = events;
+  if (events == 0) return watch_.stop();
+  if (watch_.is_on()) return watch_.change(events);
+  (void)watch_.start(client_->fd(), events, [this](std::uint32_t) {
+    client_->acknowledge_now();
+    step();
+  });
 }
 
 // --- calls of the link ---------------------------------------------------------------------------
@@ -407,8 +378,7 @@ void SshHost::link_restarts() {
   if (!client_ || !client_->connected()) {
     return fail(failure::kHostLost, "the ssh connection broke");
   }
-  loop_.cancel(timers_.exit);
-  timers_.exit = 0;
+  exit_timer_.cancel();
   input_closed_ = false;
   state_ = State::kExecute;
   step();
@@ -428,10 +398,7 @@ void SshHost::link_finished() {
 // The object may be destroyed soon after done() returns; nothing may follow that call.
 void SshHost::finish() {
   state_ = State::kOver;
-  stage_limit_.cancel();
-  for (auto* timer : {&timers_.deadline, &timers_.exit}) {
-    loop_.cancel(std::exchange(*timer, 0));
-  }
+  for (Timer* timer : {&stage_limit_, &deadline_, &exit_timer_}) timer->cancel();
   close_connection();
   if (transport_.done) std::exchange(transport_.done, nullptr)(this);
 }
@@ -439,7 +406,7 @@ void SshHost::finish() {
 // The watch must go before the descriptor: the loop would otherwise keep a number that is reused.
 void SshHost::close_connection() {
   connector_.reset();
-  if (std::exchange(watched_events_, 0u) != 0) loop_.unwatch(client_->fd());
+  watch_.stop();
   client_.reset();
   proxy_ = PipedChild();
 }
@@ -543,7 +510,6 @@ void SshHost::on_stage_limit() {
 
 // The time for the whole start is over.
 void SshHost::on_deadline() {
-  timers_.deadline = 0;
   // A running agent is past the start; its own timeouts apply.
   if (link_.agent_started() || link_.ended()) return;
   transport_.hosts_come_late = false;  // there is no time left for it

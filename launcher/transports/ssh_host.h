@@ -36,7 +36,7 @@ class SshHost : private AgentLink::Carrier {
 
   SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
           Transport transport);
-  ~SshHost() override;
+  ~SshHost() override { close_connection(); }
 
   // `deadline` is that of the whole start, all retries and the time in the queue included.
   void begin(Clock::time_point deadline);
@@ -62,7 +62,6 @@ class SshHost : private AgentLink::Carrier {
   void connect_by_proxy();
   void on_connected(TcpConnector::Outcome outcome);
   void open_client(os::Fd socket, const std::string& endpoint);
-  void on_socket();
   void step();
   bool step_handshake();
   bool step_authenticate();
@@ -107,16 +106,13 @@ class SshHost : private AgentLink::Carrier {
   PipedChild proxy_;
   SshClient::Keys keys_;
   std::unique_ptr<SshClient> client_;
-  std::uint32_t watched_events_ = 0;  // 0: not watched
-  bool again_posted_ = false;
+  Watch watch_{loop_};  // of the client's descriptor
   bool input_closed_ = false;
 
-  StageLimit stage_limit_;
-  struct {
-    os::EventLoop::TimerId deadline = 0;
-    os::EventLoop::TimerId exit = 0;
-  } timers_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Timer stage_limit_{loop_};
+  Timer deadline_{loop_};
+  Timer exit_timer_{loop_};
+  Timer again_{loop_};  // there is more to do in the loop's next turn
 };
 
 }  // namespace hora::launcher

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/supervisor_socket.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <utility>
 
-#include "launcher/protocol/messages.h"
 #include "launcher/protocol/frame.h"
-#include "rendezvous/os/fd.h"
 #include "rendezvous/os/threads.h"
 
 namespace hora::launcher {
@@ -29,27 +26,29 @@ Result<SupervisorPair> make_supervisor_pair(const std::string& host) {
 }
 
 void send_failure(const os::Fd& stream, const Failure& failure) {
-  const std::string text =
-      std::string(kAgentMagic) + encode_frame(fit(failure));
+  const std::string text = std::string(kAgentMagic) + encode_frame(fit(failure));
   [[maybe_unused]] const ssize_t sent =
       ::send(stream.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-Status SupervisorSocket::open(os::EventLoop::IoHandler handler) {
-  events_ = EPOLLRDHUP;
-  auto status = loop_.watch(fd_.get(), events_, std::move(handler));
-  watched_ = status.has_value();
-  return status;
+Status Watch::start(int fd, std::uint32_t events, os::EventLoop::IoHandler handler) {
+  HORA_TRY(loop_.watch(fd, events, std::move(handler)));
+  fd_ = fd;
+  events_ = events;
+  return Ok{};
 }
 
-void SupervisorSocket::close() {
-  if (std::exchange(watched_, false)) loop_.unwatch(fd_.get());
-  fd_.reset();
+void Watch::change(std::uint32_t events) {
+  if (!is_on() || std::exchange(events_, events) == events) return;
+  (void)loop_.change(fd_, events);
 }
 
-// The stream is as the supervisor left it: nothing has been read or written.
+void Watch::stop() {
+  if (is_on()) loop_.unwatch(std::exchange(fd_, -1));
+}
+
 os::Fd SupervisorSocket::release() {
-  if (std::exchange(watched_, false)) loop_.unwatch(fd_.get());
+  watch_.stop();
   return std::move(fd_);
 }
 
@@ -94,19 +93,12 @@ void SupervisorSocket::read_into(OutgoingBytes& to, std::size_t limit) {
 // epoll reports a hang-up whatever is asked for, again and again: a socket whose other end is
 // closed is not watched at all.
 void SupervisorSocket::update_watch(bool input, bool end) {
-  if (!watched_) return;
-  if (gone_) {
-    loop_.unwatch(fd_.get());
-    watched_ = false;
-    return;
-  }
+  if (gone_) return watch_.stop();
   std::uint32_t events = 0;
   if (!at_end_ && input) events |= EPOLLIN;
   if (!at_end_ && end) events |= EPOLLRDHUP;
   if (!waiting_.empty()) events |= EPOLLOUT;
-  if (events == events_) return;
-  events_ = events;
-  (void)loop_.change(fd_.get(), events);
+  watch_.change(events);
 }
 
 }  // namespace hora::launcher

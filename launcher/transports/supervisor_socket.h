@@ -3,11 +3,14 @@
 // in either direction. Lives on one event loop's thread; never waits.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
@@ -92,17 +95,38 @@ Result<SupervisorPair> make_supervisor_pair(const std::string& host);
 // Writes a short frame into the empty socket of a host that will have no agent.
 void send_failure(const os::Fd& stream, const Failure& failure);
 
+// The watch of one descriptor, which stays open until it stops. Where none could be started, the
+// other functions do nothing.
+class Watch {
+ public:
+  explicit Watch(os::EventLoop& loop) : loop_(loop) {}
+  ~Watch() { stop(); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  Status start(int fd, std::uint32_t events, os::EventLoop::IoHandler handler);
+  bool is_on() const { return fd_ >= 0; }
+  void change(std::uint32_t events);
+  void stop();
+
+ private:
+  os::EventLoop& loop_;
+  int fd_ = -1;
+  std::uint32_t events_ = 0;
+};
+
 class SupervisorSocket {
  public:
-  SupervisorSocket(os::EventLoop& loop, os::Fd fd) : loop_(loop), fd_(std::move(fd)) {}
-  ~SupervisorSocket() { close(); }
-  SupervisorSocket(const SupervisorSocket&) = delete;
-  SupervisorSocket& operator=(const SupervisorSocket&) = delete;
+  SupervisorSocket(os::EventLoop& loop, os::Fd fd) : fd_(std::move(fd)), watch_(loop) {}
 
   // Watches for the end of what the supervisor writes; see update_watch().
-  Status open(os::EventLoop::IoHandler handler);
-  void close();
-  os::Fd release();  // for another owner; only while nothing waits
+  Status open(os::EventLoop::IoHandler handler) {
+    return watch_.start(fd_.get(), EPOLLRDHUP, std::move(handler));
+  }
+  // For another owner; only while nothing waits. The stream is as the supervisor left it: nothing
+  // has been read or written.
+  os::Fd release();
+  void close() { (void)release(); }
 
   void append(std::string_view bytes) { waiting_.append(bytes); }
   std::size_t waiting() const { return waiting_.size(); }
@@ -120,11 +144,9 @@ class SupervisorSocket {
   void set_gone();  // drops the waiting bytes
 
  private:
-  os::EventLoop& loop_;
   os::Fd fd_;
+  Watch watch_;  // ends before the descriptor does
   ByteQueue waiting_;
-  bool watched_ = false;
-  std::uint32_t events_ = 0;
   bool at_end_ = false;
   bool gone_ = false;
 };

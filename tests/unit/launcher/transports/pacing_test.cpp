@@ -12,7 +12,7 @@ constexpr Milliseconds kLater{60'000};
 // Ends the loop when nothing has: a limit that is not kept is a failure and not a test that hangs.
 struct Loop {
   std::unique_ptr<os::EventLoop> loop = std::move(os::EventLoop::create()).value();
-  StageLimit limit{*loop};
+  Timer limit{*loop};
   int over = 0;
 
   void run_until_over() {
@@ -53,7 +53,7 @@ TEST_CASE("a stage that ends in time is not over later") {
 TEST_CASE("a limit that is destroyed is never over") {
   Loop scene;
   {
-    StageLimit limit(*scene.loop);
+    Timer limit(*scene.loop);
     limit.set(kSoon, [&] { ++scene.over; });
   }
   scene.run_past_soon();
