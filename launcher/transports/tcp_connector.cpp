@@ -3,14 +3,10 @@
 // last one fails or stays silent for 250 ms, and the first connection wins.
 #include "launcher/transports/tcp_connector.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
@@ -21,21 +17,6 @@ namespace hora::launcher {
 namespace {
 
 constexpr auto kNextAddressAfter = std::chrono::milliseconds(250);
-
-// TCP_NODELAY: heartbeats and orders are small and must not wait for an acknowledgement.
-Result<os::Fd> begin_connect(const Endpoint& endpoint, bool& connected) {
-  sockaddr_storage address{};
-  const unsigned length = net::to_sockaddr(endpoint, address);
-  os::Fd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return errno_error(errno, "making a socket");
-  const int on = 1;
-  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  connected = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0;
-  if (!connected && errno != EINPROGRESS) {
-    return errno_error(errno, format_endpoint(endpoint));
-  }
-  return fd;
-}
 
 }  // namespace
 
@@ -49,11 +30,8 @@ TcpConnector::~TcpConnector() {
 }
 
 void TcpConnector::clear() {
-  loop_.cancel(next_timer_);
-  next_timer_ = 0;
-  for (auto& attempt : attempts_) {
-    if (attempt.fd.valid()) loop_.unwatch(attempt.fd.get());
-  }
+  next_.cancel();
+  for (const Attempt& attempt : attempts_) loop_.unwatch(attempt.fd.get());
   attempts_.clear();
 }
 
@@ -91,38 +69,29 @@ void TcpConnector::on_resolved(Result<std::vector<Endpoint>> endpoints) {
 }
 
 void TcpConnector::try_next() {
-  loop_.cancel(next_timer_);
-  next_timer_ = 0;
+  next_.cancel();
   while (!waiting_.empty()) {
     const Endpoint endpoint = waiting_.back();
     waiting_.pop_back();
-    bool connected = false;
-    auto fd = begin_connect(endpoint, connected);
+    auto fd = net::begin_connect_tcp(endpoint, Deadline::min());
     // An address that fails at once (no route, no IPv6) costs no wait: the loop takes the next one.
     if (!fd) {
-      all_refused_ = false;
-      problems_.push_back(fd.error().message);
+      note_problem(endpoint, fd.error());
       continue;
     }
-    if (connected) return settle({*std::move(fd), endpoint, {}, {}});
     const int number = fd->get();
-    attempts_.push_back({endpoint, *std::move(fd)});
-    if (!loop_.watch(number, EPOLLOUT, [this, number](std::uint32_t) { on_writable(number); })) {
-      abandon(attempts_.back(), EMFILE);
+    const Status watched =
+        loop_.watch(number, EPOLLOUT, [this, number](std::uint32_t) { on_writable(number); });
+    if (!watched) {
+      note_problem(endpoint, watched.error());
       continue;
     }
-    if (!waiting_.empty()) {
-      next_timer_ = loop_.call_after(kNextAddressAfter, [this] {
-        next_timer_ = 0;
-        try_next();
-      });
-    }
+    attempts_.push_back({endpoint, *std::move(fd)});
+    if (!waiting_.empty()) next_.set(kNextAddressAfter, [this] { try_next(); });
     return;
   }
   // The last attempts may still be pending; only when none is left is the answer final.
-  const bool all_failed = std::none_of(attempts_.begin(), attempts_.end(),
-                                       [](const Attempt& a) { return a.fd.valid(); });
-  if (all_failed) {
+  if (attempts_.empty()) {
     // "Refused" is claimed only if every address refused: it means that the host is up.
     settle({{}, {}, all_refused_ ? failure::kRefused : failure::kConnect, join(problems_, "; ")});
   }
@@ -132,25 +101,18 @@ void TcpConnector::on_writable(int fd) {
   const auto found = std::find_if(attempts_.begin(), attempts_.end(),
                                   [fd](const Attempt& a) { return a.fd.get() == fd; });
   if (found == attempts_.end()) return;
-  int error = 0;
-  socklen_t length = sizeof error;
-  // A socket becomes writable on failure as well; SO_ERROR distinguishes the two.
-  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-  if (error != 0) {
-    abandon(*found, error);
-    return try_next();
-  }
   loop_.unwatch(fd);
-  settle({std::move(found->fd), found->endpoint, {}, {}});
+  Attempt attempt = std::move(*found);
+  attempts_.erase(found);
+  const Status connected = net::end_connect_tcp(fd, attempt.endpoint);
+  if (connected) return settle({std::move(attempt.fd), attempt.endpoint, {}, {}});
+  note_problem(attempt.endpoint, connected.error());
+  try_next();
 }
 
-// The attempt stays in the list as a closed one, because the caller may hold a reference to it.
-void TcpConnector::abandon(Attempt& attempt, int errnum) {
-  if (errnum != ECONNREFUSED) all_refused_ = false;
-  problems_.push_back(format_endpoint(attempt.endpoint) + ": " +
-                      std::generic_category().message(errnum));
-  loop_.unwatch(attempt.fd.get());
-  attempt.fd.reset();
+void TcpConnector::note_problem(const Endpoint& endpoint, const Error& error) {
+  if (error.errnum != ECONNREFUSED) all_refused_ = false;
+  problems_.push_back(errno_error(error.errnum, format_endpoint(endpoint)).message);
 }
 
 void TcpConnector::settle(Outcome outcome) {
@@ -161,9 +123,7 @@ void TcpConnector::settle(Outcome outcome) {
 
 std::string TcpConnector::addresses_tried() const {
   std::vector<std::string> silent;
-  for (const auto& attempt : attempts_) {
-    if (attempt.fd.valid()) silent.push_back(format_endpoint(attempt.endpoint));
-  }
+  for (const Attempt& attempt : attempts_) silent.push_back(format_endpoint(attempt.endpoint));
   return join(silent, ", ");
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/transports/io_threads.h"
+#include "launcher/transports/pacing.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -50,7 +51,7 @@ class TcpConnector {
   void on_resolved(Result<std::vector<Endpoint>> endpoints);
   void try_next();
   void on_writable(int fd);
-  void abandon(Attempt& attempt, int errnum);
+  void note_problem(const Endpoint& endpoint, const Error& error);
   void settle(Outcome outcome);
   void clear();
 
@@ -64,7 +65,7 @@ class TcpConnector {
   std::vector<Attempt> attempts_;
   std::vector<std::string> problems_;
   bool all_refused_ = true;
-  os::EventLoop::TimerId next_timer_ = 0;
+  Timer next_{loop_};  // address
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
