@@ -153,6 +153,7 @@ void AgentLink::linger() {
 void AgentLink::write_to_supervisor() {
   supervisor_.write();
   if (state_ == State::kEnding && supervisor_.waiting() == 0) finish();
+  watch_supervisor();
 }
 
 // While the queue to the host is full, nothing is read: the socket fills up, and the supervisor
@@ -198,31 +199,22 @@ std::size_t AgentLink::room() const {
 bool AgentLink::overfull() const { return supervisor_.waiting() >= 4 * kWindow; }
 
 void AgentLink::on_remote_output(std::string_view bytes) {
-  if (restarting_) return;  // from the command that is given up
-  switch (state_) {
-    case State::kBootstrap:
-      follow_dialogue(bytes);
-      break;
-    case State::kGreeting:
-      attempt_.greeting.append(bytes);
-      on_greeting();
-      break;
-    case State::kRunning:
-      pass_on(bytes);
-      break;
-    case State::kEnding:
-    case State::kClosed:
-      return;
+  if (restarting_ || ended()) return;  // from a command that is given up
+  if (state_ == State::kBootstrap) {
+    follow_dialogue(bytes);
+  } else if (state_ == State::kGreeting) {
+    attempt_.greeting.append(bytes);
+    on_greeting();
+  } else {
+    pass_on(bytes);
   }
-  if (state_ == State::kClosed) return;
   write_to_supervisor();
-  watch_supervisor();
 }
 
 void AgentLink::on_remote_errors(std::string_view bytes) {
   attempt_.errors.append(bytes);
-  if (attempt_.errors.size() > kMaxErrors)
-    attempt_.errors.erase(0, attempt_.errors.size() - kMaxErrors);
+  const std::size_t size = attempt_.errors.size();
+  if (size > kMaxErrors) attempt_.errors.erase(0, size - kMaxErrors);
 }
 
 void AgentLink::follow_dialogue(std::string_view bytes) {
@@ -358,7 +350,6 @@ void AgentLink::on_remote_end(const RemoteEnd& end) {
   }
   state_ = State::kEnding;
   write_to_supervisor();
-  if (state_ != State::kClosed) watch_supervisor();
 }
 
 std::string_view AgentLink::outgoing() const { return to_remote_.front(); }
@@ -390,7 +381,6 @@ void AgentLink::fail(const Failure& failure) {
   state_ = State::kEnding;
   restarting_ = false;
   write_to_supervisor();
-  if (state_ != State::kClosed) watch_supervisor();
   notify();
 }
 

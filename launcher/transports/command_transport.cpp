@@ -223,19 +223,13 @@ void CommandHost::read_output() {
     const std::size_t room = std::min(link_.room(), buffer.size());
     if (room == 0) break;
     const ssize_t got = ::read(child_.stdout_fd.get(), buffer.data(), room);
-    if (got > 0) {
-      moved += static_cast<std::size_t>(got);
-      link_.on_remote_output({buffer.data(), static_cast<std::size_t>(got)});
-    } else if (got < 0 && errno == EINTR) {
-      continue;
-    } else if (got < 0 && errno == EAGAIN) {
-      if (!exited_) break;
-      // Another process (a forked helper of the client) keeps the pipe open; the command itself is
-      // gone.
-      output_at_end_ = true;
-    } else {
-      output_at_end_ = true;
-    }
+    if (got < 0 && errno == EINTR) continue;
+    // After the exit, another process (a forked helper of the client) may keep the pipe open.
+    if (got < 0 && errno == EAGAIN && !exited_) break;
+    output_at_end_ = got <= 0;
+    if (got <= 0) break;
+    moved += static_cast<std::size_t>(got);
+    link_.on_remote_output({buffer.data(), static_cast<std::size_t>(got)});
   }
   if (output_at_end_) {
     out_.stop();
@@ -249,18 +243,15 @@ void CommandHost::read_errors() {
   char buffer[4096];
   while (child_.stderr_fd.valid()) {
     const ssize_t got = ::read(child_.stderr_fd.get(), buffer, sizeof buffer);
-    if (got > 0) {
-      const std::string_view bytes(buffer, static_cast<std::size_t>(got));
-      link_.on_remote_errors(bytes);
-      if (command_.on_errors && !asked_to_end_) command_.on_errors(bytes);
-    } else if (got < 0 && errno == EINTR) {
-      continue;
-    } else if (got < 0 && errno == EAGAIN) {
-      return;
-    } else {
-      unwatch(err_);
-      child_.stderr_fd.reset();
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) {
+      err_.stop();
+      return child_.stderr_fd.reset();
     }
+    const std::string_view bytes(buffer, static_cast<std::size_t>(got));
+    link_.on_remote_errors(bytes);
+    if (command_.on_errors && !asked_to_end_) command_.on_errors(bytes);
   }
 }
 

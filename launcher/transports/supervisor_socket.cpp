@@ -62,15 +62,10 @@ void SupervisorSocket::write() {
     const auto bytes = waiting_.front();
     const ssize_t wrote =
         ::send(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (wrote > 0) {
-      waiting_.pop(static_cast<std::size_t>(wrote));
-    } else if (wrote < 0 && errno == EINTR) {
-      continue;
-    } else if (wrote < 0 && os::would_block(errno)) {
-      return;
-    } else {
-      set_gone();
-    }
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0 && os::would_block(errno)) return;
+    if (wrote <= 0) return set_gone();
+    waiting_.pop(static_cast<std::size_t>(wrote));
   }
 }
 
@@ -78,15 +73,10 @@ void SupervisorSocket::read_into(OutgoingBytes& to, std::size_t limit) {
   const auto buffer = os::thread_buffer<SupervisorSocket, kReadSize>();
   while (!at_end_ && to.own_size() < limit) {
     const ssize_t got = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      to.append({buffer.data(), static_cast<std::size_t>(got)});
-    } else if (got < 0 && errno == EINTR) {
-      continue;
-    } else if (got < 0 && os::would_block(errno)) {
-      return;
-    } else {
-      at_end_ = true;
-    }
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && os::would_block(errno)) return;
+    at_end_ = got <= 0;
+    if (got > 0) to.append({buffer.data(), static_cast<std::size_t>(got)});
   }
 }
 
