@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include <gnu/libc-version.h>
@@ -161,8 +163,10 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
   for (const Build& build : installation.builds) {
     // Hosts of that machine learn that there is none.
     if (!build.fault.empty()) continue;
+    std::error_code unknown;  // AgentPayloads says why it cannot be read
     image.builds.push_back({build.machine, build.agent_path, build.agent_sha256,
-                            ships ? part_list_text(build.needed_parts) : std::string()});
+                            ships ? part_list_text(build.needed_parts) : std::string(),
+                            std::filesystem::file_size(build.agent_path, unknown)});
   }
   image.machines = installation.machines_text();
   if (ships) image.local_bundle = installation.own().bundle_directory;

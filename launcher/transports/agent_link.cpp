@@ -9,7 +9,6 @@
 #include "launcher/transports/agent_link.h"
 
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -42,11 +41,6 @@ std::string new_nonce() { return os::random_token().substr(0, 16); }
 bool has_build(const AgentImage& image, const std::string& sha256) {
   return std::any_of(image.builds.begin(), image.builds.end(),
                      [&sha256](const AgentBuild& build) { return build.sha256 == sha256; });
-}
-
-std::uint64_t size_of_file(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
 // Whether `packed` holds `bytes`, by the trailer of gzip (RFC 1952: CRC-32 and size of the
@@ -86,21 +80,8 @@ Status AgentLink::open() {
   return supervisor_.open([this](std::uint32_t events) { on_supervisor(events); });
 }
 
-BootstrapRequest AgentLink::request() const {
-  BootstrapRequest request;
-  for (const AgentBuild& build : options_.image.builds) {
-    request.builds.push_back({build.machine, build.sha256, size_of_file(build.path), build.parts});
-  }
-  request.nonce = attempt_.nonce;
-  request.force = attempt_.forced;
-  request.arguments = options_.image.arguments;
-  return request;
-}
-
-Result<std::string> AgentLink::command_line(bool for_sh) const {
-  BootstrapRequest wanted = request();
-  wanted.for_sh = for_sh;
-  return bootstrap_line(wanted);
+BootstrapRequest AgentLink::request(bool for_sh) const {
+  return {options_.image.builds, attempt_.nonce, attempt_.forced, options_.image.arguments, for_sh};
 }
 
 os::Fd AgentLink::release() {

@@ -103,7 +103,9 @@ class AgentLink {
   void set_host(std::string host) { options_.host = std::move(host); }
 
   // The line that starts the agent. Another one after link_restarts().
-  Result<std::string> command_line(bool for_sh = false) const;
+  Result<std::string> command_line(bool for_sh = false) const {
+    return bootstrap_line(request(for_sh));
+  }
   // bootstrap_words() of it; none when the agent in the cache will not do.
   std::vector<std::string> cached_words() const;
 
@@ -153,7 +155,7 @@ class AgentLink {
     std::string errors;  // the last of its stderr
   };
 
-  BootstrapRequest request() const;
+  BootstrapRequest request(bool for_sh = false) const;
   void on_supervisor(std::uint32_t events);
   void write_to_supervisor();
   void watch_supervisor();

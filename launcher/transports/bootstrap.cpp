@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "launcher/transports/remote_command.h"
-#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -109,22 +108,11 @@ const ReasonRow& row_of(const UnfitDirectory& directory) {
 // A host that lists more than the script tries does not run the script.
 constexpr std::size_t kMostUnfit = 8;
 
-// Processors, the agent's hashes and the nonce stand unquoted in the line, so nothing but letters,
-// digits and underscores may be in them.
+// Letters, digits and underscores.
 bool is_word(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   });
-}
-
-Result<std::string> build_words(const BootstrapRequest::Build& build) {
-  if (!is_word(build.machine) || !is_word(build.sha256)) {
-    return make_error(ErrorCode::kUsage, "a processor and the agent's hash are letters and digits");
-  }
-  auto parts = quote_for_any_shell(build.parts.empty() ? "-" : build.parts);
-  if (!parts) return std::move(parts).error().with_context("the parts of the runtime");
-  return ' ' + build.machine + ' ' + build.sha256 + ' ' + std::to_string(build.size_bytes) + ' ' +
-         *parts;
 }
 
 // Takes the word before the next blank off `line`.
@@ -146,26 +134,18 @@ Result<std::string> bootstrap_line(const BootstrapRequest& request) {
   const std::string script(kScript);
   std::string line = request.for_sh ? "set -- " : "exec /bin/sh -c '_m=; " + script + "' hora ";
   line += request.nonce + (request.force ? " 1" : " 0");
-  for (const BootstrapRequest::Build& build : request.builds) {
-    auto words = build_words(build);
-    if (!words) return std::move(words).error();
-    line += *words;
-  }
-  line += " -";
-  for (const std::string& argument : request.arguments) {
-    auto quoted = quote_for_any_shell(argument);
+  for (const std::string& word : bootstrap_words(request)) {
+    auto quoted = quote_for_any_shell(word);
     if (!quoted) return std::move(quoted).error().with_context("the agent's arguments");
-    line += ' ';
-    line += *quoted;
+    line += ' ' + *quoted;
   }
   if (request.for_sh) line += "; " + script;
   return line;
 }
 
-// Not quoted: no shell reads them.
 std::vector<std::string> bootstrap_words(const BootstrapRequest& request) {
   std::vector<std::string> words;
-  for (const BootstrapRequest::Build& build : request.builds) {
+  for (const AgentBuild& build : request.builds) {
     words.insert(words.end(), {build.machine, build.sha256, std::to_string(build.size_bytes),
                                build.parts.empty() ? "-" : build.parts});
   }
@@ -230,9 +210,10 @@ void BootstrapDialogue::keep_noise(std::string_view bytes) {
 
 // The nonce in the marker keeps output of a login script from being taken for the dialogue.
 BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) {
-  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  if (line.substr(0, 5) == "need ") {
-    line.remove_prefix(5);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  const std::string_view whole = line;
+  const std::string kind = take_word(line);
+  if (kind == "need") {
     Need need;
     need.gzip = take_word(line) == "gz";
     need.machine = take_word(line);
@@ -241,18 +222,14 @@ BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) 
     asked_ = true;
     return need;
   }
-  if (line.substr(0, 6) == "unfit ") {
-    line.remove_prefix(6);
+  if (kind == "unfit") {
     std::string reason = take_word(line);
     if (unfit_.size() < kMostUnfit) unfit_.push_back({std::string(line), std::move(reason)});
     return Listening{};
   }
-  if (line.substr(0, 8) == "machine ") {
-    line.remove_prefix(8);
-    return OtherMachine{take_word(line)};
-  }
-  if (line == "fail") return Failed{std::move(unfit_)};
-  keep_noise(line);  // not ours after all
+  if (kind == "machine") return OtherMachine{take_word(line)};
+  if (kind == "fail") return Failed{std::move(unfit_)};
+  keep_noise(whole);  // not ours after all
   return Listening{};
 }
 

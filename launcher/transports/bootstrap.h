@@ -24,15 +24,17 @@
 
 namespace hora::launcher {
 
+// The agent for one kind of processor.
+struct AgentBuild {
+  std::string machine;           // as `uname -m` names it on the hosts
+  std::string path;              // the static agent on this machine
+  std::string sha256;            // lower-case hex, of that file; names the cache entry
+  std::string parts;             // of the runtime, as part_list_text(); may be empty
+  std::uint64_t size_bytes = 0;  // of the file
+};
+
 struct BootstrapRequest {
-  // The agent for one kind of processor; the host takes the one for its own.
-  struct Build {
-    std::string machine;           // as `uname -m` says there
-    std::string sha256;            // of the agent, lower-case hex; names the cache entry
-    std::uint64_t size_bytes = 0;  // of the agent, not packed
-    std::string parts;             // of the runtime, as part_list_text(); may be empty
-  };
-  std::vector<Build> builds;           // a host without uname takes the first
+  std::vector<AgentBuild> builds;      // a host takes the one for it; one without uname the first
   std::string nonce;                   // letters and digits: marks our lines in what a shell prints
   bool force = false;                  // do not use a cached agent: it proved to be broken
   std::vector<std::string> arguments;  // appended to the agent's argv

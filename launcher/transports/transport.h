@@ -12,7 +12,6 @@
 // Code outside of this folder takes the name of a transport from the job.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -24,19 +23,12 @@
 #include "launcher/plan/job_spec.h"
 #include "launcher/process/one_cpu.h"
 #include "launcher/startup/start_board.h"
+#include "launcher/transports/bootstrap.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
-
-// The agent for one kind of processor.
-struct AgentBuild {
-  std::string machine;  // as `uname -m` names it on the hosts
-  std::string path;     // the static agent on this machine
-  std::string sha256;   // lower-case hex, of that file
-  std::string parts;    // of the runtime, as part_list_text(); may be empty
-};
 
 // What a transport needs to start an agent on a host.
 struct AgentImage {

@@ -13,9 +13,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -376,6 +378,9 @@ int main(int argc, char** argv) {
   options.image.machines = hora::own_machine();
   options.image.builds = {{options.image.machines, "", "", ""}};
   if (!parse(argc, argv, options)) return usage();
+  std::error_code missing;
+  AgentBuild& build = options.image.builds[0];
+  build.size_bytes = std::filesystem::file_size(build.path, missing);
 #if HORA_WITH_SSH
   if (options.mode == "--resolve") return resolve(options);
 #endif

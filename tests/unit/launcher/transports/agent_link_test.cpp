@@ -52,11 +52,8 @@ struct Bench : AgentLink::Carrier {
     supervisor = os::Fd(ends[0]);
     AgentLinkOptions options;
     options.host = "host b";
-    for (const AgentBuild& build :
-         {AgentBuild{"pdp11", folder.path() + "/agent", "abc", ""},
-          AgentBuild{"pdp10", folder.path() + "/agent.pdp10", "def", "b10"}}) {
-      options.image.builds.push_back(build);
-    }
+    options.image.builds = {{"pdp11", folder.path() + "/agent", "abc", "", agent_bytes.size()},
+                            {"pdp10", folder.path() + "/agent.pdp10", "def", "b10", 19}};
     options.payloads = &payloads;
     options.image.machines = "pdp11, pdp10";
     options.host_index = 7;

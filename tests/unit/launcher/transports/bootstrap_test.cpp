@@ -33,8 +33,8 @@ std::string machine_here() {
 
 BootstrapRequest request_for_agent() {
   BootstrapRequest request;
-  request.builds = {{"vax", "dead", 1, "b1"},
-                    {machine_here(), "abc123", kAgent.size(), "b42,b43:gpu"}};
+  request.builds = {{"vax", "", "dead", "b1", 1},
+                    {machine_here(), "", "abc123", "b42,b43:gpu", kAgent.size()}};
   request.nonce = "n0nce";
   request.arguments = {"--mark", "it's a \\ ! test"};
   return request;
@@ -495,7 +495,7 @@ TEST_CASE("noise without end is kept within bounds") {
 TEST_CASE("the line is one that every shell reads, and short enough for csh") {
   BootstrapRequest request = request_for_agent();
   const std::string hash(64, 'a');
-  request.builds = {{"x86_64", hash, 3'000'000, hash}, {"aarch64", hash, 3'000'000, hash}};
+  request.builds = {{"x86_64", "", hash, hash, 3'000'000}, {"aarch64", "", hash, hash, 3'000'000}};
   auto line = bootstrap_line(request);
   REQUIRE(line);
   CHECK(line->find_first_of("\n\r") == std::string::npos);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <mutex>
@@ -29,7 +30,8 @@ AgentImage image(std::vector<std::string> arguments) {
   AgentImage made;
   const std::string path = HORA_DOUBLE_AGENT;
   const auto sum = test::run_program({"sha256sum", path}).out;
-  made.builds = {{std::string(own_machine()), path, sum.substr(0, sum.find(' ')), ""}};
+  made.builds = {{std::string(own_machine()), path, sum.substr(0, sum.find(' ')), "",
+                  std::filesystem::file_size(path)}};
   made.arguments = std::move(arguments);
   return made;
 }
