@@ -112,24 +112,15 @@ class StepTransport : public Transport {
                        Clock::time_point deadline) override;
 
  private:
-  // A host that the job wants, and the transport's end of its stream.
-  struct WaitingHost {
-    std::shared_ptr<os::Fd> stream;
-    Host host;
-    int index = 0;
-    AgentImage image;
-    Clock::time_point deadline;
-  };
-
   Status open(const std::vector<Host>& hosts);
   void run_on_loop(const std::function<void()>& task);  // and waits for it
-  void want(WaitingHost wanted);
-  void serve(WaitingHost wanted);
-  void by_command(WaitingHost wanted);
+  void want(HostStart wanted);
+  void serve(HostStart wanted);
+  void by_command(HostStart wanted);
   void on_joined(const std::string& name);
   void give_up(const std::string& name, const std::string& why);
   void receive(std::string_view said);
-  void refuse(WaitingHost wanted) const;
+  void refuse(HostStart wanted) const;
   void on_step_end(const std::string& how);
   void say(const std::string& text) const;
 
@@ -144,7 +135,7 @@ class StepTransport : public Transport {
 
   // The server's thread only.
   std::set<std::string> awaited_;
-  std::map<std::string, std::vector<WaitingHost>> wanted_;
+  std::map<std::string, std::vector<HostStart>> wanted_;
   std::map<std::string, std::string> refused_;  // hosts where the engine starts nothing: its words
   bool late_timer_ = false;
   bool reported_ = false;  // why there are commands for each host
@@ -256,15 +247,15 @@ Result<os::Fd> StepTransport::start(const Host& host, int host_index, const Agen
   if (!server_) return commands_.start(host, host_index, image, deadline);
   auto pair = make_supervisor_pair(host.name);
   if (!pair) return std::move(pair).error();
-  auto wanted = std::make_shared<WaitingHost>(
-      WaitingHost{pair->transport, host, host_index, image, deadline});
+  auto wanted =
+      std::make_shared<HostStart>(HostStart{pair->transport, host, host_index, image, deadline});
   if (observer_) observer_(host_index, Stage::kConnect, way_.way);
   server_->loop().post([this, wanted] { want(std::move(*wanted)); });
   return std::move(pair->supervisor);
 }
 
 // Half of the time is for the step; the other half is enough for a command of its own.
-void StepTransport::want(WaitingHost wanted) {
+void StepTransport::want(HostStart wanted) {
   const std::string name = wanted.host.name;
   if (awaited_.count(name) == 0) return serve(std::move(wanted));
   if (!std::exchange(late_timer_, true)) {
@@ -278,12 +269,12 @@ void StepTransport::want(WaitingHost wanted) {
 }
 
 // A host that has left is reached by a command: an elastic job, or a restart, asks for it again.
-void StepTransport::serve(WaitingHost wanted) {
+void StepTransport::serve(HostStart wanted) {
   if (refused_.count(wanted.host.name) != 0) return refuse(std::move(wanted));
   if (!server_->has(wanted.host.name)) return by_command(std::move(wanted));
   AgentLinkOptions options;
   options.host = "host " + wanted.host.name;
-  options.host_index = wanted.index;
+  options.host_index = wanted.host_index;
   options.payloads = &payloads_;
   options.image = std::move(wanted.image);
   options.observer = observer_;
@@ -295,10 +286,9 @@ void StepTransport::serve(WaitingHost wanted) {
 }
 
 // The supervisor sees the stream end if even this cannot begin.
-void StepTransport::by_command(WaitingHost wanted) {
+void StepTransport::by_command(HostStart wanted) {
   if (leaving_) return;
-  (void)commands_.adopt(std::move(wanted.stream), wanted.host, wanted.index, wanted.image,
-                        wanted.deadline);
+  (void)commands_.adopt(std::move(wanted));
 }
 
 // From inside the server, which is not done with the machine: reaching it only posts and sends.
@@ -307,7 +297,7 @@ void StepTransport::on_joined(const std::string& name) {
   if (awaited_.empty()) step_->remove_files();
   auto waiting = wanted_.extract(name);
   if (waiting.empty()) return;
-  for (WaitingHost& each : waiting.mapped()) serve(std::move(each));
+  for (HostStart& each : waiting.mapped()) serve(std::move(each));
 }
 
 // One line for the first host: where it is a firewall, it is the same for all.
@@ -317,12 +307,12 @@ void StepTransport::give_up(const std::string& name, const std::string& why) {
   if (!std::exchange(reported_, true)) say("host " + name + ": " + why);
   auto waiting = wanted_.extract(name);
   if (waiting.empty()) return;
-  for (WaitingHost& each : waiting.mapped()) by_command(std::move(each));
+  for (HostStart& each : waiting.mapped()) by_command(std::move(each));
 }
 
 // A host whose daemon does not answer the engine. Another command of the engine would wait as long
 // for it, with the same result.
-void StepTransport::refuse(WaitingHost wanted) const {
+void StepTransport::refuse(HostStart wanted) const {
   send_failure(*wanted.stream,
                {std::string(failure::kRsh), visible_line(refused_.at(wanted.host.name)),
                 "look at the engine's daemon on that host", "host " + wanted.host.name});
@@ -336,7 +326,7 @@ void StepTransport::receive(std::string_view said) {
     refused_[each.name] = std::move(each.words);
     auto waiting = wanted_.extract(each.name);
     if (waiting.empty()) continue;
-    for (WaitingHost& wanted : waiting.mapped()) refuse(std::move(wanted));
+    for (HostStart& wanted : waiting.mapped()) refuse(std::move(wanted));
   }
 }
 

@@ -334,19 +334,18 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
                                        Clock::time_point deadline) {
   auto pair = make_supervisor_pair(host.name);
   if (!pair) return std::move(pair).error();
-  HORA_TRY(adopt(pair->transport, host, host_index, image, deadline));
+  HORA_TRY(adopt({pair->transport, host, host_index, image, deadline}));
   return std::move(pair->supervisor);
 }
 
-Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host, int host_index,
-                               const AgentImage& image, Clock::time_point deadline) {
+Status CommandTransport::adopt(HostStart start) {
   // A user error, found before any process starts.
   if (command_.words.empty()) return make_error(ErrorCode::kUsage, "--rsh names no command");
   HORA_TRY(start_thread());
   AgentLinkOptions options;
-  options.host = "host " + host.name;
-  options.host_index = host_index;
-  options.image = image;
+  options.host = "host " + start.host.name;
+  options.host_index = start.host_index;
+  options.image = std::move(start.image);
   // srun drops what is under way when the agent ends while input for it is arriving.
   options.image.arguments.push_back("--stay");
   options.payloads = &payloads_;
@@ -360,10 +359,10 @@ Status CommandTransport::adopt(std::shared_ptr<os::Fd> theirs, const Host& host,
                 " ... must pass stdin and stdout through, unchanged and without a "
                 "terminal";
   os::EventLoop& loop = threads_->loop(0);
-  loop.post([this, &loop, theirs = std::move(theirs), options = std::move(options), host,
-             deadline]() mutable {
+  loop.post([this, &loop, start = std::move(start), options = std::move(options)]() mutable {
     auto made = std::make_unique<CommandHost>(
-        loop, std::move(*theirs), std::move(options), host, command_, fan_out_, deadline,
+        loop, std::move(*start.stream), std::move(options), std::move(start.host), command_,
+        fan_out_, start.deadline,
         // A host asks for its removal from inside its own callback: the next turn removes it.
         [this, &loop](CommandHost* done) { loop.post([this, done] { hosts_.erase(done); }); });
     CommandHost* started = made.get();

@@ -19,6 +19,15 @@ namespace hora::launcher {
 
 class CommandHost;  // one host and its child process
 
+// A host on its way.
+struct HostStart {
+  std::shared_ptr<os::Fd> stream;  // the end that is not the supervisor's
+  Host host;
+  int host_index = 0;
+  AgentImage image;
+  Clock::time_point deadline;
+};
+
 class CommandTransport : public Transport {
  public:
   // Receives what the commands print on stderr, on a thread of the transport.
@@ -36,9 +45,8 @@ class CommandTransport : public Transport {
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point deadline) override;
-  // The same for a stream that exists already: `theirs` is the end that is not the supervisor's.
-  Status adopt(std::shared_ptr<os::Fd> theirs, const Host& host, int host_index,
-               const AgentImage& image, Clock::time_point deadline);
+  // The same for a stream that exists already.
+  Status adopt(HostStart start);
 
  private:
   Status start_thread();

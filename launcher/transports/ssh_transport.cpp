@@ -45,15 +45,6 @@ constexpr std::chrono::milliseconds kReportLater{1'000};
 // that is over does not wait for it.
 constexpr std::chrono::milliseconds kStopTimeout{1'000};
 
-// A host on its way.
-struct Start {
-  Host host;
-  int host_index = 0;
-  AgentImage image;
-  Clock::time_point deadline;
-  std::shared_ptr<os::Fd> stream;  // the end that is not the supervisor's
-};
-
 // Forwards stages to the supervisor until close(). The lock is held during the call, so no call is
 // under way once close() has returned.
 class Announcements {
@@ -98,7 +89,7 @@ class ByProgram {
         fan_out_(std::move(fan_out)) {}
 
   // Any thread.
-  Status connect(const Start& start, const std::string& why) {
+  Status connect(const HostStart& start, const std::string& why) {
     const std::string& name = start.host.name;
     const std::lock_guard lock(mutex_);
     if (closed_) return make_error(ErrorCode::kInterrupted, "the job is over");
@@ -116,8 +107,7 @@ class ByProgram {
               {}},
           observer_, fan_out_);
     }
-    return commands_->adopt(start.stream, start.host, start.host_index, start.image,
-                            start.deadline);
+    return commands_->adopt(start);
   }
   // Ends the connections. A thread that is stuck in libssh may still call connect().
   void close() {
@@ -152,8 +142,8 @@ class SshTransport : public Transport {
 
  private:
   Status start_engine();
-  void connect(const Start& start, SshTarget target);
-  AgentLinkOptions link_options(const Start& start, const SshTarget& target);
+  void connect(const HostStart& start, SshTarget target);
+  AgentLinkOptions link_options(const HostStart& start, const SshTarget& target);
 
   SshTransportOptions options_;
   StageObserver observer_;
@@ -195,7 +185,7 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
     const std::lock_guard lock(mutex_);
     HORA_TRY(start_engine());
   }
-  const Start start{host, host_index, image, deadline, pair->transport};
+  const HostStart start{pair->transport, host, host_index, image, deadline};
   const BlockingCalls::Question question = [this, start, targets = targets_] {
     auto target = targets->target_of(start.host);
     SshTarget result;
@@ -218,7 +208,7 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
   return std::move(pair->supervisor);
 }
 
-AgentLinkOptions SshTransport::link_options(const Start& start, const SshTarget& target) {
+AgentLinkOptions SshTransport::link_options(const HostStart& start, const SshTarget& target) {
   AgentLinkOptions options;
   options.host = target.describe("");
   options.host_index = start.host_index;
@@ -235,7 +225,7 @@ AgentLinkOptions SshTransport::link_options(const Start& start, const SshTarget&
 }
 
 // From start(), or from a thread that reads the configuration.
-void SshTransport::connect(const Start& start, SshTarget target) {
+void SshTransport::connect(const HostStart& start, SshTarget target) {
   if (!target.program_reason.empty()) {
     const auto begun = by_program_->connect(start, target.program_reason);
     if (begun) return;
