@@ -5,9 +5,7 @@
 #include <glob.h>
 #include <pwd.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -22,6 +20,7 @@
 #include "launcher/process/captured_run.h"
 #include "launcher/process/program_search.h"
 #include "launcher/transports/libssh.h"
+#include "launcher/transports/ssh_keys.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/addresses.h"
 #include "rendezvous/os/fd.h"
@@ -337,17 +336,6 @@ FileKind kind_of(const std::string& path) {
   return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) ? FileKind::kPipe : FileKind::kFile;
 }
 
-// The socket of an ssh that has ended refuses the connection.
-bool listens(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return false;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const os::Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return probe.valid() &&
-         ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-}
-
 std::optional<std::string> variable(const std::string& name) {
   const char* value = ::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -385,7 +373,8 @@ SshMachine this_machine() {
   if (machine.shell.empty()) machine.shell = "/bin/sh";
   machine.uid = ::getuid();
   machine.kind_of = kind_of;
-  machine.listens = listens;
+  // The socket of an ssh that has ended refuses the connection.
+  machine.listens = [](const std::string& path) { return connect_to_socket(path).has_value(); };
   machine.variable = variable;
   machine.may_have_ticket = may_have_ticket;
   return machine;

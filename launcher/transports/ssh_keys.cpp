@@ -7,7 +7,6 @@
 #include "launcher/transports/ssh_keys.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -17,19 +16,15 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <mutex>
-#include <optional>
 #include <set>
-#include <thread>
 
 #include "launcher/transports/known_hosts.h"
 #include "rendezvous/base/encoding.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/os/fd.h"
+#include "rendezvous/net/socket.h"
 #include "rendezvous/os/files.h"
 #include "rendezvous/os/threads.h"
-#include "rendezvous/os/time_until.h"
 
 namespace hora::launcher {
 
@@ -42,70 +37,26 @@ constexpr char kListKeys = 11;                       // SSH_AGENTC_REQUEST_IDENT
 constexpr char kKeys = 12;                           // SSH_AGENT_IDENTITIES_ANSWER
 constexpr char kFailure = 5;                         // SSH_AGENT_FAILURE
 
-// An agent may be slow for good reasons (it asks its user, or a token to be touched), so a
-// signature is waited for without a deadline; the end of libssh's side ends that wait.
-//
-// Until the event, or the deadline; resumes after a signal. Also false when `watched` hangs up.
-bool wait_for(int fd, short events, std::optional<Clock::time_point> deadline, int watched = -1) {
-  while (true) {
-    const int left_ms = deadline ? os::milliseconds_until(*deadline) : -1;
-    if (left_ms == 0) return false;
-    pollfd waiting[] = {{fd, events, 0}, {watched, POLLRDHUP, 0}};
-    const int got = ::poll(waiting, 2, left_ms);
-    if (got > 0) return waiting[0].revents != 0;
-    if (got < 0 && errno != EINTR) return false;
-  }
+bool write_message(int fd, std::string_view message, Deadline deadline) {
+  return net::send_all(fd, ssh_string(message), deadline).has_value();
 }
 
-struct Limits {
-  std::optional<Clock::time_point> deadline;
-  int watched = -1;
-};
-
-bool write_message(int fd, std::string_view message, const Limits& limits) {
-  const std::string bytes = ssh_string(message);
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t wrote =
-        ::send(fd, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (wrote > 0) done += static_cast<std::size_t>(wrote);
-    if (wrote < 0 && errno != EAGAIN && errno != EINTR) return false;
-    if (wrote < 0 && !wait_for(fd, POLLOUT, limits.deadline, limits.watched)) return false;
-  }
-  return true;
-}
-
-// Nothing at the end of the stream, for a message that is too long, and when the limits are
-// reached.
-std::optional<std::string> read_message(int fd, const Limits& limits) {
+// Nothing at the end of the stream, for a message that is too long, and at the deadline.
+std::optional<std::string> read_message(int fd, Deadline deadline) {
   std::string bytes;
   std::size_t wanted = 4;
   while (bytes.size() < wanted) {
     char buffer[4096];
-    if (!wait_for(fd, POLLIN, limits.deadline, limits.watched)) return std::nullopt;
-    const ssize_t got =
-        ::recv(fd, buffer, std::min(sizeof buffer, wanted - bytes.size()), MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return std::nullopt;
-    if (got > 0) bytes.append(buffer, static_cast<std::size_t>(got));
+    const auto got =
+        net::receive_some(fd, buffer, std::min(sizeof buffer, wanted - bytes.size()), deadline);
+    if (!got || *got == 0) return std::nullopt;
+    bytes.append(buffer, *got);
     if (wanted > 4 || bytes.size() < 4) continue;
     std::string_view head = bytes;
     wanted += *take_ssh_number(head);
     if (wanted > kLongestMessage) return std::nullopt;
   }
   return bytes.substr(4);
-}
-
-// EAGAIN means that the agent's backlog is full: it has stopped accepting connections.
-Result<os::Fd> connect_to(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return errno_error(ENAMETOOLONG, path);
-  std::memcpy(address.sun_path, path.data(), path.size());
-  os::Fd agent(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!agent.valid()) return errno_error(errno, "making a socket");
-  const auto* to = reinterpret_cast<const sockaddr*>(&address);
-  if (::connect(agent.get(), to, sizeof address) == 0) return agent;
-  if (errno == EAGAIN) return make_error(ErrorCode::kTimedOut, "it does not answer");
-  return errno_error(errno, path);
 }
 
 // A count, then a key and its comment each.
@@ -127,6 +78,20 @@ Result<std::vector<AgentKey>> parse_keys(std::string_view message) {
 
 }  // namespace
 
+// EAGAIN: its backlog is full.
+Result<os::Fd> connect_to_socket(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return errno_error(ENAMETOOLONG, path);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  os::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return errno_error(errno, "making a socket");
+  const auto* to = reinterpret_cast<const sockaddr*>(&address);
+  if (::connect(socket.get(), to, sizeof address) == 0) return socket;
+  if (errno == EAGAIN) return make_error(ErrorCode::kTimedOut, "it does not answer");
+  return errno_error(errno, path);
+}
+
 // The lock is held meanwhile, so that all threads wait for a silent agent at the same time, and
 // none asks it again.
 Result<std::vector<AgentKey>> list_agent_keys(const std::string& socket_path) {
@@ -135,81 +100,69 @@ Result<std::vector<AgentKey>> list_agent_keys(const std::string& socket_path) {
   const Error silence = make_error(ErrorCode::kTimedOut, "it does not answer");
   std::lock_guard lock(mutex);
   if (silent.count(socket_path) != 0) return silence;
-  auto agent = connect_to(socket_path);
-  const Limits limits{Clock::now() + kTimeout};
+  auto agent = connect_to_socket(socket_path);
+  const Deadline deadline = Clock::now() + kTimeout;
   std::optional<std::string> answer;
-  if (agent && write_message(agent->get(), {&kListKeys, 1}, limits)) {
-    answer = read_message(agent->get(), limits);
+  if (agent && write_message(agent->get(), {&kListKeys, 1}, deadline)) {
+    answer = read_message(agent->get(), deadline);
   }
   if (answer) return parse_keys(*answer);
   if (!agent && agent.error().code != ErrorCode::kTimedOut) return std::move(agent).error();
-  if (agent && Clock::now() < *limits.deadline) {
+  if (agent && Clock::now() < deadline) {
     return make_error(ErrorCode::kFailed, "it ended the connection");
   }
   silent.insert(socket_path);
   return silence;
 }
 
-// What both the owner and the thread use; it outlives the thread.
-struct SshAgentRelay::Pipes {
-  os::Fd agent;
-  os::Fd ours, theirs;
-  std::mutex mutex;
-  AgentKey shown;
-  std::thread thread;
+std::string SshAgentRelay::answer_list() {
+  const std::lock_guard lock(mutex_);
+  return kKeys + ssh_number(1) + ssh_string(shown_.key) + ssh_string(shown_.comment);
+}
 
-  std::string answer_list() {
-    const std::lock_guard lock(mutex);
-    return kKeys + ssh_number(1) + ssh_string(shown.key) + ssh_string(shown.comment);
-  }
-
-  // Ends when libssh's side is closed, or the destructor has shut ours down.
-  void serve() {
-    while (const auto request = read_message(ours.get(), {})) {
-      const Limits until_it_leaves{std::nullopt, ours.get()};
-      std::optional<std::string> answer;
-      if (*request == std::string(1, kListKeys)) {
-        answer = answer_list();
-      } else if (write_message(agent.get(), *request, until_it_leaves)) {
-        answer = read_message(agent.get(), until_it_leaves);
-      }
-      if (!write_message(ours.get(), answer.value_or(std::string(1, kFailure)), {})) return;
+// Ends when libssh's side is closed, or with the destructor. An agent may be slow for good reasons
+// (it asks its user, or a token to be touched), so a signature is waited for without a deadline.
+void SshAgentRelay::serve() {
+  while (const auto request = read_message(ours_.get(), Deadline::max())) {
+    std::optional<std::string> answer;
+    if (*request == std::string(1, kListKeys)) {
+      answer = answer_list();
+    } else if (write_message(agent_.get(), *request, Deadline::max())) {
+      answer = read_message(agent_.get(), Deadline::max());
     }
+    const std::string text = answer.value_or(std::string(1, kFailure));
+    if (!write_message(ours_.get(), text, Deadline::max())) return;
   }
-};
+}
 
 Result<std::unique_ptr<SshAgentRelay>> SshAgentRelay::connect(const std::string& socket_path) {
-  auto pipes = std::make_unique<Pipes>();
-  auto agent = connect_to(socket_path);
+  std::unique_ptr<SshAgentRelay> relay(new SshAgentRelay);
+  auto agent = connect_to_socket(socket_path);
   if (!agent) return std::move(agent).error();
-  pipes->agent = *std::move(agent);
+  relay->agent_ = *std::move(agent);
   // libssh cannot distinguish its end of a pair from the socket of an agent.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return errno_error(errno, "making a socket pair");
   }
-  pipes->ours = os::Fd(ends[0]);
-  pipes->theirs = os::Fd(ends[1]);
-  auto thread = os::start_service_thread("ssh-agent", [raw = pipes.get()] { raw->serve(); });
+  relay->ours_ = os::Fd(ends[0]);
+  relay->theirs_ = os::Fd(ends[1]);
+  auto thread = os::start_service_thread("ssh-agent", [raw = relay.get()] { raw->serve(); });
   if (!thread) return std::move(thread).error();
-  pipes->thread = *std::move(thread);
-  return std::unique_ptr<SshAgentRelay>(new SshAgentRelay(std::move(pipes)));
+  relay->thread_ = *std::move(thread);
+  return relay;
 }
 
-SshAgentRelay::SshAgentRelay(std::unique_ptr<Pipes> pipes) : pipes_(std::move(pipes)) {}
-
-// The thread may wait for libssh or for the agent; both waits end when our side is shut down.
+// The thread may wait for libssh or for the agent.
 SshAgentRelay::~SshAgentRelay() {
-  ::shutdown(pipes_->ours.get(), SHUT_RDWR);
-  pipes_->thread.join();
+  for (const os::Fd* each : {&ours_, &agent_}) ::shutdown(each->get(), SHUT_RDWR);
+  if (thread_.joinable()) thread_.join();
 }
-
-os::Fd SshAgentRelay::take_agent() { return std::move(pipes_->theirs); }
 
 // libssh asks for the list at the start of each login, so the next one sees the new key.
 void SshAgentRelay::show(AgentKey key) {
-  const std::lock_guard lock(pipes_->mutex);
-  pipes_->shown = std::move(key);
+  const std::lock_guard lock(mutex_);
+  shown_ = std::move(key);
 }
 
 namespace {

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "launcher/transports/ssh_target.h"
@@ -52,6 +55,9 @@ inline std::string_view type_of_key(std::string_view key) {
 
 // --- the agent -----------------------------------------------------------------------------------
 
+// What listens at the path. kTimedOut: it has stopped accepting connections.
+Result<os::Fd> connect_to_socket(const std::string& path);
+
 struct AgentKey {
   std::string key;  // public, in wire format
   std::string comment;
@@ -71,14 +77,20 @@ class SshAgentRelay {
   SshAgentRelay& operator=(const SshAgentRelay&) = delete;
 
   // The descriptor that is libssh's agent, for its owner. Once.
-  os::Fd take_agent();
+  os::Fd take_agent() { return std::move(theirs_); }
   // From now on, the only key. Not while libssh waits for an answer.
   void show(AgentKey key);
 
  private:
-  struct Pipes;
-  explicit SshAgentRelay(std::unique_ptr<Pipes> pipes);
-  std::unique_ptr<Pipes> pipes_;
+  SshAgentRelay() = default;
+  void serve();
+  std::string answer_list();
+
+  os::Fd agent_;
+  os::Fd ours_, theirs_;
+  std::mutex mutex_;
+  AgentKey shown_;
+  std::thread thread_;
 };
 
 // --- the login -----------------------------------------------------------------------------------
