@@ -65,37 +65,41 @@ bool take_record(std::string_view& from, std::string& record) {
 }
 
 // The text of the configuration files, those of Include too, and the variables that they name.
-struct SshConfigFiles {
-  std::string text;             // of all, with their names
-  std::set<std::string> paths;  // of all that were looked for
-  bool decides_alone = true;    // false: a command, the network or the environment has a say
-  bool endless = false;         // Include leads to too many files
-};
-
+//
 // Only gathers the files: a line that begins with Include leads to more of them, in whatever block.
 // What this misses shows later: `ssh -v` names each file that it reads, and an answer that depends
 // on another one is not kept. In doubt ssh runs once more: what might change an answer without a
 // change of a file makes the whole configuration one that is not remembered.
-class Gatherer {
+class SshConfigFiles {
  public:
-  Gatherer(SshConfigFiles& files, std::string home) : files_(files), home_(std::move(home)) {}
+  std::string text;             // of all, with their names
+  std::set<std::string> paths;  // of all that were looked for
+  bool decides_alone = true;    // false: a command, the network or the environment has a say
+  bool endless = false;         // Include leads to too many files
 
-  // Relative patterns are those of `folder`.
-  void add(const std::string& path, const std::string& folder, int depth) {
-    if (++count_ > kMostFiles) files_.endless = true;
-    if (files_.endless || depth > kDeepest) return;
-    files_.paths.insert(path);
-    const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    const auto text = file.valid() ? os::read_to_end(file.get(), path, kLargestConfig)
-                                   : Result<std::string>(std::string());
-    if (!text) files_.decides_alone = false;
-    append_record(files_.text, path);
-    append_record(files_.text, text ? *text : "");
-    if (!text) return;
-    for (const std::string_view line : split(*text, '\n')) look_at(line, folder, depth);
+  // `user_file` empty: that of `home` and then the system's.
+  SshConfigFiles(const std::string& user_file, const std::string& home) : home_(home) {
+    const std::string folder = home + "/.ssh";
+    add(user_file.empty() ? folder + "/config" : user_file, folder, 0);
+    if (user_file.empty()) add("/etc/ssh/ssh_config", "/etc/ssh", 0);
   }
 
  private:
+  // Relative patterns are those of `folder`.
+  void add(const std::string& path, const std::string& folder, int depth) {
+    if (++count_ > kMostFiles) endless = true;
+    if (endless || depth > kDeepest) return;
+    paths.insert(path);
+    const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const auto read = file.valid() ? os::read_to_end(file.get(), path, kLargestConfig)
+                                   : Result<std::string>(std::string());
+    if (!read) decides_alone = false;
+    append_record(text, path);
+    append_record(text, read ? *read : "");
+    if (!read) return;
+    for (const std::string_view line : split(*read, '\n')) look_at(line, folder, depth);
+  }
+
   void look_at(std::string_view raw, const std::string& folder, int depth) {
     std::string_view line = trim(raw);
     while (!line.empty() && line.front() == '"') line.remove_prefix(1);
@@ -106,9 +110,9 @@ class Gatherer {
     // comes from name servers.
     if (word == "match" && (rest.find("exec") != std::string::npos ||
                             rest.find("localnetwork") != std::string::npos)) {
-      files_.decides_alone = false;
+      decides_alone = false;
     }
-    if (word == "canonicalizehostname" && trim(rest) != "no") files_.decides_alone = false;
+    if (word == "canonicalizehostname" && trim(rest) != "no") decides_alone = false;
     note_variables(line);
     if (word == "include") include(line.substr(word.size()), folder, depth);
   }
@@ -120,14 +124,14 @@ class Gatherer {
       if (end == std::string_view::npos) return;
       const std::string name(line.substr(at + 2, end - at - 2));
       const char* value = ::getenv(name.c_str());
-      append_record(files_.text, name);
-      append_record(files_.text, value == nullptr ? "" : value);
+      append_record(text, name);
+      append_record(text, value == nullptr ? "" : value);
     }
   }
 
   void include(std::string_view patterns, const std::string& folder, int depth) {
     if (patterns.find_first_of("\"'\\$%#") != std::string_view::npos) {
-      files_.decides_alone = false;
+      decides_alone = false;
       return;
     }
     std::string plain(patterns);
@@ -147,7 +151,6 @@ class Gatherer {
     }
   }
 
-  SshConfigFiles& files_;
   const std::string home_;
   int count_ = 0;
 };
@@ -167,16 +170,6 @@ std::string one_record(const std::vector<std::string>& words) {
   return record;
 }
 
-// `user_file` empty: that of `home` and then the system's.
-SshConfigFiles read_config_files(const std::string& user_file, const std::string& home) {
-  SshConfigFiles files;
-  Gatherer gatherer(files, home);
-  const std::string folder = home + "/.ssh";
-  gatherer.add(user_file.empty() ? folder + "/config" : user_file, folder, 0);
-  if (user_file.empty()) gatherer.add("/etc/ssh/ssh_config", "/etc/ssh", 0);
-  return files;
-}
-
 }  // namespace
 
 // What the ssh program prints for hosts, remembered from launch to launch: an answer is the same as
@@ -190,7 +183,7 @@ class SshAnswers {
       : program_(std::move(program)),
         folder_(std::move(folder)),
         options_(ssh_arguments(options)),
-        files_(read_config_files(options.config_file, machine.home)) {
+        files_(options.config_file, machine.home) {
     key_ = one_record({program_, stamp_of_program(program_), machine.home, machine.local_user,
                        machine.host_name, std::to_string(machine.uid), one_record(options_),
                        files_.text});
