@@ -2,7 +2,6 @@
 #include "launcher/failures/rank_exit_text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstddef>
 #include <initializer_list>
@@ -135,13 +134,6 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
-
 bool is_blank(std::string_view line) { return trim(line).empty(); }
 
 bool is_indented(std::string_view line) {
@@ -166,7 +158,7 @@ bool is_harmless(std::string_view line) {
   if (has(line, "NCCL WARN")) return false;  // NCCL has no other word for its errors
   if (has_any(line, {": W ", ": I ", " INFO ", "INFO:", "[INFO", " DEBUG ", "DEBUG:", "[DEBUG"}))
     return true;
-  const std::string words = " " + lower(line);
+  const std::string words = " " + lower_case(line);
   if (has_any(words,
               {"warning", " warn", "[warn", "ignoring", "(ignored", ": ignored", "(non-fatal"}))
     return true;
@@ -188,7 +180,7 @@ bool is_frame(std::string_view line) {
 bool announces_error(std::string_view line) {
   if (is_indented(line) || is_harmless(line)) return false;
   const std::string_view start = line.substr(0, 60);
-  return has_any("^" + lower(start),
+  return has_any("^" + lower_case(start),
                  {"^error", "^fatal", "^panic", ": error:", ": fatal", "error while loading"}) ||
          has_any(start, {" ERROR ", "[ERROR", "CRITICAL", " FATAL "});
 }

@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "launcher/plan/selection.h"
+#include "launcher/text/text.h"
 #include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 
@@ -39,13 +40,6 @@ bool is_name_byte(char c) {
 }
 bool is_user_byte(char c) {
   return is_name_byte(c) || c == '+' || c == '$' || c == '\\' || c == '@';
-}
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return out;
 }
 
 // Returns the canonical spelling of an IPv6 literal (with its zone, if any), or nothing. Two

@@ -65,6 +65,14 @@ std::string constant_name(std::string_view text) {
   return out;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
 // Suggests names for a typo by their edit distance.
 
 namespace {

@@ -32,6 +32,8 @@ std::string column(std::string_view text, std::size_t width);
 
 // "ssh-auth" becomes "SSH_AUTH". ASCII only.
 std::string constant_name(std::string_view text);
+// ASCII only, in any locale.
+std::string lower_case(std::string_view text);
 
 // Suggests known names for a mistyped word.
 

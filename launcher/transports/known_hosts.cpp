@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 
+#include "launcher/text/text.h"
 #include "launcher/transports/ssh_keys.h"
 #include "rendezvous/base/encoding.h"
 #include "rendezvous/base/hmac.h"
@@ -33,13 +33,6 @@ constexpr std::chrono::milliseconds kLockTimeout{2'000};
 constexpr std::size_t kSaltBytes = 20;  // as many as a digest of SHA-1 has
 constexpr std::string_view kLibsshTypes[] = {
     "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"};
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
 
 // "*" and "?". fnmatch() would take the brackets of "[host]:2222" for a set of characters.
 bool matches_wildcards(std::string_view text, std::string_view pattern) {
@@ -68,7 +61,7 @@ bool matches_patterns(const std::string& name, std::string_view patterns) {
   bool matched = false;
   for (const std::string_view each : split(patterns, ',')) {
     const bool negated = each.starts_with('!');
-    if (!matches_wildcards(name, lower(each.substr(negated ? 1 : 0)))) continue;
+    if (!matches_wildcards(name, lower_case(each.substr(negated ? 1 : 0)))) continue;
     if (negated) return false;
     matched = true;
   }
@@ -122,7 +115,7 @@ bool libssh_has_type(std::string_view type) {
 std::vector<KnownKey> lines_for(std::string_view known_hosts, const std::string& name,
                                 const std::string& file) {
   std::vector<KnownKey> found;
-  const std::string lower_name = lower(name);
+  const std::string lower_name = lower_case(name);
   int number = 0;
   for (std::string_view rest : split(known_hosts, '\n')) {
     ++number;
@@ -234,7 +227,7 @@ KnownHost look_up_known_host(const SshHostKeyPolicy& policy, int port) {
 
 std::string known_hosts_line(const std::string& name, std::string_view key, bool hash) {
   const std::string hosts =
-      hash ? hashed_name(os::random_bytes(kSaltBytes), lower(name)) : lower(name);
+      hash ? hashed_name(os::random_bytes(kSaltBytes), lower_case(name)) : lower_case(name);
   return hosts + " " + std::string(type_of_key(key)) + " " + to_base64(key);
 }
 

@@ -8,8 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cctype>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
@@ -19,6 +17,7 @@
 #include "launcher/plan/worker_environment.h"
 #include "launcher/process/captured_run.h"
 #include "launcher/process/program_search.h"
+#include "launcher/text/text.h"
 #include "launcher/transports/libssh.h"
 #include "launcher/transports/ssh_keys.h"
 #include "rendezvous/base/text.h"
@@ -41,12 +40,6 @@ constexpr int kDeepest = 16;              // as in OpenSSH
 constexpr Milliseconds kTimeout{60'000};  // commands of `Match exec` included
 
 const std::vector<std::string> kWithoutConfiguration{"-F", "/dev/null", "--", "host", "/bin/sh"};
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 // Records that may hold any bytes: "5:hello,".
 void append_record(std::string& to, std::string_view record) {
@@ -103,8 +96,8 @@ class SshConfigFiles {
   void look_at(std::string_view raw, const std::string& folder, int depth) {
     std::string_view line = trim(raw);
     while (!line.empty() && line.front() == '"') line.remove_prefix(1);
-    const std::string word = lower(line.substr(0, line.find_first_of(" \t=\"\f\r")));
-    const std::string rest = lower(line.substr(word.size()));
+    const std::string word = lower_case(line.substr(0, line.find_first_of(" \t=\"\f\r")));
+    const std::string rest = lower_case(line.substr(word.size()));
     if (word.starts_with("#")) return;
     // `Match exec` runs a command, `Match localnetwork` looks at the interfaces, a canonical name
     // comes from name servers.
