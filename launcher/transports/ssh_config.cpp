@@ -390,7 +390,9 @@ Status SshTargets::check() const {
     struct stat status {};
     const bool is_there = ::stat(path.c_str(), &status) == 0;
     if ((is_there && S_ISREG(status.st_mode)) || path == "/dev/null") continue;
-    return missing_file(what, path, is_there ? FileKind::kPipe : FileKind::kNone);
+    return make_error(ErrorCode::kNotFound,
+                      "the " + std::string(what) + " " + path +
+                          (is_there ? " is not a regular file" : " does not exist"));
   }
   return Ok{};
 }

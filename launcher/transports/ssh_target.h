@@ -13,7 +13,6 @@
 
 #include "launcher/plan/host_list.h"
 #include "launcher/plan/job_spec.h"
-#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -106,8 +105,5 @@ struct SshMachine {
 SshTarget resolve_ssh_target(const Host& host, const SshOptions& options,
                              const SshSettings& settings, const SshSettings& defaults,
                              const SshMachine& machine);
-
-// "the identity file /x is not there"
-Error missing_file(const std::string& what, const std::string& path, SshMachine::FileKind kind);
 
 }  // namespace hora::launcher
