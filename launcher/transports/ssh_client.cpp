@@ -8,9 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -27,8 +25,6 @@ namespace hora::launcher {
 
 namespace {
 
-std::atomic<const LibsshModule*> loaded{nullptr};
-
 // Next to what horarun ships: ../share/hora, from the program's real path.
 Result<std::string> module_path() {
   const auto folder = os::program_folder();
@@ -37,7 +33,7 @@ Result<std::string> module_path() {
 }
 
 // A module of another build has another version of the header.
-Result<const LibsshModule*> load() {
+Result<const LibsshModule*> open_module() {
   if (hora_libssh_module_entry != nullptr) return hora_libssh_module_entry();
   const auto path = module_path();
   if (!path) return path.error();
@@ -58,22 +54,27 @@ Result<const LibsshModule*> load() {
   return module;
 }
 
+Result<const LibsshModule*> load() {
+  auto module = open_module();
+  const char* why = module ? (*module)->prepare() : nullptr;
+  if (why != nullptr) return make_error(ErrorCode::kFailed, why);
+  return module;
+}
+
+// Once in a process, whether it succeeds or not.
+const Result<const LibsshModule*>& loaded() {
+  static const auto module = load();
+  return module;
+}
+
 }  // namespace
 
 Status prepare_libssh() {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  if (loaded != nullptr) return Ok{};
-  const auto module = load();
-  if (!module) return module.error();
-  if (const char* why = (*module)->prepare(); why != nullptr) {
-    return make_error(ErrorCode::kFailed, why);
-  }
-  loaded = *module;
+  if (!loaded()) return loaded().error();
   return Ok{};
 }
 
-const LibsshModule& libssh() { return *loaded.load(std::memory_order_acquire); }
+const LibsshModule& libssh() { return **loaded(); }
 
 // The libssh types stay out of the header.
 struct SshClient::Handles {
