@@ -194,8 +194,8 @@ class SshClient::Authentication {
     return Step::kFailed;
   }
 
-  const std::string& tried() const { return tried_; }
-  bool half_authenticated() const { return half_authenticated_; }
+  // As far as this knows.
+  const SshLogin& login() const { return login_; }
 
  private:
   enum class Attempt { kAgain, kSuccess, kDenied, kBroken };
@@ -205,7 +205,7 @@ class SshClient::Authentication {
     if (!relay_) {
       auto relay = SshAgentRelay::connect(agent_socket_);
       if (!relay) {
-        note_tried(identity.name + " (" + relay.error().message + ")");
+        login_.tried.push_back(identity.name + " (" + relay.error().message + ")");
         return Attempt::kDenied;
       }
       relay_ = *std::move(relay);
@@ -225,8 +225,9 @@ class SshClient::Authentication {
       const int code = libssh().ssh_pki_import_privkey_file(identity.name.c_str(), nullptr,
                                                             refuse_passphrase, &asked, &key);
       if (code != SSH_OK) {
-        note_tried(identity.name +
-                   (asked ? " (has a passphrase: load it into ssh-agent)" : " (cannot be read)"));
+        login_.tried.push_back(identity.name + (asked
+                                                    ? " (has a passphrase: load it into ssh-agent)"
+                                                    : " (cannot be read)"));
         return Attempt::kDenied;
       }
       loaded_.reset(key);
@@ -244,12 +245,11 @@ class SshClient::Authentication {
     const bool gone = libssh().ssh_is_connected(session_) == 0;
     if (code == SSH_AUTH_AGAIN && !gone) return Attempt::kAgain;
     const bool half = code == SSH_AUTH_PARTIAL;
-    half_authenticated_ |= half;
-    note_tried(name + (half ? " (accepted, but the server asks for more than a key)" : ""));
+    login_.half_authenticated |= half;
+    login_.tried.push_back(name +
+                           (half ? " (accepted, but the server asks for more than a key)" : ""));
     return gone ? Attempt::kBroken : Attempt::kDenied;
   }
-
-  void note_tried(const std::string& what) { tried_ += (tried_.empty() ? "" : ", ") + what; }
 
   ssh_session session_;
   const std::string agent_socket_;
@@ -257,15 +257,16 @@ class SshClient::Authentication {
   std::vector<SshIdentity> left_;         // still to be tried
   bool begun_ = false;                    // the first one is
   SshKey loaded_;                         // of the attempt under way
-  std::string tried_;
-  bool half_authenticated_ = false;
+  SshLogin login_;
 };
 
 SshClient::Step SshClient::authenticate() { return authentication_->proceed(); }
 
 SshLogin SshClient::login() const {
-  return {authentication_->tried(), authentication_->half_authenticated(),
-          methods_of(handles_->session), connected() ? "" : error()};
+  SshLogin login = authentication_->login();
+  login.methods = methods_of(handles_->session);
+  if (!connected()) login.closed = error();
+  return login;
 }
 
 // --- the session ---------------------------------------------------------------------------------
@@ -327,7 +328,7 @@ Status SshClient::set_algorithms() {
 #if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 10, 0)
   if (wanted.rsa_bits > 0 && libssh().ssh_options_set(handles_->session, SSH_OPTIONS_RSA_MIN_SIZE,
                                                       &wanted.rsa_bits) != SSH_OK) {
-    return make_error(ErrorCode::kFailed, "libssh: " + error());
+    return libssh_error();
   }
 #endif
   return Ok{};
@@ -345,15 +346,13 @@ Status SshClient::set_options() {
   // libssh looks for a home directory, and exits where the account has none (a container's uid
   // without a name), so SSH_DIR is set.
   if (!set(SSH_OPTIONS_PROCESS_CONFIG, &off) || !set(SSH_OPTIONS_SSH_DIR, "/")) {
-    return make_error(ErrorCode::kFailed, "libssh: " + error());
+    return libssh_error();
   }
   // What the file sets is overridden by what follows.
   if (const auto& config = target_.libssh_config) {
     (void)set(SSH_OPTIONS_HOST, target_.name.c_str());
     const char* file = config->empty() ? nullptr : config->c_str();
-    if (libssh().ssh_options_parse_config(session, file) != SSH_OK) {
-      return make_error(ErrorCode::kFailed, "libssh: " + error());
-    }
+    if (libssh().ssh_options_parse_config(session, file) != SSH_OK) return libssh_error();
   }
   // host_key() looks into known_hosts itself. Where libssh has read the configuration, libssh does
   // so, too, for the order of the host key algorithms. An IPv6 address goes in brackets, so that
@@ -369,7 +368,7 @@ Status SshClient::set_options() {
                     set(SSH_OPTIONS_KNOWNHOSTS, file.c_str()) &&
                     set(SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null") &&
                     (!target_.route.compression || set(SSH_OPTIONS_COMPRESSION, "yes"));
-  if (!good) return make_error(ErrorCode::kFailed, "libssh: " + error());
+  if (!good) return libssh_error();
   return set_algorithms();
 }
 
@@ -391,6 +390,10 @@ bool SshClient::connected() const { return libssh().ssh_is_connected(handles_->s
 std::string SshClient::error() const {
   const char* text = libssh().ssh_get_error(handles_->session);
   return text != nullptr ? text : "";
+}
+
+Error SshClient::libssh_error() const {
+  return make_error(ErrorCode::kFailed, "libssh: " + error());
 }
 
 // --- handshake -----------------------------------------------------------------------------------
@@ -443,16 +446,6 @@ SshHostKey SshClient::host_key() const { return check_host_key(handles_->session
 
 // --- the command ---------------------------------------------------------------------------------
 
-// The callbacks go first: freeing a channel may run them.
-void SshClient::discard_channel() {
-  if (handles_->channel != nullptr) {
-    libssh().ssh_remove_channel_callbacks(handles_->channel, &handles_->callbacks);
-    libssh().ssh_channel_free(handles_->channel);
-    handles_->channel = nullptr;
-  }
-  exit_ = Exit{};
-}
-
 void SshClient::set_sink(Sink sink) { sink_ = std::move(sink); }
 
 // Opens a channel, then requests the command; each step may need several calls. A call after the
@@ -460,7 +453,12 @@ void SshClient::set_sink(Sink sink) { sink_ = std::move(sink); }
 SshClient::Step SshClient::execute(const std::string& command) {
   Handles& h = *handles_;
   if (exec_stage_ == ExecStage::kNone || exec_stage_ == ExecStage::kRunning) {
-    discard_channel();
+    exit_ = Exit{};
+    if (h.channel != nullptr) {
+      // The callbacks go first: freeing a channel may run them.
+      libssh().ssh_remove_channel_callbacks(h.channel, &h.callbacks);
+      libssh().ssh_channel_free(h.channel);
+    }
     h.channel = libssh().ssh_channel_new(h.session);
     if (h.channel == nullptr) return Step::kFailed;
     h.callbacks = {};

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/transports/known_hosts.h"
 #include "launcher/transports/remote_command.h"
@@ -45,7 +46,7 @@ SshHostKey check_host_key(ssh_session_struct* session, const KnownHost& known);
 
 // What the login led to.
 struct SshLogin {
-  std::string tried;                // the identities that failed, and why: for the error text
+  std::vector<std::string> tried;   // the identities that failed, and why: for the error text
   bool half_authenticated = false;  // the server accepted a key and asks for a second factor
   std::string methods;  // that the server accepts: "publickey, password"; empty: it did not say
   std::string closed;   // how the connection ended; empty: it did not
@@ -111,10 +112,10 @@ class SshClient {
   class Authentication;
   SshClient(const SshTarget& target, Keys keys, os::Fd socket);
   Status set_up();
+  Error libssh_error() const;
   Status set_options();
   Status set_algorithms();
   void look_at_banner();
-  void discard_channel();
 
   const SshTarget target_;
   const Keys keys_;

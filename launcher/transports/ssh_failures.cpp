@@ -174,18 +174,18 @@ std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& 
 
 Failure authentication_refusal(const SshLogin& login, const SshIdentities& identities,
                                const SshTarget& target) {
-  std::string tried = login.tried;
-  for (const std::string& each : identities.unusable) tried += (tried.empty() ? "" : ", ") + each;
+  std::vector<std::string> tried = login.tried;
+  tried.insert(tried.end(), identities.unusable.begin(), identities.unusable.end());
   for (const ForeignIdentity& each : identities.foreign) {
-    tried += (tried.empty() ? "" : ", ") + each.name + " (of type " + each.type +
-             ", which this machine's ssh does not use)";
+    tried.push_back(each.name + " (of type " + each.type +
+                    ", which this machine's ssh does not use)");
   }
-  if (tried.empty()) tried = "nothing: no key file and no ssh-agent was found";
+  if (tried.empty()) tried = {"nothing: no key file and no ssh-agent was found"};
   const bool half = login.half_authenticated;
   const std::string& methods = login.methods;
   std::string what = half ? "a key alone does not let user " + target.user + " in"
                           : "no key was accepted for user " + target.user;
-  what += "; tried " + tried;
+  what += "; tried " + join(tried, ", ");
   const bool takes_keys = methods.empty() || has_name(methods, "publickey");
   if (half || !takes_keys) what += "; the server wants " + methods;
   const std::string sentence = last_sentence(login.closed);
