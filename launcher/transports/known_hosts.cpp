@@ -4,7 +4,6 @@
 #include "launcher/transports/known_hosts.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -93,16 +92,12 @@ std::string_view take_word(std::string_view& rest) {
 }
 
 Status lock_file(int fd, const std::string& file) {
-  const auto deadline = Clock::now() + kLockTimeout;
-  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return errno_error(errno, "locking " + file);
-    if (Clock::now() >= deadline) {
-      return make_error(ErrorCode::kTimedOut, file + " is locked by another process");
-    }
-    // flock has no timeout, so try again until the deadline.
-    ::poll(nullptr, 0, 5);
-  }
-  return Ok{};
+  // flock has no timeout, so try again until the deadline.
+  const auto lock = [fd] { return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; };
+  const int refused = os::retry_while_refused(lock, Clock::now() + kLockTimeout);
+  if (refused == 0) return Ok{};
+  if (refused != EWOULDBLOCK) return errno_error(refused, "locking " + file);
+  return make_error(ErrorCode::kTimedOut, file + " is locked by another process");
 }
 
 }  // namespace
@@ -183,15 +178,10 @@ const KnownKey* KnownHost::foreign_key(std::string_view ssh_types) const {
   return nullptr;
 }
 
-bool KnownHost::has_key_of(std::string_view type) const {
-  return std::any_of(keys.begin(), keys.end(), [type](const KnownKey& each) {
-    return each.marker == Marker::kNone && each.type == type;
-  });
-}
-
 bool KnownHost::has_libssh_key() const {
-  return std::any_of(std::begin(kLibsshTypes), std::end(kLibsshTypes),
-                     [this](std::string_view type) { return has_key_of(type); });
+  return std::any_of(keys.begin(), keys.end(), [](const KnownKey& each) {
+    return each.marker == Marker::kNone && libssh_has_type(each.type);
+  });
 }
 
 // A host that is known by its RSA key has to show that one, even if it has others that are
@@ -200,8 +190,11 @@ std::string KnownHost::in_order(std::string_view algorithms) const {
   std::vector<std::string> known, others;
   for (const std::string_view each : split(algorithms, ',')) {
     // All signatures of RSA are made with keys of one type.
-    (has_key_of(each.starts_with("rsa-sha2-") ? "ssh-rsa" : each) ? known : others)
-        .emplace_back(each);
+    const std::string_view type = each.starts_with("rsa-sha2-") ? "ssh-rsa" : each;
+    const bool is_known = std::any_of(keys.begin(), keys.end(), [type](const KnownKey& key) {
+      return key.marker == Marker::kNone && key.type == type;
+    });
+    (is_known ? known : others).emplace_back(each);
   }
   known.insert(known.end(), others.begin(), others.end());
   return join(known, ",");
@@ -233,11 +226,7 @@ std::string known_hosts_line(const std::string& name, std::string_view key, bool
 
 Status add_known_host(const std::string& file, const std::string& name, std::string_view key,
                       bool hash) {
-  const std::size_t slash = file.rfind('/');
-  if (slash != std::string::npos && slash > 0) {
-    // ~/.ssh usually exists already.
-    (void)::mkdir(file.substr(0, slash).c_str(), 0700);
-  }
+  (void)::mkdir(os::folder_of(file).c_str(), 0700);  // ~/.ssh usually exists already
   // O_APPEND: ssh takes no lock, so the position must be right even if it writes in between.
   const os::Fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) return errno_error(errno, "opening " + file);

@@ -43,7 +43,6 @@ struct KnownHost {
   // libssh may lack; null: there is none.
   const KnownKey* foreign_key(std::string_view ssh_types) const;
   bool has_libssh_key() const;  // of a type that libssh has
-  bool has_key_of(std::string_view type) const;
   // `algorithms` with those first for which a key is known, as ssh offers them.
   std::string in_order(std::string_view algorithms) const;
 };
