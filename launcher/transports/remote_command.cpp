@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/process/env_words.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -18,13 +19,6 @@ namespace {
 bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          (c != '\0' && std::strchr("_-./,:+@", c) != nullptr);
-}
-
-bool all_plain(std::string_view word) {
-  for (char c : word) {
-    if (!is_plain(c)) return false;
-  }
-  return !word.empty();
 }
 
 Error not_an_argument(std::string_view what) {
@@ -59,19 +53,23 @@ Result<std::string> quote_for_any_shell(std::string_view word) {
   if (word.find_first_of("\n\r") != std::string_view::npos) {
     return not_an_argument("a line feed or carriage return");
   }
-  if (all_plain(word)) return std::string(word);
-  return single_quoted(word);
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), is_plain);
+  return plain ? std::string(word) : single_quoted(word);
 }
 
 namespace {
 
 enum class Kind { kShell, kArgv, kArgvAfterDashes };
 
+std::string_view name_of_program(const std::vector<std::string>& command) {
+  const std::string_view program = command.front();
+  return program.substr(program.rfind('/') + 1);
+}
+
 // Only the `exec` subcommand of these programs takes an argv. A wrapper around ssh with another
 // name counts as a shell.
 Kind kind_of(const std::vector<std::string>& command) {
-  const std::string& program = command.front();
-  const std::string_view name = std::string_view(program).substr(program.rfind('/') + 1);
+  const std::string_view name = name_of_program(command);
   const bool runs_argv = std::find(command.begin(), command.end(), "exec") != command.end();
   if (!runs_argv) return Kind::kShell;
   const auto is_one_of = [name](std::initializer_list<std::string_view> names) {
@@ -143,10 +141,9 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
     argv.push_back(fill(word, host, line, seen));
   }
   if (host.port && !seen.port) {
-    const std::string& program = command.front();
-    if (program.substr(program.rfind('/') + 1) != "ssh") {
-      return make_error(ErrorCode::kUsage, program + " takes no port: host " + host.name + ":" +
-                                               std::to_string(*host.port) +
+    if (name_of_program(command) != "ssh") {
+      return make_error(ErrorCode::kUsage, command.front() + " takes no port: host " + host.name +
+                                               ":" + std::to_string(*host.port) +
                                                " (use {port} in --rsh)");
     }
     // Of two ports ssh takes the first one.
@@ -169,19 +166,8 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
   return argv;
 }
 
-const std::string& rsh_program(const std::vector<std::string>& command) {
-  std::size_t at = 0;
-  if (command.front() == "env") {
-    for (++at; at + 1 < command.size(); ++at) {
-      const std::string& word = command[at];
-      if (word == "-u") {
-        ++at;  // and its name
-      } else if (word.find('=') == std::string::npos) {
-        break;
-      }
-    }
-  }
-  return command[std::min(at, command.size() - 1)];
+std::string rsh_program(const std::vector<std::string>& command) {
+  return without_env(command).argv.front();
 }
 
 namespace {

@@ -31,7 +31,7 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
                                           const std::string& line);
 
 // The program for messages: srun for "env -u NAME srun ...".
-const std::string& rsh_program(const std::vector<std::string>& command);
+std::string rsh_program(const std::vector<std::string>& command);
 
 // How the remote command ended, as far as it is known.
 struct RemoteEnd {
