@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "launcher/failures/host_failure.h"
 #include "rendezvous/base/text.h"
@@ -13,91 +15,66 @@
 
 namespace hora::launcher {
 
-// --timings, reports and the waterfall print these names, and scripts may search for them.
-std::string_view stage_name(Stage stage) {
-  switch (stage) {
-    case Stage::kAbsent:
-      return "absent";
-    case Stage::kResolve:
-      return "resolve";
-    case Stage::kConnect:
-      return "connect";
-    case Stage::kBanner:
-      return "ssh banner";
-    case Stage::kHostKey:
-      return "host key";
-    case Stage::kAuthenticate:
-      return "authenticate";
-    case Stage::kShell:
-      return "shell";
-    case Stage::kShip:
-      return "ship";
-    case Stage::kAgent:
-      return "agent";
-    case Stage::kRoute:
-      return "route";
-    case Stage::kPrepare:
-      return "prepare";
-    case Stage::kReady:
-      return "ready";
-    case Stage::kRanks:
-      return "ranks";
-    case Stage::kRendezvous:
-      return "rendezvous";
-    case Stage::kFirstCollective:
-      return "first collective";
-    case Stage::kWork:
-      return "work";
-  }
-  return "unknown";
-}
-
 // Keeps when each host entered each stage, and renders that as a line, a table or a waterfall. It
 // does no I/O, and the caller passes the time.
 
 namespace {
 
-std::string_view stage_meaning(Stage stage) {
-  switch (stage) {
-    case Stage::kAbsent:
-      return "its batch system has not started it";
-    case Stage::kResolve:
-      return "its name is looked up";
-    case Stage::kConnect:
-      return "TCP connection";
-    case Stage::kBanner:
-      return "its ssh server answers";
-    case Stage::kHostKey:
-      return "its key is checked";
-    case Stage::kAuthenticate:
-      return "login";
-    case Stage::kShell:
-      return "its shell starts our agent";
-    case Stage::kShip:
-      return "agent, runtime and files are sent";
-    case Stage::kAgent:
-      return "ready, others are not";
-    case Stage::kRoute:
-      return "ways to the other hosts are tried";
-    case Stage::kPrepare:
-      return "folders and limits";
-    case Stage::kReady:
-      return "prepared, others are not";
-    case Stage::kRanks:
-      return "processes start, imports";
-    case Stage::kRendezvous:
-      return "ranks find each other in init()";
-    case Stage::kFirstCollective:
-      return "until the first one ends";
-    case Stage::kWork:
-      return "the job runs";
-  }
-  return "";
-}
+// What is known of a stage. --timings, reports and the waterfall print the names, and scripts may
+// search for them.
+struct StageRow {
+  std::string_view name;
+  char letter;               // in the bars
+  std::string_view meaning;  // of the letter
+  std::string_view cause;    // StageAdvice, whose {host} and {ssh} fill_command() fills in
+  std::string_view command;
+};
 
-// In the bars, by Stage.
-constexpr std::string_view kLetters = ".rcbkashgopwxmf-";
-static_assert(kLetters.size() == kStages);
+// By Stage.
+constexpr StageRow kRows[] = {
+    {"absent", '.', "its batch system has not started it",
+     "its engine has not started it: the pod may be pending, pull its image, or fail (kubectl "
+     "get pods)",
+     "{ssh} {host} true"},
+    {"resolve", 'r', "its name is looked up", "the name server did not answer",
+     "getent hosts {host}"},
+    {"connect", 'c', "TCP connection",
+     "the connection was not answered: the host is down, or a firewall drops the packets",
+     "{ssh} -o ConnectTimeout=5 {host} true"},
+    {"ssh banner", 'b', "its ssh server answers",
+     "the host accepts connections, but its SSH server sends no banner: it is too busy "
+     "(MaxStartups, many logins at once, load), or it hangs",
+     "{ssh} -v {host} true"},
+    {"host key", 'k', "its key is checked", "its SSH server sent a banner and then nothing",
+     "{ssh} -v {host} true"},
+    {"authenticate", 'a', "login",
+     "its SSH server has not completed the login: it may wait for a name server or a "
+     "directory service",
+     "{ssh} -v {host} true"},
+    {"shell", 's', "its shell starts our agent",
+     "the login shell has not started the agent: a login script waits or asks a question",
+     "{ssh} {host} 'echo ok'"},
+    {"ship", 'h', "agent, runtime and files are sent",
+     "the runtime is still on its way: the connection is slow", "{ssh} {host} 'df -h ~ /tmp'"},
+    {"agent", 'g', "ready, others are not", "it is ready and waiting for the others", ""},
+    {"route", 'o', "ways to the other hosts are tried",
+     "it is still probing addresses of the other hosts", "horarun doctor -H {host}"},
+    {"prepare", 'p', "folders and limits",
+     "it is preparing its ranks: the working directory may be on a file system that does not "
+     "answer",
+     "{ssh} {host} 'ls -d .'"},
+    {"ready", 'w', "prepared, others are not", "it is ready and waiting for the others", ""},
+    {"ranks", 'x', "processes start, imports", "its ranks run", ""},
+    {"rendezvous", 'm', "ranks find each other in init()",
+     "its ranks are waiting for others that have not called hvd.init()", ""},
+    {"first collective", 'f', "until the first one ends",
+     "its ranks have joined the others and are in no collective, or in the first one", ""},
+    {"work", '-', "the job runs", "its ranks work", ""},
+};
+static_assert(std::size(kRows) == kStages);
+
+const StageRow& row_of(Stage stage) { return kRows[static_cast<std::size_t>(stage)]; }
+
 constexpr std::size_t kBarWidth = 48;
 // A table of a thousand hosts would scroll the errors away.
 constexpr std::size_t kMostRows = 64;
@@ -124,10 +101,9 @@ std::string legend(const std::set<Stage>& shown) {
   std::string text;
   std::string line = "stages of each host, times in ms:";
   for (const Stage stage : shown) {
-    const std::string entry = std::string(stage == *shown.begin() ? " " : ", ") +
-                              kLetters[static_cast<std::size_t>(stage)] + " " +
-                              std::string(stage_name(stage)) + " (" +
-                              std::string(stage_meaning(stage)) + ")";
+    const StageRow& row = row_of(stage);
+    const std::string entry = std::string(stage == *shown.begin() ? " " : ", ") + row.letter + " " +
+                              std::string(row.name) + " (" + std::string(row.meaning) + ")";
     if (line.size() + entry.size() + 1 > kWidth) {
       text += line + (stage == *shown.begin() ? "\n" : ",\n");
       line = "  " + entry.substr(stage == *shown.begin() ? 1 : 2);
@@ -141,6 +117,21 @@ std::string legend(const std::set<Stage>& shown) {
 // A host that has reached none waits for its turn.
 std::string_view name_of(std::optional<Stage> stage) {
   return stage ? stage_name(*stage) : "waiting";
+}
+
+// `text` and the hosts that are behind, the furthest behind first, as far as they fit. Whole names
+// only: half of a host's name looks like another host.
+template <typename Standing>
+std::string with_waiting(std::string text, std::vector<std::pair<Standing, std::string>> hosts,
+                         std::size_t width) {
+  std::stable_sort(hosts.begin(), hosts.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const std::string more = (i == 0 ? "; " : ", ") + hosts[i].second;
+    if (text.size() + more.size() > width) break;
+    text += more;
+  }
+  return text.substr(0, width);
 }
 
 }  // namespace
@@ -195,7 +186,7 @@ const StartBoard::Step* StartBoard::last(std::size_t host) const {
   return steps_[host].empty() ? nullptr : &steps_[host].back();
 }
 
-// While ranks meet: names the hosts that are behind, the furthest behind first.
+// While ranks meet.
 std::string StartBoard::meeting_line(TimePoint now, std::size_t width) const {
   std::vector<std::pair<Stage, std::string>> waiting;
   for (std::size_t host = 0; host < names_.size(); ++host) {
@@ -204,17 +195,9 @@ std::string StartBoard::meeting_line(TimePoint now, std::size_t width) const {
     if (stage == Stage::kWork) continue;
     waiting.emplace_back(stage, names_[host] + ": " + std::string(stage_name(stage)));
   }
-  std::stable_sort(waiting.begin(), waiting.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::string text =
-      "ranks run on " + counted(names_.size(), "host") + ", " + seconds(now - start_);
-  for (std::size_t i = 0; i < waiting.size(); ++i) {
-    const std::string more = (i == 0 ? "; " : ", ") + waiting[i].second;
-    // Whole names only: half of a host's name looks like another host.
-    if (text.size() + more.size() > width) break;
-    text += more;
-  }
-  return text.substr(0, width);
+  return with_waiting(
+      "ranks run on " + counted(names_.size(), "host") + ", " + seconds(now - start_),
+      std::move(waiting), width);
 }
 
 // While hosts connect: how many are ready, and where the others stand.
@@ -229,20 +212,12 @@ std::string StartBoard::line(TimePoint now, std::size_t width) const {
     const std::string stage(name_of(step == nullptr ? std::nullopt : std::optional(step->stage)));
     waiting.emplace_back(step == nullptr ? start_ : step->since, names_[host] + ": " + stage);
   }
-  // The host that has waited longest comes first.
-  std::stable_sort(waiting.begin(), waiting.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string text = std::to_string(ready) + " of " + counted(names_.size(), "host") + " ready, " +
                      seconds(now - start_);
   const Step* first = names_.empty() ? nullptr : last(0);
   // When all hosts are ready, show the stage that they are in.
   if (waiting.empty() && first != nullptr) text += "; " + std::string(stage_name(first->stage));
-  for (std::size_t i = 0; i < waiting.size(); ++i) {
-    const std::string more = (i == 0 ? "; " : ", ") + waiting[i].second;
-    if (text.size() + more.size() > width) break;
-    text += more;
-  }
-  return text.substr(0, width);
+  return with_waiting(std::move(text), std::move(waiting), width);
 }
 
 // For a start that timed out.
@@ -298,7 +273,7 @@ std::string StartBoard::waterfall() const {
       // Each stage gets at least one column, or a fast one would be invisible.
       for (std::size_t c = column(from);
            c < std::max(column(to), column(from) + 1) && c < kBarWidth; ++c) {
-        bar[c] = kLetters[static_cast<std::size_t>(steps[i].stage)];
+        bar[c] = row_of(steps[i].stage).letter;
       }
       shown.insert(steps[i].stage);
       if (steps[i].stage == Stage::kShip) shipping += to - from;
@@ -324,59 +299,9 @@ std::string StartBoard::waterfall() const {
   return text + scale + legend(shown);
 }
 
-// The placeholders {host} and {ssh} are filled in by fill_command().
-StageAdvice stage_advice(Stage stage) {
-  switch (stage) {
-    case Stage::kAbsent:
-      return {
-          "its engine has not started it: the pod may be pending, pull its image, or fail (kubectl "
-          "get pods)",
-          "{ssh} {host} true"};
-    case Stage::kResolve:
-      return {"the name server did not answer", "getent hosts {host}"};
-    case Stage::kConnect:
-      return {"the connection was not answered: the host is down, or a firewall drops the packets",
-              "{ssh} -o ConnectTimeout=5 {host} true"};
-    case Stage::kBanner:
-      return {
-          "the host accepts connections, but its SSH server sends no banner: it is too busy "
-          "(MaxStartups, many logins at once, load), or it hangs",
-          "{ssh} -v {host} true"};
-    case Stage::kHostKey:
-      return {"its SSH server sent a banner and then nothing", "{ssh} -v {host} true"};
-    case Stage::kAuthenticate:
-      return {
-          "its SSH server has not completed the login: it may wait for a name server or a "
-          "directory service",
-          "{ssh} -v {host} true"};
-    case Stage::kShell:
-      return {"the login shell has not started the agent: a login script waits or asks a question",
-              "{ssh} {host} 'echo ok'"};
-    case Stage::kShip:
-      return {"the runtime is still on its way: the connection is slow",
-              "{ssh} {host} 'df -h ~ /tmp'"};
-    case Stage::kAgent:
-      return {"it is ready and waiting for the others", ""};
-    case Stage::kRoute:
-      return {"it is still probing addresses of the other hosts", "horarun doctor -H {host}"};
-    case Stage::kPrepare:
-      return {
-          "it is preparing its ranks: the working directory may be on a file system that does not "
-          "answer",
-          "{ssh} {host} 'ls -d .'"};
-    case Stage::kReady:
-      return {"it is ready and waiting for the others", ""};
-    case Stage::kRanks:
-      return {"its ranks run", ""};
-    case Stage::kRendezvous:
-      return {"its ranks are waiting for others that have not called hvd.init()", ""};
-    case Stage::kFirstCollective:
-      return {"its ranks have joined the others and are in no collective, or in the first one", ""};
-    case Stage::kWork:
-      return {"its ranks work", ""};
-  }
-  return {};
-}
+std::string_view stage_name(Stage stage) { return row_of(stage).name; }
+
+StageAdvice stage_advice(Stage stage) { return {row_of(stage).cause, row_of(stage).command}; }
 
 // Explains a start that timed out: the table, then for each stage the likely cause and a command to
 // try, with one host as the example.

@@ -182,7 +182,7 @@ TEST_CASE("Every stage has a cause, and every proof is a whole command") {
   for (int stage = 0; stage <= static_cast<int>(Stage::kRanks); ++stage) {
     INFO(stage);
     CHECK_FALSE(stage_advice(static_cast<Stage>(stage)).cause.empty());
-    CHECK(stage_name(static_cast<Stage>(stage)) != "unknown");
+    CHECK_FALSE(stage_name(static_cast<Stage>(stage)).empty());
   }
   for (const FailureClass& row : failure_classes()) {
     INFO(row.code);
