@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/fleet/host_connector.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <future>

@@ -333,8 +333,6 @@ void AgentLink::on_remote_end(const RemoteEnd& end) {
   write_to_supervisor();
 }
 
-std::string_view AgentLink::outgoing() const { return to_remote_.front(); }
-
 void AgentLink::sent(std::size_t count) {
   to_remote_.pop(count);
   if (state_ != State::kRunning) return;

@@ -9,11 +9,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -120,7 +118,7 @@ class AgentLink {
   void on_remote_end(const RemoteEnd& end);  // after the last byte of its output
 
   // --- to the remote command ---
-  std::string_view outgoing() const;
+  std::string_view outgoing() const { return to_remote_.front(); }
   void sent(std::size_t count);
   // All of outgoing() is sent and nothing will follow: close its stdin.
   bool wants_end_of_input() const;

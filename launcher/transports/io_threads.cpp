@@ -38,8 +38,6 @@ Result<std::unique_ptr<IoThreads>> IoThreads::start(int count) {
   return threads;
 }
 
-IoThreads::~IoThreads() { stop(); }
-
 // The count of ended loops is what stop() can wait for with a timeout; a join has none.
 void IoThreads::run(os::EventLoop& loop) {
   (void)loop.run();
@@ -102,8 +100,6 @@ struct BlockingCalls::Shared {
 BlockingCalls::BlockingCalls(int most_threads) : shared_(std::make_shared<Shared>()) {
   shared_->most_threads = most_threads;
 }
-
-BlockingCalls::~BlockingCalls() { close(); }
 
 void BlockingCalls::close() {
   std::lock_guard lock(shared_->mutex);

@@ -23,9 +23,8 @@ namespace hora::launcher {
 class IoThreads {
  public:
   static Result<std::unique_ptr<IoThreads>> start(int count);
-  ~IoThreads();  // stop(), however long it takes
+  ~IoThreads() { stop(); }  // however long it takes
 
-  int count() const { return static_cast<int>(threads_.size()); }
   os::EventLoop& loop(int index) { return *threads_[static_cast<std::size_t>(index)].loop; }
 
   // Ends the loops after what was posted before, and waits for the threads as long as the longest
@@ -59,7 +58,7 @@ class BlockingCalls {
   using Failed = std::function<void(Error)>;
 
   explicit BlockingCalls(int most_threads);
-  ~BlockingCalls();
+  ~BlockingCalls() { close(); }
   BlockingCalls(const BlockingCalls&) = delete;
   BlockingCalls& operator=(const BlockingCalls&) = delete;
 

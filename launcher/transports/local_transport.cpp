@@ -17,8 +17,6 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/plan/binding.h"
 #include "launcher/process/spawn.h"
-#include "launcher/protocol/frame.h"
-#include "launcher/protocol/messages.h"
 #include "launcher/transports/supervisor_socket.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/base/time.h"
