@@ -354,6 +354,8 @@ constexpr StderrHint kHints[] = {
      "a library was built for a newer C++ runtime than the host has",
      "install a newer libstdc++ there (conda install libstdcxx-ng), or use a build for that "
      "system"},
+    {"runtime", "libhora.so, could not be loaded", "Hora's runtime is not on that host",
+     "leave out --runtime host, and horarun brings it; or set HORA_LIBRARY to its path there"},
     {"library", "cannot open shared object file", "a shared library is missing on that host",
      "install it there, or set LD_LIBRARY_PATH for the ranks; 'ldd PROGRAM' shows which"},
     {"nccl-symbol", "undefined symbol: nccl",

@@ -186,6 +186,14 @@ TEST_CASE("hints: the narrow pattern wins, every row says what it means and what
       "init-of-others");
   CHECK(find_stderr_hint("./train.py: 3: import: not found")->id == "python-by-sh");
   CHECK(find_stderr_hint("HorovodInternalError: rank 1 (node2) has shut down")->id == "left-early");
+  CHECK(find_stderr_hint("Traceback (most recent call last):\n"
+                         "  File \"train.py\", line 1, in <module>\n"
+                         "ImportError: Hora's runtime, libhora.so, could not be loaded:\n"
+                         "  libhora.so.0: libhora.so.0: cannot open shared object file: No such "
+                         "file or directory\n"
+                         "Start the program with horarun, which brings it along, or set "
+                         "HORA_LIBRARY to its path.\n")
+            ->id == "runtime");
   CHECK(find_stderr_hint("all is well") == nullptr);
 }
 
