@@ -127,7 +127,9 @@ void JobStreams::finish(std::function<void()> done) {
 void JobStreams::start_input() {
   started_ = true;
   resize_terminal();
-  if (stdin_policy_ != StdinPolicy::kNone) input_.start();
+  if (stdin_policy_ != StdinPolicy::kNone) return input_.start();
+  // Not an input that never ends.
+  if (has_pty_) (void)send_input({});
 }
 
 void JobStreams::resume_input() {

@@ -416,6 +416,11 @@ def test_input_from_a_pipe_ends(horarun):
     assert done.text == "a line\r\nhalfend\r\n", done
 
 
+def test_no_input_ends_at_once(horarun):
+    done = horarun.run("--pty", "-np", 1, "--stdin", "none", "sh", "-c", "cat; echo end", timeout=30).expect(0)
+    assert done.text == "end\r\n", done
+
+
 def test_the_last_words_of_rank_zero_are_in_the_message(horarun):
     done = horarun.run("--pty", "-np", 1, "sh", "-c", "echo some words; exit 3", input=b"").expect(3)
     assert done.messages.count("some words") == 1 and "[0]<" not in done.text, done
