@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hora-agent: started on every host by a transport. "hora-agent agent" speaks the agent protocol on
 // standard input and output; nothing else reads this command line.
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/shim.h"
@@ -23,6 +21,7 @@
 #include "launcher/store/directories.h"
 #include "launcher/store/own_image.h"
 #include "launcher/text/text.h"
+#include "rendezvous/os/files.h"
 #include "rendezvous/os/limits.h"
 #include "rendezvous/os/process_end.h"
 
@@ -52,15 +51,10 @@ bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 // Descriptors that the starter left open.
 void close_leaked() {
   if (::syscall(SYS_close_range, 3u, ~0u, 0u) == 0) return;
-  DIR* listing = ::opendir("/proc/self/fd");  // Linux < 5.9
-  if (listing == nullptr) return;
-  std::vector<int> open;
-  while (const dirent* item = ::readdir(listing)) {
-    const int fd = std::atoi(item->d_name);
-    if (fd > STDERR_FILENO) open.push_back(fd);
+  // Linux < 5.9. The listing's own is closed already, which does no harm.
+  for (const std::string& name : hora::os::names_in("/proc/self/fd")) {
+    if (const int fd = std::atoi(name.c_str()); fd > STDERR_FILENO) ::close(fd);
   }
-  ::closedir(listing);
-  for (const int fd : open) ::close(fd);  // the listing's own is closed already, which does no harm
 }
 
 // Standard input and output are the stream to the launcher and must be there. Standard error may

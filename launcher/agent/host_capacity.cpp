@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/host_capacity.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <map>
-#include <memory>
 #include <string>
 
 #include "launcher/process/job_cgroup.h"
@@ -57,13 +55,9 @@ bool has_numa() {
 
 // A CPU's directory has an entry "nodeN" for its NUMA node. Machines without NUMA have none.
 int node_of(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
-  while (open != nullptr) {
-    const dirent* item = ::readdir(open.get());
-    if (item == nullptr) break;
-    if (std::strncmp(item->d_name, "node", 4) == 0) {
-      if (const auto node = parse_int<int>(item->d_name + 4)) return *node;
-    }
+  for (const std::string& name : os::names_in(folder)) {
+    if (!name.starts_with("node")) continue;
+    if (const auto node = parse_int<int>(std::string_view(name).substr(4))) return *node;
   }
   return 0;
 }

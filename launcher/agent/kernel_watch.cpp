@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/kernel_watch.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <string_view>
 
 #include "launcher/machine/host_facts.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 
@@ -57,16 +56,7 @@ bool KernelLog::read_new(const std::function<void(std::string_view)>& take) {
 namespace {
 
 // The addresses by which the driver knows the GPUs of this host, or of this container.
-std::vector<std::string> gpu_addresses() {
-  std::vector<std::string> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/driver/nvidia/gpus"),
-                                                   ::closedir);
-  while (const dirent* item = folder ? ::readdir(folder.get()) : nullptr) {
-    const std::string name(item->d_name);
-    if (name.find(':') != std::string::npos) found.push_back(name);
-  }
-  return found;
-}
+std::vector<std::string> gpu_addresses() { return os::names_in("/proc/driver/nvidia/gpus"); }
 
 }  // namespace
 

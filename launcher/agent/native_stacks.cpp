@@ -2,7 +2,6 @@
 #include "launcher/agent/native_stacks.h"
 
 #include <cxxabi.h>
-#include <dirent.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
@@ -204,18 +203,6 @@ std::string proc_text(const std::string& path) {
   return text;
 }
 
-std::vector<pid_t> threads_of(pid_t pid) {
-  std::vector<pid_t> threads;
-  DIR* folder = ::opendir(("/proc/" + std::to_string(pid) + "/task").c_str());
-  if (folder == nullptr) return threads;
-  while (const dirent* entry = ::readdir(folder)) {
-    if (const auto number = parse_int<pid_t>(entry->d_name)) threads.push_back(*number);
-  }
-  ::closedir(folder);
-  std::sort(threads.begin(), threads.end());
-  return threads;
-}
-
 // One line of /proc/PID/maps.
 struct Mapping {
   std::uint64_t begin = 0;
@@ -316,7 +303,9 @@ void NativeStacks::ask(FlightRecords& records, pid_t pid) {
   PendingRequest& asked = asked_[pid];
   // A new request forgets the answers of the last one.
   asked = {*request, 0};
-  for (const pid_t thread : threads_of(pid)) {
+  std::vector<pid_t> threads = list_threads(pid).value_or(std::vector<pid_t>());
+  std::sort(threads.begin(), threads.end());
+  for (const pid_t thread : threads) {
     // A thread that blocks the signal would answer much later, into the wrong request.
     if (has_signal(proc_text(folder + "/task/" + std::to_string(thread) + "/status"), "SigBlk",
                    signal))

@@ -3,7 +3,6 @@
 // launcher are known. One whose process is stopped takes them, and does not answer.
 #include "launcher/control/control_client.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <utility>
 
 #include "launcher/control/control_folder.h"
@@ -26,18 +24,6 @@ namespace {
 
 constexpr Milliseconds kAnswerTimeout{1'000};
 constexpr std::size_t kLongestLine = 64u << 20;
-
-std::vector<std::string> names_in(const os::Fd& directory) {
-  std::vector<std::string> names;
-  // A descriptor of its own: closedir() closes it.
-  os::Fd copy(::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!copy.valid()) return names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> list(::fdopendir(copy.get()), ::closedir);
-  if (!list) return names;
-  (void)copy.release();
-  while (const dirent* entry = ::readdir(list.get())) names.emplace_back(entry->d_name);
-  return names;
-}
 
 // Not valid: errno says why. A launcher that does not accept, since it is stopped and its queue is
 // full, is not waited for.
@@ -66,7 +52,7 @@ void collect_jobs(const std::string& folder, std::vector<int>& jobs) {
   const os::Fd directory = os::open_own_folder(folder, /*make=*/false);
   if (!directory.valid()) return;
   bool removed = false;
-  for (const std::string& name : names_in(directory)) {
+  for (const std::string& name : os::names_in("/proc/self/fd/" + std::to_string(directory.get()))) {
     const int job = job_of_name(name);
     // A job that is about to begin, or between two attempts, has output and no socket.
     if (const int writer = job_of_kept_output(name); writer != 0 && ::kill(writer, 0) != 0) {

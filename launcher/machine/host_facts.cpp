@@ -2,7 +2,6 @@
 #include "launcher/machine/host_facts.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,6 +26,7 @@
 #include "rendezvous/base/machine.h"
 #include "rendezvous/net/addresses.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 
@@ -184,13 +184,11 @@ InterfaceInfo info_of(const net::Interface& item) {
 int count_gpu_devices() {
   int count = 0;
   const auto count_in = [&count](const char* path, std::string_view prefix) {
-    const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path), ::closedir);
-    if (!directory) return;
-    while (const dirent* item = ::readdir(directory.get())) {
+    for (const std::string& each : os::names_in(path)) {
       // "nvidia0" is a device; "nvidiactl" and "nvidia-uvm" are not. In /proc each GPU is a PCI
       // address.
-      std::string_view name(item->d_name);
-      if (name.substr(0, prefix.size()) != prefix) continue;
+      std::string_view name = each;
+      if (!name.starts_with(prefix)) continue;
       name.remove_prefix(prefix.size());
       const bool digits = prefix.empty()
                               ? name.find(':') != std::string_view::npos

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/machine/library_search.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -209,22 +207,17 @@ namespace {
 // A folder of site-packages has some thousands; nothing of interest has more.
 constexpr std::size_t kMostLibraryNames = 4096;
 
-// Sorted; empty where there is no such folder.
-std::vector<std::string> names_in(const std::string& folder, std::string_view begin) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), ::closedir);
-  if (!directory) return names;
-  while (const dirent* item = ::readdir(directory.get())) {
-    const std::string_view name = item->d_name;
-    if (name.front() == '.' || name.substr(0, begin.size()) != begin) continue;
-    if (names.size() < kMostLibraryNames) names.emplace_back(name);
-  }
-  std::sort(names.begin(), names.end());
+std::vector<std::string> shown_names_in(const std::string& folder, std::string_view begin) {
+  std::vector<std::string> names = os::names_in(folder);
+  std::erase_if(names, [begin](const std::string& name) {
+    return name.front() == '.' || !name.starts_with(begin);
+  });
+  names.resize(std::min(names.size(), kMostLibraryNames));
   return names;
 }
 
 void add_wheels(const std::string& packages, std::vector<std::string>& folders) {
-  for (const std::string& wheel : names_in(packages + "/nvidia", "")) {
+  for (const std::string& wheel : shown_names_in(packages + "/nvidia", "")) {
     std::string folder = packages + "/nvidia/" + wheel + "/lib";
     if (os::is_folder(folder) &&
         std::find(folders.begin(), folders.end(), folder) == folders.end()) {
@@ -236,7 +229,7 @@ void add_wheels(const std::string& packages, std::vector<std::string>& folders) 
 // `prefix`/lib/python3.11/site-packages; Debian's are dist-packages.
 void add_wheels_below(const std::string& prefix, std::vector<std::string>& folders) {
   for (const char* lib : {"/lib/", "/lib64/", "/local/lib/"}) {
-    for (const std::string& python : names_in(prefix + lib, "python3")) {
+    for (const std::string& python : shown_names_in(prefix + lib, "python3")) {
       add_wheels(prefix + lib + python + "/site-packages", folders);
       add_wheels(prefix + lib + python + "/dist-packages", folders);
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/bundle.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -229,15 +228,11 @@ Result<Build> read_build(const std::string& share, const std::string& machine) {
 // The folders of share/hora that have a build, sorted.
 std::vector<std::string> machines_in(const std::string& share) {
   std::vector<std::string> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(share.c_str()), ::closedir);
-  if (!directory) return found;
-  while (const dirent* item = ::readdir(directory.get())) {
-    const std::string name = item->d_name;
+  for (const std::string& name : os::names_in(share)) {
     // One that is being added has a dot in front.
     if (name.front() == '.') continue;
     if (::access((share + "/" + name + "/manifest.json").c_str(), F_OK) == 0) found.push_back(name);
   }
-  std::sort(found.begin(), found.end());
   return found;
 }
 

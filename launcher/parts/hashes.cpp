@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/hashes.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -158,17 +156,16 @@ void remove_stamped_hashes(const std::string& folder, const std::string& name) {
 void remove_old_stamped_hashes(const std::string& folder, const std::string& prefix) {
   constexpr std::int64_t kOld = 30 * 86'400 * kSecond;
   const os::Fd directory = os::open_own_folder(folder, /*make=*/false);
-  const std::unique_ptr<DIR, int (*)(DIR*)> items(
-      directory.valid() ? ::opendir(folder.c_str()) : nullptr, ::closedir);
-  while (const dirent* item = items ? ::readdir(items.get()) : nullptr) {
+  if (!directory.valid()) return;
+  for (const std::string& name : os::names_in(folder)) {
     struct stat info {};
-    if (std::string_view(item->d_name).substr(0, prefix.size()) != prefix ||
-        ::fstatat(directory.get(), item->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+    if (!name.starts_with(prefix) ||
+        ::fstatat(directory.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
         file_clock_ns() - stamp_of(info).modified_ns < kOld) {
       continue;
     }
     // Another launcher may have been quicker.
-    (void)::unlinkat(directory.get(), item->d_name, 0);
+    (void)::unlinkat(directory.get(), name.c_str(), 0);
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/python_environment.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -50,17 +48,6 @@ bool lies_in(std::string_view path, const std::string& folder) {
          (path.size() == folder.size() || path[folder.size()] == '/');
 }
 
-// An unreadable folder has none. Required files are then reported by their name.
-std::vector<std::string> names_in(const std::string& path) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
-  while (const dirent* item = folder ? ::readdir(folder.get()) : nullptr) {
-    names.emplace_back(item->d_name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // The lines "name = value" of pyvenv.cfg.
 std::map<std::string, std::string> settings_of(std::string_view text) {
   std::map<std::string, std::string> settings;
@@ -82,7 +69,7 @@ std::string short_version(const std::string& version) {
 // From its library, which is in lib/python3.11.
 std::string version_of_installation(const std::string& folder) {
   constexpr std::string_view kName = "python";
-  for (const std::string& name : names_in(folder + "/lib")) {
+  for (const std::string& name : os::names_in(folder + "/lib")) {
     if (name.starts_with(kName) &&
         ::access((folder + "/lib/" + name + "/os.py").c_str(), F_OK) == 0) {
       return short_version(name.substr(kName.size()));
@@ -177,7 +164,7 @@ std::vector<std::string> find_outside(const std::string& packages, const std::st
     folders_found.insert(where);
     found.push_back(name + " (" + where + ")");
   };
-  const auto names = names_in(packages);
+  const auto names = os::names_in(packages);
   for (const std::string& name : names) {
     if (!name.ends_with(".dist-info")) continue;
     add_folder(name.substr(0, name.find('-')), editable_folder(packages + "/" + name));

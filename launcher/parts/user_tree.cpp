@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/user_tree.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,6 +28,7 @@
 #include "launcher/text/units.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 
@@ -41,20 +41,6 @@ constexpr std::string_view kCompiled = "__pycache__";
 const std::set<std::string_view>& unwanted_folders() {
   static const std::set<std::string_view> names{".git", ".hg", ".svn", kCompiled};
   return names;
-}
-
-Result<std::vector<std::string>> tree_names_in(const std::string& path) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
-  if (!folder) return errno_error(errno, "reading the folder " + path);
-  std::vector<std::string> names;
-  while (true) {
-    errno = 0;
-    const dirent* item = ::readdir(folder.get());
-    if (item == nullptr && errno != 0) return errno_error(errno, "reading the folder " + path);
-    if (item == nullptr) return names;
-    const std::string_view name = item->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
 }
 
 // Whether a link at `path`, relative to the folder that is sent, leads to a place inside of it.
@@ -98,7 +84,7 @@ class Lister {
  private:
   Status list_folder(const std::string& inside) {
     const std::string path = inside.empty() ? root_.path : root_.path + "/" + inside;
-    auto names = tree_names_in(path);
+    auto names = os::list_folder(path);
     if (!names && is_gone(names.error()) && !inside.empty()) return Ok{};
     if (!names) return std::move(names).error();
     const std::size_t before = listing_->files.size();

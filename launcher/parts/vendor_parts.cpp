@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/vendor_parts.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -35,19 +33,6 @@ constexpr std::chrono::seconds kLimit{5};
 
 bool is_file(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
 
-// Sorted; none where there is no such folder.
-std::vector<std::string> names_in(std::string_view folder) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(std::string(folder).c_str()),
-                                                      ::closedir);
-  if (!directory) return names;
-  while (const dirent* item = ::readdir(directory.get())) {
-    if (item->d_name[0] != '.') names.emplace_back(item->d_name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // From dpkg's own lists, each of a package, "libz1:amd64.list". dpkg-query reads the same, but on a
 // busy machine a process may wait for its turn longer than hosts tolerate. Where /lib leads to
 // /usr/lib, packages may name either.
@@ -61,7 +46,7 @@ std::set<std::string> owners_by_dpkg(const std::vector<std::string>& files) {
   }
   const std::unordered_set<std::string_view> wanted(either.begin(), either.end());
   std::set<std::string> packages;
-  for (const std::string& name : names_in(kDpkgLists)) {
+  for (const std::string& name : os::names_in(std::string(kDpkgLists))) {
     if (name.size() <= kEnding.size() || name.substr(name.size() - kEnding.size()) != kEnding) {
       continue;
     }
@@ -92,7 +77,8 @@ std::set<std::string> owners_by_rpm(const std::vector<std::string>& files) {
 
 void add_folder(const std::string& package, const std::string& folder,
                 std::vector<LicenceFile>& found) {
-  for (const std::string& name : names_in(folder)) found.push_back({package, folder + "/" + name});
+  for (const std::string& name : os::names_in(folder))
+    found.push_back({package, folder + "/" + name});
 }
 
 }  // namespace
@@ -137,20 +123,12 @@ constexpr std::string_view kFolder = "nccl";
 // NCCL for all GPUs that there are has a quarter of it; something else would be wrong.
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 30;
 
-bool begins_with(std::string_view text, std::string_view begin) {
-  return text.substr(0, begin.size()) == begin;
-}
-
 // The first name in the order of the alphabet that begins so; empty: none does.
 std::string first_name(const std::string& folder, std::string_view begin) {
-  std::string first;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), ::closedir);
-  if (!directory) return first;
-  while (const dirent* item = ::readdir(directory.get())) {
-    const std::string name = item->d_name;
-    if (begins_with(name, begin) && (first.empty() || name < first)) first = name;
-  }
-  return first;
+  const std::vector<std::string> names = os::names_in(folder);
+  const auto first = std::find_if(names.begin(), names.end(),
+                                  [begin](const auto& name) { return name.starts_with(begin); });
+  return first == names.end() ? "" : *first;
 }
 
 // A licence's text in that folder, by the names that NVIDIA and distributions give it.
@@ -179,7 +157,7 @@ std::string licence_of(const std::string& library) {
     folders.push_back(folder + "/" + wheel);
     folders.push_back(folder + "/" + wheel + "/licenses");
   }
-  if (begins_with(library, "/usr/") || begins_with(library, "/lib")) {
+  if (library.starts_with("/usr/") || library.starts_with("/lib")) {
     for (const char* folder : {"/usr/share/doc/libnccl2", "/usr/share/licenses/libnccl",
                                "/usr/share/licenses/nccl", "/usr/share/doc/nccl"}) {
       folders.emplace_back(folder);
@@ -194,7 +172,7 @@ std::string licence_of(const std::string& library) {
 }
 
 bool is_of_the_driver(std::string_view soname) {
-  return begins_with(soname, "libcuda.so") || begins_with(soname, "libnvidia-");
+  return soname.starts_with("libcuda.so") || soname.starts_with("libnvidia-");
 }
 
 Status add(VendorPart& part, KnownHashes& hashes, const std::string& source,
@@ -285,19 +263,9 @@ std::vector<std::string> folders_around(const FoundLibrary& library) {
 }
 
 // The name of a plug-in ends in ".so" and has no version; libraries for programs have one.
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
-// Sorted; empty where there is no such folder.
 std::vector<std::string> names_in(const std::string& folder, std::string_view end) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), ::closedir);
-  if (!directory) return names;
-  while (const dirent* item = ::readdir(directory.get())) {
-    if (ends_with(item->d_name, end)) names.emplace_back(item->d_name);
-  }
-  std::sort(names.begin(), names.end());
+  std::vector<std::string> names = os::names_in(folder);
+  std::erase_if(names, [end](const std::string& name) { return !name.ends_with(end); });
   return names;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/process/job_cgroup.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,7 +10,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <memory>
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/files.h"
@@ -100,14 +98,12 @@ std::string usual_cgroup_directory(std::string_view memberships) {
 // together: empty by now. A young one may be about to get its first rank.
 void remove_abandoned_in(const std::string& parent) {
   constexpr time_t kYoungSeconds = 600;
-  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(parent.c_str()), ::closedir);
-  if (!listing) return;
-  while (const dirent* item = ::readdir(listing.get())) {
-    if (std::string_view(item->d_name).substr(0, kNamePrefix.size()) != kNamePrefix) continue;
+  for (const std::string& name : os::names_in(parent)) {
+    const std::string path = parent + "/" + name;
     struct stat info {};
-    if (::fstatat(::dirfd(listing.get()), item->d_name, &info, 0) != 0) continue;
+    if (!name.starts_with(kNamePrefix) || ::stat(path.c_str(), &info) != 0) continue;
     if (info.st_ctime + kYoungSeconds > ::time(nullptr)) continue;
-    ::unlinkat(::dirfd(listing.get()), item->d_name, AT_REMOVEDIR);  // fails while it is in use
+    ::rmdir(path.c_str());  // fails while it is in use
   }
 }
 

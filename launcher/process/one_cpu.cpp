@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/process/one_cpu.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::launcher {
 
@@ -39,13 +40,8 @@ void OneCpu::leave() {
   constexpr nlink_t kAlone = 3;
   struct stat info {};
   if (::stat("/proc/self/task", &info) == 0 && info.st_nlink == kAlone) return;
-  const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir("/proc/self/task"), ::closedir);
-  while (threads != nullptr) {
-    const dirent* item = ::readdir(threads.get());
-    if (item == nullptr) break;
-    if (const pid_t thread = std::atoi(item->d_name); thread > 0) {
-      (void)set_cpu_mask(thread, everywhere_);
-    }
+  for (const std::string& name : os::names_in("/proc/self/task")) {
+    if (const auto thread = parse_int<pid_t>(name)) (void)set_cpu_mask(*thread, everywhere_);
   }
 }
 

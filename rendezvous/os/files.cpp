@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/os/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -52,6 +54,27 @@ Result<std::string> program_folder() {
 bool is_folder(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+Result<std::vector<std::string>> list_folder(const std::string& path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+  if (!folder) return errno_error(errno, "reading the folder " + path);
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* item = ::readdir(folder.get());
+    if (item == nullptr && errno != 0) return errno_error(errno, "reading the folder " + path);
+    if (item == nullptr) break;
+    const std::string_view name = item->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  auto names = list_folder(folder);
+  return names ? std::move(*names) : std::vector<std::string>();
 }
 
 // The size from fstat() only saves reallocations; the end of the file decides.

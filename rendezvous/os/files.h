@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
@@ -28,6 +29,11 @@ std::string real_path(const std::string& path);
 
 // Follows links.
 bool is_folder(const std::string& path);
+
+// The names in a folder, sorted, without "." and "..".
+Result<std::vector<std::string>> list_folder(const std::string& path);
+// The same, and none where it cannot be read.
+std::vector<std::string> names_in(const std::string& folder);
 
 // 0 where the effective user may execute a file or enter a folder, else an errno.
 int check_executable(int directory_fd, const char* path);

@@ -2,7 +2,6 @@
 // Uses the system calls and /sys instead of libnuma, which a host need not have.
 #include "collectives/backends/shm/nodes.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -10,7 +9,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -45,14 +43,12 @@ bool take(std::string_view& text, char c) {
 std::vector<NodeCpus> nodes_of_this_machine() {
   const std::string folder = "/sys/devices/system/node";
   std::vector<NodeCpus> nodes;
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
-  while (const dirent* item = open == nullptr ? nullptr : ::readdir(open.get())) {
-    const std::string_view name = item->d_name;
+  for (const std::string& name : os::names_in(folder)) {
     // The folder also holds files such as "online" and "possible".
-    if (name.substr(0, 4) != "node") continue;
-    const auto number = parse_int<int>(name.substr(4));
+    if (!name.starts_with("node")) continue;
+    const auto number = parse_int<int>(std::string_view(name).substr(4));
     if (!number) continue;
-    const auto cpus = os::read_file(folder + "/" + item->d_name + "/cpulist");
+    const auto cpus = os::read_file(folder + "/" + name + "/cpulist");
     nodes.push_back({*number, parse_cpu_list(cpus ? *cpus : std::string())});
   }
   return nodes;

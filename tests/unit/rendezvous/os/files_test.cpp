@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/os/files.h"
-#include <unistd.h>
-#include <filesystem>
-#include "tests/support/catch.h"
+
 #include <fcntl.h>
-#include <sys/wait.h>
-#include "rendezvous/os/fd.h"
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <vector>
+
+#include "rendezvous/os/fd.h"
+#include "tests/support/catch.h"
 
 namespace hora::os {
 namespace {
@@ -30,6 +34,12 @@ TEST_CASE("links are followed, and what leads to nothing stays as it is") {
   CHECK(is_folder(folder + "/link"));
   CHECK_FALSE(is_folder(folder + "/loose"));
   CHECK_FALSE(is_folder("/proc/self/stat"));
+  CHECK(names_in(folder) == std::vector<std::string>{"link", "loose", "real"});
+  CHECK(names_in(folder + "/loose").empty());
+  const auto none = list_folder(folder + "/loose");
+  REQUIRE_FALSE(none);
+  CHECK(none.error().errnum == ENOENT);
+  CHECK(none.error().message.find(folder + "/loose") != std::string::npos);
   std::filesystem::remove_all(folder);
 }
 
