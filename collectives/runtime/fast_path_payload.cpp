@@ -213,7 +213,6 @@ void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
   const Request& request = operation.request;
   const std::size_t bytes = bytes_of(operation);
   if (bytes == 0 || (request.action == Action::kBroadcast && request.root != rank)) return;
-  // Scaling happens on the way into shared memory, so it costs no pass of its own.
   if (request.action == Action::kAlltoall) {
     char* const place = fast_path.own_place(fast_path.room());
     const std::size_t room = portion_room(fast_path.room(), fast_path.size());
@@ -224,6 +223,7 @@ void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
     });
     return;
   }
+  // Scaling happens on the way into shared memory, so it costs no pass of its own.
   char* const place = fast_path.own_place(bytes);
   const bool scales = reduces(request.action) && request.prescale != 1.0;
   if (!scales && takes_two_turns(fast_path, operation)) {
