@@ -12,15 +12,6 @@
 
 namespace hora::collectives {
 
-namespace {
-
-// How much a request adds to a step.
-std::int64_t tensor_bytes(const Request& request) {
-  return element_count(request.shape) * static_cast<std::int64_t>(dtype_bytes(request.dtype));
-}
-
-}  // namespace
-
 void Coordinator::LastRequest::note(const Request& request, TimePoint now) {
   action = request.action;
   name = request.name;

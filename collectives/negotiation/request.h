@@ -81,6 +81,9 @@ struct Request {
   friend bool operator==(const Request&, const Request&) = default;
 };
 
+// This rank's; in an allgather and an alltoall others may bring more. 0 where no tensor moves.
+std::int64_t tensor_bytes(const Request& request);
+
 // What all ranks of a set do next, in the same order on each of them.
 struct Response {
   hora_status status = HORA_OK;  // HORA_OK: run it. Otherwise the operation ends with this

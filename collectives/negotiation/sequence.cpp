@@ -153,10 +153,6 @@ bool ends_together(const std::vector<const Response*>& responses) {
                      [](const auto& group) { return group.second == 0; });
 }
 
-std::int64_t bytes_of(const Request& reduction) {
-  return element_count(reduction.shape) * static_cast<std::int64_t>(dtype_bytes(reduction.dtype));
-}
-
 }  // namespace
 
 void Sequences::keep(std::int32_t process_set, std::vector<CacheId> numbers,
@@ -175,7 +171,7 @@ void Sequences::keep(std::int32_t process_set, std::vector<CacheId> numbers,
     items.by_number({process_set, number});
     const Request& agreed = response->agreed;
     if (agreed.action != Action::kAllreduce) fresh->reduced_bytes = -1;
-    if (fresh->reduced_bytes >= 0) fresh->reduced_bytes += bytes_of(agreed);
+    if (fresh->reduced_bytes >= 0) fresh->reduced_bytes += tensor_bytes(agreed);
   }
   if (!ends_together(fresh->responses)) return;
   // One with the same beginning would be found instead of it.

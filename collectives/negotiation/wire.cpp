@@ -152,6 +152,11 @@ bool moves_tensors(Action action) {
   }
 }
 
+std::int64_t tensor_bytes(const Request& request) {
+  if (!moves_tensors(request.action)) return 0;
+  return element_count(request.shape) * static_cast<std::int64_t>(dtype_bytes(request.dtype));
+}
+
 // Defaults are not sent: decode_request() starts from a fresh Request.
 void encode_request(WireWriter& out, const Request& request) {
   const std::uint8_t bits = field_bits(request);

@@ -293,6 +293,10 @@ void FlightRecorder::agreed(std::span<const Response* const> responses, Clock::t
 void FlightRecorder::step_begins(int place, std::span<const Response* const> step,
                                  Clock::time_point now) {
   if (page_ == nullptr || step.empty()) return;
+  std::uint64_t bytes = page_->bytes;
+  for (const Response* response : step)
+    bytes += static_cast<std::uint64_t>(tensor_bytes(response->agreed));
+  store(page_->bytes, bytes);
   // Several steps may run at once; each place remembers the note of its own.
   begun_[static_cast<std::size_t>(place) % begun_.size()] = steps_;
   write_note(page_->steps[steps_++ % kFlightSteps], stamp_ += 2, nanoseconds_of(now), step.size(),
@@ -316,8 +320,10 @@ void FlightRecorder::ran_at_once(const Request& request, Clock::time_point now) 
     note = &page_->steps[steps_++ % kFlightSteps];
     write_note(*note, stamp_ += 2, nanoseconds_of(now), 1, request);
     last_at_once_ = steps_;
+    at_once_bytes_ = static_cast<std::uint64_t>(tensor_bytes(request));
   }
   write_again(*note, stamp_ += 2, nanoseconds_of(now));
+  page_->bytes += at_once_bytes_;
   ++page_->collectives;
 }
 

@@ -3,11 +3,7 @@
 // environment of the process (NVTX_INJECTION64_PATH); without one every call does nothing.
 #include "collectives/trace/nvtx_ranges.h"
 
-#include <functional>
 #include <mutex>
-#include <numeric>
-
-#include "collectives/types.h"
 
 #ifdef HORA_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
@@ -59,13 +55,6 @@ std::string text_of(const Request& request, bool with_name) {
   return text;
 }
 
-// This rank's bytes; in an allgather and an alltoall others may bring more.
-std::int64_t bytes_of(const Request& request) {
-  return std::accumulate(request.shape.begin(), request.shape.end(),
-                         static_cast<std::int64_t>(dtype_bytes(request.dtype)),
-                         std::multiplies<>());
-}
-
 }  // namespace
 
 std::unique_ptr<NvtxRanges> NvtxRanges::open() {
@@ -76,7 +65,7 @@ std::unique_ptr<NvtxRanges> NvtxRanges::open() {
 
 void NvtxRanges::taken(const Request& request, bool with_name) {
   if (!moves_tensors(request.action)) return;
-  const Id range = start_range(domain_, text_of(request, with_name).c_str(), bytes_of(request));
+  const Id range = start_range(domain_, text_of(request, with_name).c_str(), tensor_bytes(request));
   // Names are unique among the operations of a set that are under way.
   open_[{request.process_set, request.name}] = range;
 }

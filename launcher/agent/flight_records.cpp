@@ -126,8 +126,16 @@ std::optional<std::chrono::nanoseconds> FlightRecords::left_for(int rank) const 
   return left ? std::optional(std::chrono::nanoseconds(*left)) : std::nullopt;
 }
 
-std::optional<rendezvous::FlightCounters> FlightRecords::counters_of(int rank) const {
-  return rendezvous::flight_counters(page_of(rank), now_ns());
+RankCounters FlightRecords::counters_of(int rank) const {
+  constexpr std::int64_t kNsPerUs = 1'000;
+  constexpr std::int64_t kNsPerMs = 1'000'000;
+  const auto counted = rendezvous::flight_counters(page_of(rank), now_ns());
+  if (!counted) return {};
+  return {.uses_runtime = true,
+          .collectives = std::min(counted->collectives, kMostCounted),
+          .bytes = std::min(counted->bytes, kMostCounted),
+          .waited_us = counted->waited_ns / kNsPerUs,
+          .last_ms = counted->last_ended_ns < 0 ? -1 : counted->last_ended_ns / kNsPerMs};
 }
 
 std::optional<rendezvous::FlightStanding> FlightRecords::standing_of(int rank) const {

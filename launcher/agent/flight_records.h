@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launcher/agent/launcher_link.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/contract/flight_record.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -36,8 +37,8 @@ class FlightRecords {
   std::string lost_of(int rank) const;
   // How long ago that rank left the others by itself; nothing when it did not.
   std::optional<std::chrono::nanoseconds> left_for(int rank) const;
-  // What the rank has done until now; nothing when it does not use the runtime.
-  std::optional<rendezvous::FlightCounters> counters_of(int rank) const;
+  // What the rank has done until now.
+  RankCounters counters_of(int rank) const;
   // Where the rank stands now; nothing when it does not use the runtime.
   std::optional<rendezvous::FlightStanding> standing_of(int rank) const;
 

@@ -31,8 +31,6 @@ ProcessUsage usage_of_tree(pid_t pid) {
 
 std::vector<RankSample> take_samples(const std::vector<RankProcess>& living,
                                      const FlightRecords& records) {
-  constexpr std::int64_t kNsPerUs = 1'000;
-  constexpr std::int64_t kNsPerMs = 1'000'000;
   std::vector<RankSample> samples;
   for (const auto& [rank, pid] : living) {
     RankSample& sample = samples.emplace_back();
@@ -40,12 +38,7 @@ std::vector<RankSample> take_samples(const std::vector<RankProcess>& living,
     const ProcessUsage usage = usage_of_tree(pid);
     sample.cpu_ms = std::min(usage.cpu_ms, kLongestMs);
     sample.rss_bytes = std::min(usage.rss_bytes, kMostBytes);
-    const auto counters = records.counters_of(rank);
-    if (!counters) continue;
-    sample.uses_runtime = true;
-    sample.collectives = counters->collectives;
-    sample.waited_us = counters->waited_ns / kNsPerUs;
-    sample.last_ms = counters->last_ended_ns < 0 ? -1 : counters->last_ended_ns / kNsPerMs;
+    sample.counters = records.counters_of(rank);
   }
   return samples;
 }

@@ -136,6 +136,7 @@ void RankSet::take_exit(Rank& rank, int status, const rusage& usage, rlim_t cpu_
     if (const auto ending = ending_for(rank.exit.rank)) rank.exit.clock_ns -= ending->count();
   }
   rank.exit.lost_record = prepared_.flight_records().lost_of(rank.exit.rank);
+  rank.exit.counters = prepared_.flight_records().counters_of(rank.exit.rank);
   input_.close(rank.exit.rank);
 }
 

@@ -19,18 +19,20 @@ using Json = nlohmann::ordered_json;
 RankFigures rank_figures(const TimedSample& before, const TimedSample& now) {
   const double seconds = std::max(std::chrono::duration<double>(now.at - before.at).count(), 0.001);
   // A rank that has joined a job again counts from 0.
-  const auto rate = [&](std::int64_t RankSample::*field) {
-    const auto grown = now.sample.*field - before.sample.*field;
-    return static_cast<double>(std::max<std::int64_t>(grown, 0)) / seconds;
+  const auto rate = [&](std::int64_t then, std::int64_t now) {
+    return static_cast<double>(std::max<std::int64_t>(now - then, 0)) / seconds;
   };
+  const RankCounters& then = before.sample.counters;
+  const RankCounters& counters = now.sample.counters;
   RankFigures figures;
   figures.rank = now.sample.rank;
-  figures.uses_runtime = now.sample.uses_runtime;
-  figures.wait_share = std::min(rate(&RankSample::waited_us) / 1e6, 1.0);
-  figures.collectives_per_s = rate(&RankSample::collectives);
-  figures.cpu_percent = rate(&RankSample::cpu_ms) / 10;
+  figures.uses_runtime = counters.uses_runtime;
+  figures.wait_share = std::min(rate(then.waited_us, counters.waited_us) / 1e6, 1.0);
+  figures.collectives_per_s = rate(then.collectives, counters.collectives);
+  figures.bytes_per_s = rate(then.bytes, counters.bytes);
+  figures.cpu_percent = rate(before.sample.cpu_ms, now.sample.cpu_ms) / 10;
   figures.rss_bytes = now.sample.rss_bytes;
-  figures.last_ms = now.sample.last_ms;
+  figures.last_ms = counters.last_ms;
   return figures;
 }
 
@@ -47,6 +49,7 @@ Json rank_json(const RankFigures& rank) {
   out["delay_share"] = rounded(rank.delay_share);
   out["wait_share"] = rounded(rank.wait_share);
   out["collectives_per_s"] = rounded(rank.collectives_per_s);
+  out["bytes_per_s"] = rounded(rank.bytes_per_s);
   out["last_collective_ms"] = rank.last_ms;
   out["cpu_percent"] = rounded(rank.cpu_percent);
   out["rss_bytes"] = rank.rss_bytes;
@@ -61,6 +64,7 @@ RankFigures parse_rank(const Json& in) {
   in.at("delay_share").get_to(rank.delay_share);
   in.at("wait_share").get_to(rank.wait_share);
   in.at("collectives_per_s").get_to(rank.collectives_per_s);
+  in.at("bytes_per_s").get_to(rank.bytes_per_s);
   in.at("last_collective_ms").get_to(rank.last_ms);
   in.at("cpu_percent").get_to(rank.cpu_percent);
   in.at("rss_bytes").get_to(rank.rss_bytes);
@@ -81,6 +85,7 @@ JobFigures figures_between(const SamplesOfRanks& before, const SamplesOfRanks& n
     const double seconds = std::chrono::duration<double>(sample.at - first->second.at).count();
     all.seconds = std::max(all.seconds, seconds);
     all.collectives_per_s = std::max(all.collectives_per_s, figures.collectives_per_s);
+    all.bytes_per_s += figures.bytes_per_s;
     all.cpu_percent += figures.cpu_percent;
     all.rss_bytes += figures.rss_bytes;
     if (figures.uses_runtime) longest_wait = std::max(longest_wait, figures.wait_share);
@@ -101,6 +106,7 @@ std::string figures_json(int job, const JobFigures& figures) {
   out["seconds"] = rounded(figures.seconds);
   out["ranks"] = figures.ranks;
   out["collectives_per_s"] = rounded(figures.collectives_per_s);
+  out["bytes_per_s"] = rounded(figures.bytes_per_s);
   out["cpu_percent"] = rounded(figures.cpu_percent);
   out["rss_bytes"] = figures.rss_bytes;
   out["worst"] = Json::array();
@@ -115,6 +121,7 @@ Result<JobFigures> parse_figures(std::string_view json) {
     in.at("seconds").get_to(figures.seconds);
     in.at("ranks").get_to(figures.ranks);
     in.at("collectives_per_s").get_to(figures.collectives_per_s);
+    in.at("bytes_per_s").get_to(figures.bytes_per_s);
     in.at("cpu_percent").get_to(figures.cpu_percent);
     in.at("rss_bytes").get_to(figures.rss_bytes);
     for (const Json& rank : in.at("worst")) figures.worst.push_back(parse_rank(rank));

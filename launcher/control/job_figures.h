@@ -26,6 +26,7 @@ struct RankFigures {
   double delay_share = 0;  // of the time: it came later than the first, and others waited for it
   double wait_share = 0;   // of the time: it waited for others
   double collectives_per_s = 0;
+  double bytes_per_s = 0;  // of the tensors that it gave to them
   double cpu_percent = 0;  // of one CPU
   std::int64_t rss_bytes = 0;
   std::int64_t last_ms = -1;  // since its last collective; -1: there was none
@@ -36,7 +37,8 @@ struct JobFigures {
   double seconds = 0;            // that they cover, up to now
   int ranks = 0;                 // that answered
   double collectives_per_s = 0;  // of the rank that has the most
-  double cpu_percent = 0;        // of all ranks, likewise below
+  double bytes_per_s = 0;        // of all ranks, likewise below
+  double cpu_percent = 0;
   std::int64_t rss_bytes = 0;
   std::vector<RankFigures> worst;  // all of them, the largest delay first
   friend bool operator==(const JobFigures&, const JobFigures&) = default;

@@ -309,6 +309,23 @@ struct RankOutputEnd {
 };
 
 // How a rank ended: it exited, a signal ended it, or it could not be started.
+// What a rank has done so far with the runtime.
+struct RankCounters {
+  bool uses_runtime = false;  // if not, the others say nothing
+  std::int64_t collectives = 0;
+  std::int64_t bytes = 0;      // of the tensors that it gave to them
+  std::int64_t waited_us = 0;  // for other ranks
+  std::int64_t last_ms = -1;   // since its last collective ended; -1: none has
+  static void fields(auto& visit, auto& m) {
+    visit("uses_runtime", m.uses_runtime);
+    visit("collectives", m.collectives, Range{0, kMostCounted});
+    visit("bytes", m.bytes, Range{0, kMostCounted});
+    visit("waited_us", m.waited_us, Range{0, kLongestUs});
+    visit("last_ms", m.last_ms, Range{-1, kLongestMs});
+  }
+  friend bool operator==(const RankCounters&, const RankCounters&) = default;
+};
+
 struct RankExit {
   static constexpr MessageRule kRule{FrameType::kExit, "exit of a rank", Longest{64 * 1024},
                                      After{FrameType::kStarted}};
@@ -333,6 +350,7 @@ struct RankExit {
   std::string hint;  // what the host knows about its end: "the kernel's out-of-memory killer ..."
   std::string last_operation;  // "was in allreduce 'x' for 2.1 s"; empty: not known
   std::string lost_record;     // "its timeline: No space left on device"; empty: nothing is lost
+  RankCounters counters;
   static void fields(auto& visit, auto& m) {
     visit("rank", m.rank);
     visit("exit_code", m.exit_code, Range{0, 255});
@@ -352,6 +370,7 @@ struct RankExit {
     visit("hint", m.hint, Line{kMostText});
     visit("last_operation", m.last_operation, Line{kMostText});
     visit("lost_record", m.lost_record, Line{kMostName});
+    visit("counters", m.counters);
   }
   std::string contradiction() const;
   friend bool operator==(const RankExit&, const RankExit&) = default;
@@ -453,18 +472,12 @@ struct StackReport {
 // What a rank has done so far, and what its processes use.
 struct RankSample {
   int rank = 0;
-  bool uses_runtime = false;  // if not, the next three say nothing
-  std::int64_t collectives = 0;
-  std::int64_t waited_us = 0;  // for other ranks
-  std::int64_t last_ms = -1;   // since its last collective ended; -1: none has
+  RankCounters counters;
   std::int64_t cpu_ms = 0;
   std::int64_t rss_bytes = 0;
   static void fields(auto& visit, auto& m) {
     visit("rank", m.rank);
-    visit("uses_runtime", m.uses_runtime);
-    visit("collectives", m.collectives, Range{0, kMostCounted});
-    visit("waited_us", m.waited_us, Range{0, kLongestUs});
-    visit("last_ms", m.last_ms, Range{-1, kLongestMs});
+    visit("counters", m.counters);
     visit("cpu_ms", m.cpu_ms, Range{0, kLongestMs});
     visit("rss_bytes", m.rss_bytes, Range{0, kMostBytes});
   }

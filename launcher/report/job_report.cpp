@@ -116,6 +116,11 @@ Json ranks_json(const JobReport& report) {
     one["max_rss_bytes"] = exit.max_rss_bytes;
     one["user_time_us"] = exit.user_time_us;
     one["system_time_us"] = exit.system_time_us;
+    if (exit.counters.uses_runtime) {
+      one["collectives"] = exit.counters.collectives;
+      one["collective_bytes"] = exit.counters.bytes;
+      one["waited_ms"] = exit.counters.waited_us / 1000;
+    }
     if (!exit.last_operation.empty()) one["last_operation"] = exit.last_operation;
     one["last_stderr"] = exit.last_stderr;
     out.push_back(std::move(one));
@@ -131,6 +136,17 @@ void add_programs(const JobReport& report, Json& out) {
   }
 }
 
+// Absent where no rank was late.
+void add_delays(const JobReport& report, Json& out) {
+  for (const RankDelay& delay : delays_of(report)) {
+    out["delays"].push_back({{"rank", delay.rank},
+                             {"host", delay.host},
+                             {"late_ms", delay.late_ms},
+                             {"share", delay.share},
+                             {"text", delay_text(delay)}});
+  }
+}
+
 // Absent where there are none: most jobs have no --restarts.
 void add_failed_attempts(const JobReport& report, Json& out) {
   for (const RestartPolicy::Attempt& attempt : report.failed_attempts) {
@@ -141,6 +157,12 @@ void add_failed_attempts(const JobReport& report, Json& out) {
 }
 
 }  // namespace
+
+// The processes of an elastic job have run for different times: their waits do not compare.
+std::vector<RankDelay> delays_of(const JobReport& report) {
+  if (report.outcome->elastic) return {};
+  return rank_delays(report.outcome->exits, report.plan->hosts, report.ran);
+}
 
 std::string report_json(const JobReport& report) {
   Json out;
@@ -170,6 +192,8 @@ std::string report_json(const JobReport& report) {
   out["hosts"] = Json::array();
   for (std::size_t i = 0; i < report.plan->hosts.size(); ++i)
     out["hosts"].push_back(host_json(report, i));
+  out["ran_ms"] = report.ran.count();
+  add_delays(report, out);
   out["ranks"] = ranks_json(report);
   if (!report.stacks.empty()) out["stacks"] = report.stacks;
   add_failed_attempts(report, out);

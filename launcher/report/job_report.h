@@ -3,6 +3,7 @@
 // needs nothing else.  [pure] No environment is in it, and what looks like a secret is blanked.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/report/gpu_fault_text.h"
 #include "launcher/report/lost_records.h"
+#include "launcher/report/resource_usage.h"
 #include "launcher/report/secrets.h"
 #include "launcher/startup/start_board.h"
 
@@ -43,7 +45,10 @@ struct JobReport {
   std::vector<std::string> events;                      // as --json writes them, the newest ones
   SecretFilter secrets;
   double seconds = 0;
+  std::chrono::milliseconds ran{0};  // for which all ranks ran
 };
+
+std::vector<RankDelay> delays_of(const JobReport& report);
 
 std::string report_json(const JobReport& report);
 std::string report_html(const JobReport& report);

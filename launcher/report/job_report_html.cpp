@@ -33,6 +33,7 @@ constexpr std::string_view kStyle =
     ".lane{position:relative;height:1.2em;background:#f4f4f4}"
     ".lane span{position:absolute;top:0;height:100%}"
     ".bar-bad{background:#b00020}.bar-ok{background:#4c8c4a}.bar-ended{background:#9aa2ad}"
+    ".bar-late{background:#b8860b}"
     "i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .8em}"
     // On a phone each cell has a row, with the heading of its column before it.
     "@media(max-width:40em){table,tbody,tr,td{display:block}th{display:none}"
@@ -220,6 +221,23 @@ std::string lanes(const JobReport& report) {
   return out + "</table>\n";
 }
 
+// What a slow job is looked up for.
+std::string delays(const JobReport& report) {
+  std::string out;
+  for (const RankDelay& delay : delays_of(report)) {
+    const double percent = 100 * delay.share;
+    const std::string text = delay_text(delay);
+    out += "<p>" + escaped(text) + "</p><div class=\"lane\">" +
+           bar(0, percent, 100, "\" class=\"bar-late\"", text) + "</div>\n";
+  }
+  if (!out.empty()) return section("Who made the others wait") + out;
+  const bool any = std::ranges::any_of(
+      report.outcome->exits, [](const auto& exit) { return exit.second.counters.collectives > 0; });
+  if (!any || report.outcome->elastic || report.outcome->exits.size() < 2) return "";
+  return section("Who made the others wait") +
+         "<p>No rank: each was late for less than 1% of the time.</p>\n";
+}
+
 // The lines of a text that say what to do about it.
 std::vector<std::string> fixes_of(std::string_view text) {
   constexpr std::string_view kFix = "  what to do: ";
@@ -311,7 +329,7 @@ std::string report_html(const JobReport& report) {
     for (const ChaosStrike& strike : report.chaos) out += escaped(strike_text(strike)) + "\n";
     out += "</pre>\n";
   }
-  out += lanes(report) + waterfall(report);
+  out += delays(report) + lanes(report) + waterfall(report);
   if (!report.stacks.empty())
     out += section("Stacks") + "<pre>" + escaped(report.stacks) + "</pre>\n";
   return report.secrets.clean(out + "<p>Hora " + escaped(report.version) + ", job " +

@@ -323,6 +323,7 @@ JobReport Narrator::record(const EndedJob& job, std::string text) const {
   report.secrets = SecretFilter(environment_);
   report.failed_attempts = job.failed_attempts;
   report.stacks = job.stacks;
+  report.ran = job.ran;
   report.chaos = strikes_;
   report.gpu_faults = gpu_faults_;
   report.seconds = std::chrono::duration<double>(Clock::now() - timings_.start()).count();

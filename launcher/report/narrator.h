@@ -44,6 +44,7 @@ struct EndedJob {
   std::string restart;
   std::string why_not_restarted;
   std::vector<bool> local = {};  // by host: it is this machine
+  std::chrono::milliseconds ran{0};  // for which all ranks ran
 };
 
 // How a host has got the runtime that it lacked.

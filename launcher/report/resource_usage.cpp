@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t kMostUsageRows = 16;
 constexpr std::size_t kLongestName = 64;
+constexpr std::size_t kMostDelays = 10;
+constexpr double kLeastDelay = 0.01;  // of the time
 
 std::string how(const RankExit& exit) {
   std::string text;
@@ -116,6 +118,36 @@ std::string resource_usage_text(const std::map<int, RankExit>& exits,
     out += "  and " + counted(all - rows.size(), "rank") + " that took less memory\n";
   }
   return out + "  all    user " + seconds(user) + ", system " + seconds(system) + "\n";
+}
+
+// A host that was lost has not said how its ranks ended, and they are not among these.
+std::vector<RankDelay> rank_delays(const std::map<int, RankExit>& exits,
+                                   const std::vector<HostPlan>& hosts,
+                                   std::chrono::milliseconds ran) {
+  std::int64_t longest_wait_us = 0;
+  for (const auto& [rank, exit] : exits)
+    longest_wait_us = std::max(longest_wait_us, exit.counters.waited_us);
+  const double ran_us = 1e3 * static_cast<double>(std::max<std::int64_t>(ran.count(), 1));
+  auto names = hosts_by_rank(hosts);
+  std::vector<RankDelay> delays;
+  for (const auto& [rank, exit] : exits) {
+    const std::int64_t late_us = longest_wait_us - exit.counters.waited_us;
+    const double share = std::min(static_cast<double>(late_us) / ran_us, 1.0);
+    if (!exit.counters.uses_runtime || share < kLeastDelay) continue;
+    delays.push_back({rank, names[rank], late_us / 1000, share});
+  }
+  std::stable_sort(delays.begin(), delays.end(), [](const RankDelay& a, const RankDelay& b) {
+    return a.late_ms > b.late_ms;
+  });
+  delays.resize(std::min(delays.size(), kMostDelays));
+  return delays;
+}
+
+std::string delay_text(const RankDelay& delay) {
+  char figures[96];
+  std::snprintf(figures, sizeof figures, ": the others waited %.1f s for it, %.0f%% of the time",
+                static_cast<double>(delay.late_ms) / 1e3, 100 * delay.share);
+  return "rank " + std::to_string(delay.rank) + " on " + delay.host + figures;
 }
 
 }  // namespace hora::launcher

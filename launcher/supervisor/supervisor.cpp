@@ -509,6 +509,7 @@ void Supervisor::leave() {
                  {},
                  {},
                  {}};
+  ended.ran = ran();
   for (int host = 0; host < fleet_->size(); ++host) ended.local.push_back(!fleet_->is_remote(host));
   if (restarts_ != nullptr) decide_restart(ended);
   leaving_.exit_code = narrator_.end(ended);
@@ -545,10 +546,13 @@ std::vector<std::string> Supervisor::unreached_hosts() const {
   return names;
 }
 
+Milliseconds Supervisor::ran() const {
+  if (!running_since_) return Milliseconds(0);
+  return std::chrono::duration_cast<Milliseconds>(Clock::now() - *running_since_);
+}
+
 void Supervisor::decide_restart(EndedJob& ended) {
-  const auto ran = running_since_
-                       ? std::chrono::duration_cast<Milliseconds>(Clock::now() - *running_since_)
-                       : Milliseconds(0);
+  const Milliseconds ran = this->ran();
   const auto& hosts = run_->plan().hosts;
   const auto decision = restarts_->decide(state_->outcome(), hosts, {interrupted_by_ != 0, ran});
   ended.failed_attempts = restarts_->failed();

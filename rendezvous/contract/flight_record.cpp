@@ -93,6 +93,7 @@ std::optional<FlightCounters> flight_counters(std::string_view bytes, std::int64
   constexpr std::uint64_t kMost = 1'000'000'000'000'000'000;  // 31 years of nanoseconds
   FlightCounters counters;
   counters.collectives = static_cast<std::int64_t>(std::min(page->collectives, kMost));
+  counters.bytes = static_cast<std::int64_t>(std::min(page->bytes, kMost));
   std::uint64_t waited = std::min(page->waited_ns, kMost);
   if (page->waiting_since_ns > 0) {
     waited += static_cast<std::uint64_t>(ns_since(page->waiting_since_ns, now_ns));

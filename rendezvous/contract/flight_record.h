@@ -13,7 +13,7 @@
 namespace hora::rendezvous {
 
 inline constexpr std::size_t kFlightPageBytes = 4096;
-inline constexpr std::uint64_t kFlightMagic = 0x32544c4641524f48;  // "HORAFLT2"
+inline constexpr std::uint64_t kFlightMagic = 0x33544c4641524f48;  // "HORAFLT3"
 
 // One operation. `stamp` is odd while the note is being written, and grows with every note.
 struct FlightNote {
@@ -50,9 +50,10 @@ struct FlightPage {
   std::int64_t since_ns = 0;        // of the state
   // What follows, up to `waiting_since_ns`, changes with the operations.
   std::uint64_t collectives = 0;      // that the rank has come through
+  std::uint64_t bytes = 0;            // of the tensors that it gave to them
   std::uint64_t waited_ns = 0;        // for other ranks to ask for what it had asked for
   std::int64_t waiting_since_ns = 0;  // it waits so now, of the monotonic clock; 0: it does not
-  char lost_record[64] = {};       // "its timeline: No space left on device"; empty: none is lost
+  char lost_record[56] = {};          // "its timeline: No space left on device"; empty: none is lost
   FlightNote asked[kFlightAsked];  // the newest operations that this rank asked for; they end
                                    // when all ranks agree
   FlightNote steps[kFlightSteps];  // the newest that it took part in
@@ -92,6 +93,7 @@ std::string lost_record(std::string_view page);
 // sets do not: so all ranks can be compared. Waits of some microseconds are not measured.
 struct FlightCounters {
   std::int64_t collectives = 0;
+  std::int64_t bytes = 0;          // of the tensors that it gave to them
   std::int64_t waited_ns = 0;      // the wait that it is in included
   std::int64_t last_ended_ns = 0;  // how long ago its last collective ended; -1: none has
 };

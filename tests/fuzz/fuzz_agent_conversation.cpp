@@ -215,7 +215,7 @@ class Job {
     check(samples.ranks.size() <= 2);
     for (const RankSample& sample : samples.ranks) {
       check(sample.rank == 2 || sample.rank == 3);
-      check(sample.collectives >= 0 && sample.waited_us >= 0);
+      check(sample.counters.collectives >= 0 && sample.counters.waited_us >= 0);
     }
   }
   void on(GpuFault& fault) {

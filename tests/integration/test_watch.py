@@ -103,6 +103,26 @@ def test_top_names_the_rank_that_the_others_wait_for(horarun, ask, tmp_path):
     assert done.returncode == 125 and f"no job {job.pid} of yours is running" in done.stderr, done
 
 
+def test_the_report_names_the_rank_that_the_others_waited_for(horarun, tmp_path):
+    pytest.importorskip("numpy")
+    program = tmp_path / "late.py"
+    program.write_text(LATE)
+    files = [tmp_path / "report.json", tmp_path / "report.html"]
+    reports = [word for file in files for word in ("--report", file)]
+    horarun.run("-np", 4, *reports, sys.executable, str(program), 4).expect(0)
+    report = json.loads(files[0].read_text())
+    ranks = {rank["rank"]: rank for rank in report["ranks"]}
+    worst = report["delays"][0]
+    assert worst["rank"] == 2 and worst["host"] == "localhost" and 0.3 < worst["share"] <= 1, report["delays"]
+    assert worst["late_ms"] == pytest.approx(ranks[0]["waited_ms"] - ranks[2]["waited_ms"], abs=report["ran_ms"] / 5)
+    # Two collectives in each step of 50 ms or more; 64 bytes in one, 8 in the other.
+    steps = ranks[2]["collectives"] // 2
+    assert steps > 3 and worst["late_ms"] > 25 * steps, report
+    assert ranks[2]["collective_bytes"] == 72 * steps, ranks
+    assert "Who made the others wait" in files[1].read_text()
+    assert re.search(r"rank 2 on localhost: the others waited [\d.]+ s for it", files[1].read_text())
+
+
 def test_a_job_is_listed_and_cancelled(horarun, ask):
     job = horarun.start("-np", 2, "sleep", 600, env={"XDG_RUNTIME_DIR": str(ask.runtime)})
     row = job_in(ask, job.pid, "running")

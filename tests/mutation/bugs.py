@@ -75,6 +75,7 @@ BUGS = [
     # --- a running job from another terminal
     ("the socket of a killed launcher stays", "launcher/control/control_client.cpp", "removed = ::unlinkat(directory.get(), name.c_str(), 0) == 0 || removed;\n    } else {", "} else {", "control_test"),
     ("the rank that waits is the late one", "launcher/control/job_figures.cpp", "rank.delay_share = longest_wait - rank.wait_share;", "rank.delay_share = rank.wait_share;", "control_test"),
+    ("a rank that waits is reported as late", "launcher/report/resource_usage.cpp", "longest_wait_us - exit.counters.waited_us;", "exit.counters.waited_us;", "launcher_test"),
     ("a watcher that does not read fills the memory", "launcher/control/control_server.cpp", "if (!client.watches || !client.out.empty()) continue;", "if (!client.watches) continue;", "control_test"),
     ("two waits at once count twice", "collectives/trace/flight_recorder.cpp", "wait_from(std::max(since, last_agreed_ns_));", "wait_from(since);", "collectives_test"),
     # --- the agent

@@ -126,7 +126,9 @@ TEST_CASE("flight recorder: how long a rank has waited for the others, and what 
   CHECK(counters().last_ended_ns == -1);
 
   // Two requests wait together from 0 s to 3 s; one of them to 5 s. That is 5 s.
-  const Response first = response_for("first");
+  Response first = response_for("first");
+  first.agreed.dtype = HORA_FLOAT32;
+  first.agreed.shape = {3};
   const Response second = response_for("second");
   recorder.taken(first.agreed, start);
   recorder.taken(second.agreed, start + 1s);
@@ -140,6 +142,7 @@ TEST_CASE("flight recorder: how long a rank has waited for the others, and what 
   recorder.step_begins(0, {response, 1}, start + 5s);
   recorder.step_ends(0, start + 6s);
   CHECK(counters(9s).collectives == 1);
+  CHECK(counters(9s).bytes == 12);
   CHECK(counters(9s).last_ended_ns == 3'000'000'000);
 
   // Submitted before the last agreement: that time has been counted.
@@ -156,7 +159,10 @@ TEST_CASE("flight recorder: how long a rank has waited for the others, and what 
   CHECK(counters(9s).waited_ns == 7'000'000'000);
 
   recorder.ran_at_once(first.agreed, start + 8s);
-  CHECK(counters(9s).collectives == 2);
+  recorder.ran_at_once(first.agreed, start + 8s);
+  recorder.ran_at_once(Request{}, start + 8s);  // a barrier
+  CHECK(counters(9s).collectives == 4);
+  CHECK(counters(9s).bytes == 36);
   CHECK(counters(9s).last_ended_ns == 1'000'000'000);
 }
 

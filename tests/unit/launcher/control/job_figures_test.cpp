@@ -15,9 +15,10 @@ TimedSample sample(int rank, Clock::duration at, std::chrono::microseconds waite
                    std::int64_t collectives = 0) {
   RankSample out;
   out.rank = rank;
-  out.uses_runtime = true;
-  out.waited_us = waited.count();
-  out.collectives = collectives;
+  out.counters.uses_runtime = true;
+  out.counters.waited_us = waited.count();
+  out.counters.collectives = collectives;
+  out.counters.bytes = 4 * collectives;
   out.cpu_ms = 10 * collectives;
   out.rss_bytes = 1 << 20;
   return {out, kStart + at};
@@ -46,11 +47,12 @@ TEST_CASE("The rank that does not wait while the others do is the worst") {
   CHECK(figures.worst[1].wait_share == 0.5);
 }
 
-TEST_CASE("Sums are of all ranks, and the collectives those of one") {
+TEST_CASE("Sums are of all ranks, and the number of collectives is that of one") {
   const JobFigures figures = figures_between(four_ranks(false), four_ranks(true));
   CHECK(figures.ranks == 4);
   CHECK(figures.seconds == 10);
   CHECK(figures.collectives_per_s == 10);
+  CHECK(figures.bytes_per_s == 160);
   CHECK(figures.cpu_percent == 40);
   CHECK(figures.rss_bytes == 4 << 20);
 }
@@ -61,7 +63,7 @@ TEST_CASE("A rank that delays no other, uses no runtime or is alone has no delay
   CHECK(figures_between(before, now).worst[0].delay_share == 0);
   before[1] = sample(1, 0s, 0s);
   now[1] = sample(1, 1s, 500ms);
-  now[0].sample.uses_runtime = false;
+  now[0].sample.counters.uses_runtime = false;
   for (const RankFigures& rank : figures_between(before, now).worst) CHECK(rank.delay_share == 0);
 }
 
@@ -86,7 +88,7 @@ TEST_CASE("Figures come back from JSON") {
 
 TEST_CASE("Malformed figures are an error") {
   for (const char* text : {"", "{", "[]", "null", "{\"seconds\": 1}", "{\"seconds\": \"x\"}",
-                           "{\"seconds\":1,\"ranks\":1,\"collectives_per_s\":1,"
+                           "{\"seconds\":1,\"ranks\":1,\"collectives_per_s\":1,\"bytes_per_s\":1,"
                            "\"cpu_percent\":1,\"rss_bytes\":1,\"worst\":[1]}"}) {
     INFO(text);
     CHECK_FALSE(parse_figures(text));

@@ -117,8 +117,7 @@ TEST_CASE("a delivery is reported once for each time that it was asked for") {
 TEST_CASE("samples come once for each time that they were asked for, of ranks of the host") {
   RankSample one;
   one.rank = 2;
-  one.uses_runtime = true;
-  one.collectives = 7;
+  one.counters = {.uses_runtime = true, .collectives = 7};
   RankSample other = one;
   other.rank = 3;
   const auto talk = [](const std::vector<RankSample>& samples, int asked = 1) {
@@ -135,12 +134,13 @@ TEST_CASE("samples come once for each time that they were asked for, of ranks of
   CHECK(talk({}, 0).wrong == "samples: out of turn");
   CHECK(talk({one, one}).wrong == "samples: a rank twice");
   CHECK(talk(std::vector<RankSample>(100, one)).wrong.find("are the most") != std::string::npos);
-  other.collectives = -1;
+  other.counters.collectives = -1;
   CHECK(talk({one, other}).wrong == "samples: 'collectives' is -1");
   one.rank = 1;
   CHECK(talk({one}).wrong.starts_with("samples: "));
   // The longest that two ranks can have is let through.
-  RankSample longest{2, true, kMostCounted, kLongestUs, kLongestMs, kLongestMs, kMostBytes};
+  RankSample longest{
+      2, {true, kMostCounted, kMostCounted, kLongestUs, kLongestMs}, kLongestMs, kMostBytes};
   RankSample next = longest;
   next.rank = 3;
   CHECK(talk({longest, next}).wrong.empty());

@@ -152,6 +152,31 @@ TEST_CASE("ranks that ended alike are one line") {
   CHECK(bill.find("  3      b ") != std::string::npos);
 }
 
+TEST_CASE("the rank that waited less than the others is the late one") {
+  using namespace std::chrono_literals;
+  std::map<int, RankExit> exits;
+  for (int rank = 0; rank < 4; ++rank) {
+    exits[rank].rank = rank;
+    exits[rank].counters = {.uses_runtime = true, .collectives = 90, .waited_us = 4'600'000};
+  }
+  exits[1].counters.waited_us = 4'550'000;  // half a percent
+  exits[2].counters.waited_us = 0;
+  const auto delays = rank_delays(exits, kHosts, 10s);
+  REQUIRE(delays.size() == 1);
+  CHECK(delays[0].rank == 2);
+  CHECK(delays[0].late_ms == 4'600);
+  CHECK(delays[0].share == 0.46);
+  CHECK(delay_text(delays[0]) == "rank 2 on b: the others waited 4.6 s for it, 46% of the time");
+  // The worst first; a rank without the runtime waits for none, and none for it.
+  exits[0].counters.waited_us = 2'000'000;
+  exits[2].counters.uses_runtime = false;
+  exits[3].counters.waited_us = 1'000'000;
+  const auto others = rank_delays(exits, kHosts, 10s);
+  REQUIRE(others.size() == 2);
+  CHECK(others[0].rank == 3);
+  CHECK(others[1].rank == 0);
+}
+
 TEST_CASE("a long name of a host keeps its row whole, and is cut between characters") {
   std::string name;
   for (int i = 0; i < 100; ++i) name += "\xc3\xbc";
