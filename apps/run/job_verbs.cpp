@@ -100,6 +100,7 @@ Result<int> find_job(int named, const std::vector<std::string>& folders) {
 std::string shown(const AskJobs& command, const JobSummary& job, const std::string& line,
                   const JobFigures& figures) {
   if (command.json) return line + "\n";
+  if (command.prometheus) return prometheus_text(job.job, figures);
   const bool redraws = !command.once && ::isatty(STDOUT_FILENO) == 1;
   return (redraws ? kClearScreen : "") + top_text(job, figures);
 }

@@ -293,6 +293,7 @@ void FlightRecorder::agreed(std::span<const Response* const> responses, Clock::t
 void FlightRecorder::step_begins(int place, std::span<const Response* const> step,
                                  Clock::time_point now) {
   if (page_ == nullptr || step.empty()) return;
+  // With the beginning, because a step's end no longer has its tensors.
   std::uint64_t bytes = page_->bytes;
   for (const Response* response : step)
     bytes += static_cast<std::uint64_t>(tensor_bytes(response->agreed));

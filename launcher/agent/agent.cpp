@@ -371,8 +371,10 @@ void Agent::on(DumpStacks dump) {
 
 void Agent::on(SampleRanks) {
   RankSamples samples;
-  if (job_) samples.ranks = take_samples(job_->living_ranks(), job_->flight_records());
-  link_->send(std::move(samples));
+  if (job_) {
+    samples.ranks = take_samples(job_->living_ranks(), job_->flight_records(), job_->output());
+  }
+  link_->send(fit(std::move(samples)));
 }
 
 void Agent::on(OutputTaken taken) {

@@ -22,6 +22,8 @@ constexpr std::size_t kFlushAt = 256 * 1024;
 constexpr int kEventsPerTurn = 32;
 constexpr int kLargePipeBytes = 256 * 1024;
 constexpr std::size_t kTailBytes = 4 * 1024;
+constexpr std::size_t kLineBytes = 256;
+
 
 }  // namespace
 
@@ -109,7 +111,7 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
     (void)::fcntl(stream.pipe.get(), F_SETPIPE_SZ, kLargePipeBytes);
   }
   // The last lines of stderr go into the report of a failure, even if the user discards output.
-  if (stream.which == OutputStream::kStderr || stream.is_terminal) remember(stream, bytes);
+  remember(stream, bytes);
   if (discarding_) return ReadResult::kMore;
   std::string& out = link_.outgoing();
   append_u32(out, static_cast<std::uint32_t>(size_of_numbers<RankOutput>() + bytes.size()));
@@ -197,12 +199,32 @@ void OutputPump::finish() {
 }
 
 void OutputPump::remember(Stream& stream, std::string_view bytes) {
+  const bool has_errors = stream.which == OutputStream::kStderr || stream.is_terminal;
+  const std::size_t kept = has_errors ? kTailBytes : kLineBytes;
+  stream.last_read = ++reads_;
   stream.seen += bytes.size();
   // Trims rarely, and by half, so that each byte is moved a bounded number of times.
-  stream.tail.append(bytes.substr(bytes.size() - std::min(bytes.size(), 2 * kTailBytes)));
-  if (stream.tail.size() > 4 * kTailBytes) {
-    stream.tail.erase(0, stream.tail.size() - 2 * kTailBytes);
+  stream.tail.append(bytes.substr(bytes.size() - std::min(bytes.size(), 2 * kept)));
+  if (stream.tail.size() > 4 * kept) stream.tail.erase(0, stream.tail.size() - 2 * kept);
+}
+
+// Of the stream that was read last: a program may print its steps on either. A line that has no end
+// yet counts, too.
+std::string OutputPump::last_line(int rank) const {
+  const Stream* newest = nullptr;
+  for (const auto& stream : streams_) {
+    const bool is_newer = newest == nullptr || stream->last_read > newest->last_read;
+    if (stream->rank == rank && is_newer) newest = stream.get();
   }
+  if (newest == nullptr) return {};
+  // A progress bar ends its lines by "\r".
+  constexpr std::string_view kEnds = "\r\n";
+  const std::string_view text = newest->tail;
+  const std::size_t last = text.find_last_not_of(kEnds);
+  if (last == std::string_view::npos) return {};
+  const std::size_t before = text.find_last_of(kEnds, last);
+  const std::size_t first = before == std::string_view::npos ? 0 : before + 1;
+  return std::string(text.substr(first, std::min(last + 1 - first, kMostLastLine)));
 }
 
 std::string OutputPump::last_stderr(int rank) const {

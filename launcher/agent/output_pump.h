@@ -50,6 +50,8 @@ class OutputPump {
   std::string loss_of(int rank) const;
   // The last whole lines of the rank's standard error, at most 4 KiB.
   std::string last_stderr(int rank) const;
+  // The newest line that the rank has written, or the beginning of it; empty: none.
+  std::string last_line(int rank) const;
 
  private:
   struct Stream {
@@ -57,10 +59,11 @@ class OutputPump {
     OutputStream which;
     os::Fd pipe;
     bool enlarged = false;
-    bool is_terminal = false;  // of all standard streams
-    std::string tail{};        // of standard error
-    std::uint64_t seen = 0;    // bytes of it, ever
-    int error = 0;             // that reading ended with
+    bool is_terminal = false;     // of all standard streams
+    std::string tail{};           // of standard output no more than a line
+    std::uint64_t seen = 0;       // bytes, ever
+    std::uint64_t last_read = 0;  // which of all reads was the last one
+    int error = 0;                // that reading ended with
   };
   enum class ReadResult { kMore, kEmpty, kEnded, kNoCredit };
 
@@ -79,6 +82,7 @@ class OutputPump {
   std::size_t window_ = 0;
   std::size_t in_flight_ = 0;
   std::size_t open_streams_ = 0;
+  std::uint64_t reads_ = 0;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::function<void()> on_progress_;
 };

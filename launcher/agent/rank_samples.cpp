@@ -30,7 +30,7 @@ ProcessUsage usage_of_tree(pid_t pid) {
 }
 
 std::vector<RankSample> take_samples(const std::vector<RankProcess>& living,
-                                     const FlightRecords& records) {
+                                     const FlightRecords& records, const OutputPump& output) {
   std::vector<RankSample> samples;
   for (const auto& [rank, pid] : living) {
     RankSample& sample = samples.emplace_back();
@@ -39,6 +39,7 @@ std::vector<RankSample> take_samples(const std::vector<RankProcess>& living,
     sample.cpu_ms = std::min(usage.cpu_ms, kLongestMs);
     sample.rss_bytes = std::min(usage.rss_bytes, kMostBytes);
     sample.counters = records.counters_of(rank);
+    sample.last_line = output.last_line(rank);
   }
   return samples;
 }

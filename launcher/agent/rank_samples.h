@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/agent/flight_records.h"
+#include "launcher/agent/output_pump.h"
 #include "launcher/agent/rank_processes.h"
 #include "launcher/process/process_table.h"
 #include "launcher/protocol/messages.h"
@@ -18,6 +19,6 @@ namespace hora::launcher {
 ProcessUsage usage_of_tree(pid_t pid);
 
 std::vector<RankSample> take_samples(const std::vector<RankProcess>& living,
-                                     const FlightRecords& records);
+                                     const FlightRecords& records, const OutputPump& output);
 
 }  // namespace hora::launcher

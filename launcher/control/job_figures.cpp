@@ -33,6 +33,7 @@ RankFigures rank_figures(const TimedSample& before, const TimedSample& now) {
   figures.cpu_percent = rate(before.sample.cpu_ms, now.sample.cpu_ms) / 10;
   figures.rss_bytes = now.sample.rss_bytes;
   figures.last_ms = counters.last_ms;
+  figures.last_line = now.sample.last_line;
   return figures;
 }
 
@@ -53,6 +54,7 @@ Json rank_json(const RankFigures& rank) {
   out["last_collective_ms"] = rank.last_ms;
   out["cpu_percent"] = rounded(rank.cpu_percent);
   out["rss_bytes"] = rank.rss_bytes;
+  out["last_line"] = rank.last_line;
   return out;
 }
 
@@ -68,6 +70,7 @@ RankFigures parse_rank(const Json& in) {
   in.at("last_collective_ms").get_to(rank.last_ms);
   in.at("cpu_percent").get_to(rank.cpu_percent);
   in.at("rss_bytes").get_to(rank.rss_bytes);
+  in.at("last_line").get_to(rank.last_line);
   return rank;
 }
 
@@ -98,6 +101,60 @@ JobFigures figures_between(const SamplesOfRanks& before, const SamplesOfRanks& n
       all.worst.begin(), all.worst.end(),
       [](const RankFigures& a, const RankFigures& b) { return a.delay_share > b.delay_share; });
   return all;
+}
+
+// Figures come in other intervals while a client watches.
+void UsageSeries::add(double at_s, const JobFigures& figures) {
+  constexpr std::size_t kMostPoints = 240;
+  const double seconds = std::chrono::duration<double>(interval_).count();
+  constexpr double kNearly = 0.9;  // answers do not come equally fast each time
+  if (!points_.empty() && at_s < points_.back().at_s + kNearly * seconds) return;
+  // Of each two points the newer one stays, and from now on they come half as often.
+  if (points_.size() == kMostPoints) {
+    for (std::size_t i = 0; i < kMostPoints / 2; ++i) points_[i] = points_[2 * i + 1];
+    points_.resize(kMostPoints / 2);
+    interval_ *= 2;
+  }
+  std::int64_t largest = 0;
+  for (const RankFigures& rank : figures.worst) largest = std::max(largest, rank.rss_bytes);
+  points_.push_back({at_s, figures.rss_bytes, largest, figures.cpu_percent,
+                     figures.collectives_per_s, figures.bytes_per_s});
+}
+
+// Names and base units as its documentation asks for. What a rank does not have is left out.
+std::string prometheus_text(int job, const JobFigures& figures) {
+  struct Metric {
+    const char* name;
+    const char* help;
+    bool needs_runtime;
+    double (*value)(const RankFigures& rank);
+  };
+  static constexpr Metric kMetrics[] = {
+      {"delay_ratio", "Share of the time for which other ranks waited for this one.", true,
+       [](const RankFigures& rank) { return rank.delay_share; }},
+      {"wait_ratio", "Share of the time in which this rank waited for others.", true,
+       [](const RankFigures& rank) { return rank.wait_share; }},
+      {"collectives_per_second", "Collectives that the rank came through.", true,
+       [](const RankFigures& rank) { return rank.collectives_per_s; }},
+      {"collective_bytes_per_second", "Bytes of the tensors that the rank gave to them.", true,
+       [](const RankFigures& rank) { return rank.bytes_per_s; }},
+      {"cpus", "CPUs that the rank's processes use.", false,
+       [](const RankFigures& rank) { return rank.cpu_percent / 100; }},
+      {"memory_bytes", "Resident memory of the rank's processes.", false,
+       [](const RankFigures& rank) { return static_cast<double>(rank.rss_bytes); }}};
+  std::string out;
+  for (const Metric& metric : kMetrics) {
+    const std::string name = std::string("horarun_rank_") + metric.name;
+    out += "# HELP " + name + " " + metric.help + "\n# TYPE " + name + " gauge\n";
+    for (const RankFigures& rank : figures.worst) {
+      if (metric.needs_runtime && !rank.uses_runtime) continue;
+      // Its quoting of labels is that of JSON, for what a host may be called.
+      out += name + "{job=\"" + std::to_string(job) + "\",rank=\"" + std::to_string(rank.rank) +
+             "\",host=" + Json(rank.host).dump(-1, ' ', false, Json::error_handler_t::replace) +
+             "} " + Json(rounded(metric.value(rank))).dump() + "\n";
+    }
+  }
+  return out;
 }
 
 std::string figures_json(int job, const JobFigures& figures) {

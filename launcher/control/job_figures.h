@@ -29,6 +29,7 @@ struct RankFigures {
   double bytes_per_s = 0;  // of the tensors that it gave to them
   double cpu_percent = 0;  // of one CPU
   std::int64_t rss_bytes = 0;
+  std::string last_line;      // of its output
   std::int64_t last_ms = -1;  // since its last collective; -1: there was none
   friend bool operator==(const RankFigures&, const RankFigures&) = default;
 };
@@ -53,6 +54,30 @@ using SamplesOfRanks = std::map<int, TimedSample>;
 
 // Of the ranks in both. Hosts are left empty.
 JobFigures figures_between(const SamplesOfRanks& before, const SamplesOfRanks& now);
+
+// How what the ranks use changes over the time of a job, for its report: a few hundred points,
+// however long it runs.
+struct UsagePoint {
+  double at_s = 0;  // since all ranks ran
+  std::int64_t rss_bytes = 0;
+  std::int64_t largest_rss_bytes = 0;  // of one rank
+  double cpu_percent = 0;              // of all ranks, likewise below
+  double collectives_per_s = 0;        // but for this, as in JobFigures
+  double bytes_per_s = 0;
+};
+class UsageSeries {
+ public:
+  void add(double at_s, const JobFigures& figures);
+  Milliseconds interval() const { return interval_; }  // of the points; it grows
+  const std::vector<UsagePoint>& points() const { return points_; }
+
+ private:
+  Milliseconds interval_{2'000};
+  std::vector<UsagePoint> points_;
+};
+
+// In Prometheus's text format.
+std::string prometheus_text(int job, const JobFigures& figures);
 
 // One line of JSON, and back.
 std::string figures_json(int job, const JobFigures& figures);

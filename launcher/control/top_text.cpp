@@ -18,6 +18,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kTopWidth = 80;
+constexpr double kLeastDelay = 0.01;  // of the time
 
 template <typename... Values>
 std::string formatted(const char* format, Values... values) {
@@ -55,13 +56,13 @@ std::string since_text(std::int64_t ms) {
 }
 
 struct Row {
-  std::string rank, host, delays, waits, collectives, last, cpu, memory;
+  std::string rank, host, delays, waits, collectives, bytes, last, cpu, memory;
 };
 
 std::string row_text(const Row& row) {
   std::string out = right(row.rank, 6) + " " + column(shortened(row.host, 12), 14) +
                     right(row.delays, 6) + right(row.waits, 6) + right(row.collectives, 8) +
-                    right(row.last, 6) + right(row.cpu, 6) + right(row.memory, 7);
+                    right(row.bytes, 8) + right(row.last, 6) + right(row.cpu, 6) + right(row.memory, 7);
   return out + "\n";
 }
 
@@ -72,10 +73,24 @@ Row row_of(const RankFigures& rank) {
   row.delays = rank.uses_runtime ? percent(rank.delay_share) : "-";
   row.waits = rank.uses_runtime ? percent(rank.wait_share) : "-";
   row.collectives = rank.uses_runtime ? count_text(rank.collectives_per_s) : "-";
+  row.bytes = rank.uses_runtime ? bytes_text(rank.bytes_per_s) : "-";
   row.last = since_text(rank.last_ms);
   row.cpu = percent(rank.cpu_percent / 100);
   row.memory = bytes_text(static_cast<double>(rank.rss_bytes));
   return row;
+}
+
+// Of the ranks that are on top: what they do says more than how long it takes.
+std::string last_lines(const JobFigures& figures) {
+  constexpr std::size_t kRankWidth = 6;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(figures.worst.size(), kTopLines); ++i) {
+    const RankFigures& rank = figures.worst[i];
+    if (rank.last_line.empty()) continue;
+    out += right(std::to_string(rank.rank), kRankWidth) + " " +
+           shortened(visible_line(rank.last_line), kTopWidth - kRankWidth - 1) + "\n";
+  }
+  return out.empty() ? out : right("RANK", kRankWidth) + " LAST LINE OF OUTPUT\n" + out;
 }
 
 }  // namespace
@@ -88,16 +103,36 @@ std::string top_text(const JobSummary& job, const JobFigures& figures) {
   if (head.size() + 10 < kTopWidth) head += shortened(command_text(job), kTopWidth - head.size());
   std::string out =
       head + "\n" +
-      row_text({"RANK", "HOST", "DELAYS", "WAITS", "COLL/S", "LAST", "CPU", "MEMORY"});
+      row_text({"RANK", "HOST", "DELAYS", "WAITS", "COLL/S", "BYTES/S", "LAST", "CPU", "MEMORY"});
   const std::size_t rows = std::min(figures.worst.size(), kTopRows);
   for (std::size_t i = 0; i < rows; ++i) out += row_text(row_of(figures.worst[i]));
   Row all;
   all.rank = "all";
   all.host = std::to_string(figures.ranks) + " ranks";
   all.collectives = count_text(figures.collectives_per_s);
+  all.bytes = bytes_text(figures.bytes_per_s);
   all.cpu = percent(figures.cpu_percent / 100);
   all.memory = bytes_text(static_cast<double>(figures.rss_bytes));
-  return out + row_text(all);
+  return out + row_text(all) + last_lines(figures);
+}
+
+// Without collectives their figures say nothing: the ranks use no runtime of ours, or have not begun.
+std::string progress_text(const JobFigures& figures, std::chrono::milliseconds ran,
+                          std::size_t width) {
+  std::string text = format_duration(std::chrono::floor<std::chrono::seconds>(ran)) + ", " +
+                     counted(static_cast<std::uint64_t>(figures.ranks), "rank") + ", ";
+  if (figures.collectives_per_s > 0) {
+    text += count_text(figures.collectives_per_s) + " collectives/s, " +
+            bytes_text(figures.bytes_per_s) + "/s, ";
+  }
+  text += "CPU " + percent(figures.cpu_percent / 100) + ", memory " +
+          bytes_text(static_cast<double>(figures.rss_bytes));
+  if (!figures.worst.empty() && figures.worst.front().delay_share >= kLeastDelay) {
+    const RankFigures& worst = figures.worst.front();
+    text = "rank " + std::to_string(worst.rank) + " on " + worst.host + " delays the others for " +
+           percent(worst.delay_share) + " of the time; " + text;
+  }
+  return width == 0 ? text : shortened(text, width);
 }
 
 }  // namespace hora::launcher

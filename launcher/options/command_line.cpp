@@ -277,7 +277,10 @@ Result<Command> parse_jobs(AskJobs::Action action, Arguments arguments) {
   if (!values) return std::move(values).error();
   ask.json = values->has("--json");
   ask.once = values->has("--once");
+  ask.prometheus = values->has("--prometheus");
   if (ask.once && !is_top) return usage("--once is an option of horarun top alone");
+  if (ask.prometheus && !is_top) return usage("--prometheus is an option of horarun top alone");
+  if (ask.prometheus && ask.json) return usage("--prometheus and --json exclude each other");
   return Command(ask);
 }
 

@@ -89,7 +89,8 @@ struct AskJobs {
   Action action = Action::kList;
   int job = 0;  // the launcher's process; 0: of kList; of kTop: the only one
   bool json = false;
-  bool once = false;  // of kTop
+  bool once = false;  // of kTop, likewise below
+  bool prometheus = false;
 };
 struct Explain {
   std::string code;  // empty: list all codes

@@ -396,6 +396,7 @@ Status read_pty(const OptionValues& values, JobSpec& job) {
   const std::string_view other = job.elastic ? "elastic jobs, in which processes change their ranks"
                                  : job.by_mpirun ? "--mpi: mpirun starts the ranks, not horarun"
                                  : values.has("--detach") ? "--detach, which leaves the terminal"
+                                 : values.has("--progress") ? "--progress, which draws on it"
                                  : job.stdin_policy == StdinPolicy::kAll
                                      ? "--stdin all: what is typed is for rank 0"
                                      : "";
@@ -432,6 +433,7 @@ void read_output(const OptionValues& values, JobSpec& job) {
   }
   job.merge_stderr = values.has("--merge-stderr");
   job.timings = values.has("--timings");
+  job.progress = values.has("--progress");
   job.check_hosts = values.has("--check-hosts");
   const std::string stall = values.text("--on-stall");
   job.on_stall = stall == "warn"   ? StallPolicy::kWarn
@@ -515,7 +517,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   // horarun itself starts the ranks of an elastic job; a warning says so.
   job.by_mpirun = values.has("--mpi") && !job.elastic;
   // By then mpirun has taken the place of horarun.
-  for (const char* name : {"--report", "--timings", "--on-stall", "--detach"}) {
+  for (const char* name : {"--report", "--timings", "--progress", "--on-stall", "--detach"}) {
     if (job.by_mpirun && values.has(name)) {
       return usage(std::string(name) + " is not supported with --mpi");
     }

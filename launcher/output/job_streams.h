@@ -47,6 +47,8 @@ class JobStreams {
   void output(int host, const RankOutput& output);
   void output_end(int host, const RankOutputEnd& end);
 
+  void show_status(const std::string& text) { sinks_.show_status(text); }  // on a terminal
+
   void start_input();
   void resume_input();  // after SIGCONT the terminal may be ours again
   // Where rank 0 has a terminal: the user's has another size, or is not rank 0's for now.

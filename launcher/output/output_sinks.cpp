@@ -23,6 +23,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kContinues = "<continues>\n";
+constexpr std::string_view kEraseRow = "\r\033[K";
 constexpr std::string_view kContinued = "<continued>";
 
 // A terminal has several names.
@@ -459,6 +460,11 @@ bool OutputSinks::in_row(const Stream& stream) {
 // own former state: where every rank has one, rows would fly by otherwise.
 void OutputSinks::leave_row(Stream* last, bool next_is_bar) {
   const bool is_open = row_is_open_.exchange(false);
+  // Nothing of it stays between the lines of the ranks.
+  if (std::exchange(has_status_, false)) {
+    if (is_open) writer_.write(STDERR_FILENO, std::string(kEraseRow), 0, 0);
+    return;
+  }
   if (last == nullptr) {
     // What the terminal shows of a key, such as ^C.
     const int fd = terminal_[0] ? STDOUT_FILENO : STDERR_FILENO;
@@ -540,6 +546,19 @@ void OutputSinks::show_due() {
   }
 }
 
+// The row counts as open, so that whatever is written next ends it: output of a rank erases it,
+// and a message of the launcher, which has a writer of its own, begins a new row below it. No
+// stream continues its line there: the last one is forgotten.
+void OutputSinks::show_status(const std::string& text) {
+  Stream*& last = last_on(STDERR_FILENO);
+  const bool is_within_line = last != nullptr && (last->tagger.in_segment() || last->open);
+  if (is_within_line || (row_is_open_ && !has_status_)) return;
+  leave_row(last, false);
+  last = nullptr;
+  writer_.write(STDERR_FILENO, text, 0, 0);
+  row_is_open_ = has_status_ = true;
+}
+
 void OutputSinks::line_typed() {
   row_is_open_ = false;
   for (Stream* last : last_) {
@@ -551,6 +570,7 @@ void OutputSinks::line_typed() {
 }
 
 void OutputSinks::finish() {
+  if (has_status_) leave_row(nullptr, false);
   for (auto& [key, stream] : streams_) {
     end_of_stream(stream.host, key.first, key.second);
     if (stream.file.valid()) writer_.close(std::move(stream.file));

@@ -86,6 +86,10 @@ class OutputSinks {
   // Writes the held parts of streams that never ended (a lost host), and the end of all files.
   void finish();
 
+  // A line of our own on the last row of the terminal, which the next one takes the place of, or
+  // output of the ranks. Where a row of a rank has no end yet, it is not shown.
+  void show_status(const std::string& text);
+
   // The user has typed a line on the terminal, whose echo has ended the row.
   void line_typed();
 
@@ -162,6 +166,7 @@ class OutputSinks {
   bool one_console_;                  // stdout and stderr are the same terminal or file
   std::array<bool, 2> terminal_;
   std::atomic<bool>& row_is_open_;
+  bool has_status_ = false;  // the open row is ours, see show_status()
   os::EventLoop::TimerId timer_ = 0;  // for what is to be shown
   Clock::time_point timer_at_ = kNever;
   // Whose bytes are the last on stdout, and on stderr.

@@ -224,6 +224,7 @@ struct JobSpec {
   bool verbose = false;
   bool json = false;
   bool timings = false;
+  bool progress = false;
   bool check_hosts = false;               // examine the hosts first
   std::vector<std::string> report_files;  // --report: .json or .html
 

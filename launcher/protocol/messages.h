@@ -118,7 +118,8 @@ inline constexpr std::int64_t kLargestSignal = 64;
 inline constexpr std::size_t kLargestStackReport = 8u << 20;
 inline constexpr std::size_t kLargestPartName = 160;   // of a hash, with its part of the list
 inline constexpr std::size_t kLargestNote = 2 * 1024;  // likewise
-inline constexpr std::size_t kLargestSample = 256;     // of a rank
+inline constexpr std::size_t kMostLastLine = 128;
+inline constexpr std::size_t kLargestSample = 512;     // of a rank
 inline constexpr std::size_t kLargestAnswer = 512;     // of a probe, for one address
 // Parts of any agent's message, stack reports included.
 inline constexpr std::size_t kMostAgentItems = 1u << 18;
@@ -473,11 +474,13 @@ struct StackReport {
 struct RankSample {
   int rank = 0;
   RankCounters counters;
+  std::string last_line;  // of its output; empty: none
   std::int64_t cpu_ms = 0;
   std::int64_t rss_bytes = 0;
   static void fields(auto& visit, auto& m) {
     visit("rank", m.rank);
     visit("counters", m.counters);
+    visit("last_line", m.last_line, Line{kMostLastLine});
     visit("cpu_ms", m.cpu_ms, Range{0, kLongestMs});
     visit("rss_bytes", m.rss_bytes, Range{0, kMostBytes});
   }

@@ -74,6 +74,7 @@ Json host_json(const JobReport& report, std::size_t index) {
                                   std::to_string(nic.prefix_length));
     }
   }
+  if (const std::size_t sent = report.board->sent(index)) out["sent_bytes"] = sent;
   out["stages"] = Json::array();
   if (index < report.board->steps().size()) {
     for (const StartBoard::Step& step : report.board->steps()[index]) {
@@ -147,6 +148,29 @@ void add_delays(const JobReport& report, Json& out) {
   }
 }
 
+// Absent in jobs of a few seconds.
+void add_usage(const JobReport& report, Json& out) {
+  for (const UsagePoint& point : report.usage) {
+    out["usage"].push_back({{"at_s", point.at_s},
+                            {"rss_bytes", point.rss_bytes},
+                            {"largest_rss_bytes", point.largest_rss_bytes},
+                            {"cpu_percent", point.cpu_percent},
+                            {"collectives_per_s", point.collectives_per_s},
+                            {"bytes_per_s", point.bytes_per_s}});
+  }
+}
+
+// Absent without --chaos.
+void add_chaos(const JobReport& report, Json& out) {
+  for (const ChaosStrike& strike : report.chaos) {
+    out["chaos"].push_back({{"at_ms", strike.at.count()},
+                            {"rank", strike.rank},
+                            {"host", strike.host},
+                            {"signal", strike.signal},
+                            {"sent", strike.sent}});
+  }
+}
+
 // Absent where there are none: most jobs have no --restarts.
 void add_failed_attempts(const JobReport& report, Json& out) {
   for (const RestartPolicy::Attempt& attempt : report.failed_attempts) {
@@ -194,16 +218,11 @@ std::string report_json(const JobReport& report) {
     out["hosts"].push_back(host_json(report, i));
   out["ran_ms"] = report.ran.count();
   add_delays(report, out);
+  add_usage(report, out);
   out["ranks"] = ranks_json(report);
   if (!report.stacks.empty()) out["stacks"] = report.stacks;
   add_failed_attempts(report, out);
-  for (const ChaosStrike& strike : report.chaos) {
-    out["chaos"].push_back({{"at_ms", strike.at.count()},
-                            {"rank", strike.rank},
-                            {"host", strike.host},
-                            {"signal", strike.signal},
-                            {"sent", strike.sent}});
-  }
+  add_chaos(report, out);
   for (const HostGpuFault& seen : report.gpu_faults) {
     out["gpu_faults"].push_back({{"host", seen.host},
                                  {"device", seen.fault.device},

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/control/job_figures.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/restart_policy.h"
 #include "launcher/plan/chaos.h"
@@ -46,6 +47,7 @@ struct JobReport {
   SecretFilter secrets;
   double seconds = 0;
   std::chrono::milliseconds ran{0};  // for which all ranks ran
+  std::vector<UsagePoint> usage;     // in that time
 };
 
 std::vector<RankDelay> delays_of(const JobReport& report);

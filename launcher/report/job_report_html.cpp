@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page of --report FILE.html: no script, nothing loaded from elsewhere.  [pure]
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -13,6 +16,7 @@
 #include "launcher/report/program_label.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/text/text.h"
+#include "launcher/text/units.h"
 #include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
@@ -34,12 +38,14 @@ constexpr std::string_view kStyle =
     ".lane span{position:absolute;top:0;height:100%}"
     ".bar-bad{background:#b00020}.bar-ok{background:#4c8c4a}.bar-ended{background:#9aa2ad}"
     ".bar-late{background:#b8860b}"
+    "svg{width:100%;height:4em;background:#f4f4f4}"
+    "polyline{fill:none;stroke:#4c8c4a;stroke-width:2;vector-effect:non-scaling-stroke}"
     "i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .8em}"
     // On a phone each cell has a row, with the heading of its column before it.
     "@media(max-width:40em){table,tbody,tr,td{display:block}th{display:none}"
     "td{border:0;padding:0 0 .2em}tr{border-bottom:1px solid #e4e4e4;padding:.4em 0}"
     "td[data-is]::before{content:attr(data-is) \": \";color:#6b6b6b}}"
-    "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}pre,.lane{background:#"
+    "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}pre,svg,.lane{background:#"
     "262626}td,th,tr{border-color:#333}.bad{color:#ff6b81}.ok{color:#6fd08c}"
     ".ended,small,td[data-is]::before{color:#9aa2ad}}";
 
@@ -154,6 +160,9 @@ std::string waterfall(const JobReport& report) {
       texts += (i > 0 ? ", " : "") + label +
                (steps[i].detail.empty() ? "" : " (" + steps[i].detail + ")");
     }
+    if (board.sent(host) > 0) {
+      texts += "; " + bytes_text(static_cast<std::int64_t>(board.sent(host))) + " sent";
+    }
     out += "</div><small>" + escaped(texts) + "</small></td></tr>\n";
   }
   return out + "</table>\n" + legend(board, rows);
@@ -225,6 +234,7 @@ std::string lanes(const JobReport& report) {
 std::string delays(const JobReport& report) {
   std::string out;
   for (const RankDelay& delay : delays_of(report)) {
+    // The bar compares the ranks at a glance; the text has the figures.
     const double percent = 100 * delay.share;
     const std::string text = delay_text(delay);
     out += "<p>" + escaped(text) + "</p><div class=\"lane\">" +
@@ -236,6 +246,51 @@ std::string delays(const JobReport& report) {
   if (!any || report.outcome->elastic || report.outcome->exits.size() < 2) return "";
   return section("Who made the others wait") +
          "<p>No rank: each was late for less than 1% of the time.</p>\n";
+}
+
+// A line over the time of the job, from 0 to the largest value.
+std::string chart(const JobReport& report, const std::string& title,
+                  const std::function<double(const UsagePoint&)>& value_of,
+                  const std::function<std::string(double)>& text_of) {
+  double largest = 0;
+  for (const UsagePoint& point : report.usage) largest = std::max(largest, value_of(point));
+  if (largest <= 0) return "";
+  const double last = report.usage.back().at_s;
+  std::string points;
+  for (const UsagePoint& point : report.usage) {
+    char text[48];
+    std::snprintf(text, sizeof text, "%.2f,%.2f ", 100 * point.at_s / last,
+                  30 - 29 * value_of(point) / largest);
+    points += text;
+  }
+  return "<p>" + escaped(title) + ": at most " + text_of(largest) +
+         "</p><svg viewBox=\"0 0 100 30\" preserveAspectRatio=\"none\"><polyline points=\"" +
+         points + "\"/></svg>\n";
+}
+
+// What grows until memory runs out, or stands still while the job seems to run, shows here first.
+// One point alone makes no line.
+std::string usage(const JobReport& report) {
+  if (report.usage.size() < 2) return "";
+  const auto bytes = [](double value) { return bytes_text(static_cast<std::int64_t>(value)); };
+  const auto cpus = [](double percent) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f CPUs", percent / 100);
+    return std::string(text);
+  };
+  const std::chrono::seconds last(std::llround(report.usage.back().at_s));
+  return section("Over time") + "<p>The " + format_duration(last) +
+         " since all ranks had started, from left to right.</p>\n" +
+         chart(report, "Memory of all ranks",
+               [](const UsagePoint& p) { return static_cast<double>(p.rss_bytes); }, bytes) +
+         chart(report, "Memory of the largest rank",
+               [](const UsagePoint& p) { return static_cast<double>(p.largest_rss_bytes); }, bytes) +
+         chart(report, "CPU of all ranks", [](const UsagePoint& p) { return p.cpu_percent; }, cpus) +
+         chart(report, "Bytes of collectives of all ranks",
+               [](const UsagePoint& p) { return p.bytes_per_s; },
+               [](double value) {
+                 return format_size(static_cast<std::uint64_t>(value)) + " bytes/s";
+               });
 }
 
 // The lines of a text that say what to do about it.
@@ -329,7 +384,7 @@ std::string report_html(const JobReport& report) {
     for (const ChaosStrike& strike : report.chaos) out += escaped(strike_text(strike)) + "\n";
     out += "</pre>\n";
   }
-  out += delays(report) + lanes(report) + waterfall(report);
+  out += delays(report) + lanes(report) + usage(report) + waterfall(report);
   if (!report.stacks.empty())
     out += section("Stacks") + "<pre>" + escaped(report.stacks) + "</pre>\n";
   return report.secrets.clean(out + "<p>Hora " + escaped(report.version) + ", job " +

@@ -4,6 +4,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <utility>
@@ -176,6 +178,20 @@ void Narrator::key_pressed() {
 
 // --- ranks ---------------------------------------------------------------------------------------
 
+// A program gets the figures apart from the text, and the rank that is to be looked at.
+void Narrator::progress(const std::string& text, const JobFigures& figures) {
+  RankFigures worst;
+  worst.rank = -1;
+  if (!figures.worst.empty()) worst = figures.worst.front();
+  events_.emit("progress", {{"message", text},
+                            {"ranks", std::int64_t{figures.ranks}},
+                            {"rank", std::int64_t{worst.rank}},
+                            {"host", worst.host},
+                            {"delay_percent", std::llround(100 * worst.delay_share)},
+                            {"rss_bytes", figures.rss_bytes}});
+  print(text + "\n");
+}
+
 void Narrator::agent_logged(const std::string& name, const LogLine& line) {
   os::log(static_cast<os::LogLevel>(line.level), name, line.message);
 }
@@ -324,6 +340,7 @@ JobReport Narrator::record(const EndedJob& job, std::string text) const {
   report.failed_attempts = job.failed_attempts;
   report.stacks = job.stacks;
   report.ran = job.ran;
+  report.usage = job.usage;
   report.chaos = strikes_;
   report.gpu_faults = gpu_faults_;
   report.seconds = std::chrono::duration<double>(Clock::now() - timings_.start()).count();

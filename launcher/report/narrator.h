@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/control/job_figures.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/restart_policy.h"
 #include "launcher/network/network_choice.h"
@@ -45,6 +46,7 @@ struct EndedJob {
   std::string why_not_restarted;
   std::vector<bool> local = {};  // by host: it is this machine
   std::chrono::milliseconds ran{0};  // for which all ranks ran
+  std::vector<UsagePoint> usage = {};
 };
 
 // How a host has got the runtime that it lacked.
@@ -91,6 +93,9 @@ class Narrator {
   void output_follows() { display_.hide(); }
   std::atomic<bool>& row_is_open() { return row_is_open_; }  // see Console
   void key_pressed();  // that is a signal: a terminal that shows it as ^C is in the middle of a row
+  bool shows_start() const { return display_.is_shown(); }
+  std::size_t live_width() const { return display_.live_width(); }
+  void progress(const std::string& text, const JobFigures& figures);  // of --progress
   void agent_logged(const std::string& name, const LogLine& line);
   void rank_ended(const std::string& name, const RankExit& exit);
   void gpu_failed(const std::string& name, GpuFault fault);

@@ -58,6 +58,7 @@ class StartBoard {
   void reach(int host, Stage stage, std::string_view detail, TimePoint now);
   // How many bytes the host was sent before its ranks could start.
   void note_sent(int host, std::size_t bytes);
+  std::size_t sent(std::size_t host) const { return host < sent_.size() ? sent_[host] : 0; }
   // The ranks run, or the job ends: of later reports only the stages after kRanks count, in which
   // ranks that use the runtime meet.
   void stop(TimePoint now);

@@ -55,6 +55,9 @@ class StartDisplay {
   void clear() { line_.clear(); }  // makes room for a message; the line comes again
 
   const StartBoard& board() const { return board_; }
+  bool is_shown() const { return line_.enabled() && !hidden_ && board_.meeting(); }
+  // Of a terminal whose last row may be drawn again; 0: there is none.
+  std::size_t live_width() const { return line_.enabled() ? line_.width() : 0; }
 
  private:
   void tick(os::EventLoop& loop);

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -18,6 +19,13 @@ namespace {
 
 constexpr Milliseconds kOpensAfter{100};
 constexpr Milliseconds kTrimEvery{500};
+constexpr Milliseconds kClientsInterval{2'000};
+// Whatever the size of the job, the launcher reads at most a hundred answers a second for a person
+// that waits for them, and else as many as cost it a thousandth of a CPU.
+constexpr Milliseconds kClientsPause{10};
+constexpr Milliseconds kPause{50};
+constexpr Milliseconds kProgressInterval{10'000};
+constexpr Milliseconds kProgressPause{9'500};  // answers do not come equally fast each time
 
 }  // namespace
 
@@ -29,9 +37,7 @@ JobControl::JobControl(os::EventLoop& loop, const JobSpec& spec, const Environme
       started_at_(rfc3339_now()),
       handlers_(std::move(handlers)),
       ranks_(loop, {handlers_.ask, handlers_.plan,
-                    [this](const JobFigures& figures) {
-                      if (server_) server_->publish(figures);
-                    }}),
+                    [this](const JobFigures& figures) { on_figures(figures); }}),
       keeps_output_(is_kept_output(STDOUT_FILENO)) {
   if (keeps_output_) trim_output();
   timer_ = loop_.call_after(kOpensAfter, [this, &environment] {
@@ -51,7 +57,10 @@ void JobControl::open(const EnvironmentList& environment) {
       keeps_output_ ? "" : value_in(environment, "XDG_RUNTIME_DIR").value_or("");
   auto server = ControlServer::open(loop_, control_folders(directory),
                                     {[this] { return summary(); }, [this] { handlers_.cancel(); },
-                                     [this](bool wanted) { ranks_.watch(wanted); }});
+                                     [this](bool wanted) {
+                                       is_watched_ = wanted;
+                                       watch_ranks();
+                                     }});
   if (!server) {
     os::log_debug("control", "horarun jobs will not show this job: " + server.error().message);
     return;
@@ -60,7 +69,39 @@ void JobControl::open(const EnvironmentList& environment) {
   os::log_debug("control", "this is job " + std::to_string(::getpid()) + " of horarun jobs");
 }
 
+// The shortest interval that anything wants is that of all: more figures than it needs do not
+// disturb the others.
+void JobControl::watch_ranks() {
+  const auto hosts = static_cast<Milliseconds::rep>(handlers_.plan().hosts.size());
+  Milliseconds interval{0};
+  const auto wish = [&](bool is_wanted, Milliseconds wanted, Milliseconds pause) {
+    wanted = std::max(wanted, hosts * pause);
+    if (is_wanted && (interval == Milliseconds(0) || wanted < interval)) interval = wanted;
+  };
+  wish(is_watched_, kClientsInterval, kClientsPause);
+  wish(is_running_ && spec_.progress, kProgressInterval, kPause);
+  wish(is_running_ && !spec_.report_files.empty(), usage_.interval(), kPause);
+  ranks_.watch(interval);
+}
+
+void JobControl::on_figures(const JobFigures& figures) {
+  if (server_) server_->publish(figures);
+  // While the job ends, ranks are missing from the figures one after the other.
+  if (handlers_.state() != "running") return;
+  const auto now = Clock::now();
+  if (!spec_.report_files.empty()) {
+    usage_.add(std::chrono::duration<double>(now - running_since_).count(), figures);
+    watch_ranks();
+  }
+  if (!spec_.progress || now < progress_due_) return;
+  progress_due_ = now + kProgressPause;
+  handlers_.show_progress(figures);
+}
+
 void JobControl::on_running() {
+  is_running_ = true;
+  running_since_ = Clock::now();
+  watch_ranks();
   if (server_) server_->announce(std::string(kRunningLine));
 }
 

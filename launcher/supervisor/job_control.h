@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a running job shows and takes from other terminals of its user: `horarun jobs`, `top`,
-// `attach` and `cancel`. On the event loop's thread.
+// `attach` and `cancel`; and --progress and --report, which have the figures of `top`. On the event loop's thread.
 #pragma once
 
 #include <functional>
@@ -24,6 +24,7 @@ class JobControl {
     std::function<const Plan&()> plan;
     std::function<void()> cancel;
     std::function<bool(int host)> ask;  // as in RankWatch
+    std::function<void(const JobFigures& figures)> show_progress;  // of --progress
   };
 
   // A job that lasts gets its socket a moment later: one that ends at once need not pay for it.
@@ -37,10 +38,13 @@ class JobControl {
   void on_samples(int host, const RankSamples& samples) { ranks_.on_samples(host, samples); }
   void on_running();  // all ranks run
   void on_end(int exit_code);
+  const UsageSeries& usage() const { return usage_; }
 
  private:
   void open(const EnvironmentList& environment);
   void trim_output();
+  void watch_ranks();
+  void on_figures(const JobFigures& figures);
   JobSummary summary() const;
 
   os::EventLoop& loop_;
@@ -49,6 +53,11 @@ class JobControl {
   std::string started_at_;
   Handlers handlers_;
   RankWatch ranks_;
+  bool is_watched_ = false;  // by a client
+  bool is_running_ = false;  // all ranks have been started
+  Clock::time_point running_since_{};
+  Clock::time_point progress_due_{};
+  UsageSeries usage_;  // of --report
   bool keeps_output_;  // of --detach
   os::EventLoop::TimerId timer_ = 0;
   os::EventLoop::TimerId trim_timer_ = 0;

@@ -12,33 +12,36 @@ namespace hora::launcher {
 
 namespace {
 
-// The launcher reads at most a hundred answers a second, whatever the size of the job.
-constexpr Milliseconds kPausePerHost{10};
-constexpr Milliseconds kInterval{2'000};
 // The first figures come soon; two rounds make them.
 constexpr Milliseconds kFirstPause{1'000};
+constexpr Milliseconds kFirstPausePerHost{10};
 
 }  // namespace
 
-void RankWatch::watch(bool wanted) {
-  if (std::exchange(wanted_, wanted) == wanted) return;
+void RankWatch::watch(Milliseconds interval) {
+  const Milliseconds before = std::exchange(interval_, interval);
+  const bool is_sooner =
+      interval > Milliseconds(0) && (before == Milliseconds(0) || interval < before);
+  // Later: from the next round on.
+  if (interval > Milliseconds(0) && !is_sooner) return;
   loop_.cancel(std::exchange(timer_, 0));
   waiting_.clear();
   before_.clear();
   now_.clear();
-  if (wanted) ask_all();
+  if (is_sooner) ask_all();
 }
 
 Milliseconds RankWatch::pause() const {
   const auto hosts = static_cast<Milliseconds::rep>(handlers_.plan().hosts.size());
-  const Milliseconds wanted = before_.empty() ? kFirstPause : kInterval;
-  return std::max(wanted, hosts * kPausePerHost);
+  return before_.empty() ? std::max(kFirstPause, hosts * kFirstPausePerHost) : interval_;
 }
 
 // The samples of the round before are the beginning of this one's figures.
 void RankWatch::ask_all() {
+  timer_ = 0;
   if (!waiting_.empty()) publish();
-  if (!wanted_) return;  // the last client has just gone
+  // What publish() calls may have called watch().
+  if (interval_ == Milliseconds(0) || timer_ != 0) return;
   before_ = std::exchange(now_, {});
   waiting_.clear();
   const int hosts = static_cast<int>(handlers_.plan().hosts.size());
@@ -49,7 +52,7 @@ void RankWatch::ask_all() {
 }
 
 void RankWatch::on_samples(int host, const RankSamples& samples) {
-  if (!wanted_ || waiting_.erase(host) == 0) return;
+  if (waiting_.erase(host) == 0) return;
   const auto at = Clock::now();
   for (const RankSample& sample : samples.ranks) now_[sample.rank] = {sample, at};
   if (waiting_.empty()) publish();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the hosts what their ranks do, as long as a client wants to know. On the event loop's
+// Asks the hosts what their ranks do, as long as someone wants to know. On the event loop's
 // thread.
 #pragma once
 
@@ -28,7 +28,8 @@ class RankWatch {
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  void watch(bool wanted);
+  // Figures come in this interval; 0: none.
+  void watch(Milliseconds interval);
   void on_samples(int host, const RankSamples& samples);
 
  private:
@@ -38,7 +39,7 @@ class RankWatch {
 
   os::EventLoop& loop_;
   Handlers handlers_;
-  bool wanted_ = false;
+  Milliseconds interval_{0};
   os::EventLoop::TimerId timer_ = 0;
   std::set<int> waiting_;  // hosts that have not answered
   SamplesOfRanks before_;

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/control/top_text.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/output/user_terminal.h"
 #include "launcher/report/resource_usage.h"
@@ -214,8 +215,21 @@ void Supervisor::open_control() {
     fleet_->send(host, SampleRanks{});
     return true;
   };
+  handlers.show_progress = [this](const JobFigures& figures) { show_progress(figures); };
   control_ = std::make_unique<JobControl>(*loop_, job_.spec, job_.environment, narrator_.start(),
                                           std::move(handlers));
+}
+
+// A terminal has one line that is drawn again; elsewhere there is a line each time. While the ranks
+// meet, the line of the start names those that are missing.
+void Supervisor::show_progress(const JobFigures& figures) {
+  if (narrator_.shows_start()) return;
+  const std::size_t width = narrator_.live_width();
+  constexpr std::string_view kName = "horarun: ";
+  const std::string text =
+      progress_text(figures, ran(), width - std::min(width, kName.size()));
+  if (width == 0) return narrator_.progress(text, figures);
+  run_->streams()->show_status(std::string(kName) + text);
 }
 
 void Supervisor::watch_for_stall() {
@@ -510,6 +524,7 @@ void Supervisor::leave() {
                  {},
                  {}};
   ended.ran = ran();
+  if (control_) ended.usage = control_->usage().points();
   for (int host = 0; host < fleet_->size(); ++host) ended.local.push_back(!fleet_->is_remote(host));
   if (restarts_ != nullptr) decide_restart(ended);
   leaving_.exit_code = narrator_.end(ended);

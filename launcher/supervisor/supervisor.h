@@ -129,6 +129,7 @@ class Supervisor {
   void stop_waiting_for_readers(int signal);
   void find_lost_records();
   void explain_end();
+  void show_progress(const JobFigures& figures);
   Milliseconds ran() const;  // for which all ranks have run
   void decide_restart(EndedJob& ended);
 

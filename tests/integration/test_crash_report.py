@@ -97,7 +97,8 @@ for (const width of [390, 1280]) {
   sees[width] = {
     wide: seen.documentElement.scrollWidth,
     cut: [...seen.querySelectorAll("pre,p,td,h1")].filter((e) => e.scrollWidth > e.clientWidth + 1).length,
-    fix: one(".fix").getBoundingClientRect().bottom, text: one("pre").getBoundingClientRect().top,
+    fix: one(".fix")?.getBoundingClientRect().bottom, text: one("pre")?.getBoundingClientRect().top,
+    charts: [...seen.querySelectorAll("svg")].map((e) => e.getBoundingClientRect().width),
     ended: colour("td.ended"), bad: colour("td.bad"), ok: colour("td.ok"), whole: seen.body.innerText,
   };
 }
@@ -107,12 +108,8 @@ document.getElementById("sees").textContent = JSON.stringify(sees);
 """
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-def test_the_page_in_a_browser(horarun, tmp_path):
-    """Nothing is cut off on a phone, the fix is on its first screen, and only the rank that failed is red."""
-    path = tmp_path / "report.html"
-    script = 'echo "$0: Permission denied" >&2; [ "$HOROVOD_RANK" = 1 ] && exit 3; exec sleep 1000'
-    horarun.run("-np", 2, "--report", path, "sh", "-c", script, "/very/long/" + "x" * 200).expect(3)
+def shown_by_a_browser(path, tmp_path):
+    """What MEASURE finds in that page, by width; at neither of them is anything cut off."""
     page = json.dumps(path.read_text()).replace("</", "<\\/")
     (tmp_path / "measure.html").write_text(
         f"<!doctype html><meta charset=utf-8><body><script>const page = {page};{MEASURE}</script>"
@@ -134,8 +131,22 @@ def test_the_page_in_a_browser(horarun, tmp_path):
         env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
     ).stdout
     sees = json.loads(html.unescape(re.search(r'<pre id="sees">(.*?)</pre>', dom, re.S)[1]))
-    for width, seen in ((width, sees[str(width)]) for width in (390, 1280)):
+    sees = {width: sees[str(width)] for width in (390, 1280)}
+    for width, seen in sees.items():
         assert seen["wide"] <= width and seen["cut"] == 0, (width, seen)
+    return sees
+
+
+in_a_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+
+
+@in_a_browser
+def test_the_page_in_a_browser(horarun, tmp_path):
+    """Nothing is cut off on a phone, the fix is on its first screen, and only the rank that failed is red."""
+    path = tmp_path / "report.html"
+    script = 'echo "$0: Permission denied" >&2; [ "$HOROVOD_RANK" = 1 ] && exit 3; exec sleep 1000'
+    horarun.run("-np", 2, "--report", path, "sh", "-c", script, "/very/long/" + "x" * 200).expect(3)
+    for width, seen in shown_by_a_browser(path, tmp_path).items():
         assert seen["fix"] <= seen["text"] and seen["fix"] < 844, (width, seen)
         assert len(seen["bad"]) == len(seen["ended"]) == 1 and seen["bad"] != seen["ended"], seen
         red, green, blue = map(int, re.findall(r"\d+", seen["ended"][0])[:3])
@@ -143,6 +154,36 @@ def test_the_page_in_a_browser(horarun, tmp_path):
         assert "2 ranks on 1 host," in seen["whole"] and re.search(r"\d ms", seen["whole"]), seen
         # Once in the lines of rank 1; those of rank 0 are folded.
         assert seen["whole"].count("x: Permission denied") == 1, seen
+
+
+def test_the_report_has_what_each_host_was_sent(horarun, hosts, tmp_path):
+    files = [tmp_path / "report.json", tmp_path / "report.html"]
+    reports = [word for file in files for word in ("--report", file)]
+    horarun.run("-H", hosts(2).spec(1), *reports, "true").expect(0)
+    sent = [host["sent_bytes"] for host in json.loads(files[0].read_text())["hosts"]]
+    shown = re.findall(r"; ([\d.]+) MiB sent</small>", files[1].read_text())
+    assert len(sent) == 2 and min(sent) > 100 and shown == [f"{bytes / (1 << 20):.1f}" for bytes in sent], (sent, shown)
+
+
+SLOW = """
+import time
+import hora.numpy as hvd
+hvd.init()
+began = time.monotonic()
+while hvd.allreduce([time.monotonic() - began], name="time", op=hvd.Min)[0] < 6:
+    if hvd.rank() == 1: time.sleep(0.05)
+"""
+
+
+@in_a_browser
+def test_the_page_of_a_slow_job_in_a_browser(horarun, tmp_path):
+    path = tmp_path / "report.html"
+    horarun.run("-np", 2, "--report", path, "python3", "-c", SLOW).expect(0)
+    for width, seen in shown_by_a_browser(path, tmp_path).items():
+        assert re.search(r"rank 1 on localhost: the others waited [\d.]+ s for it, \d+% of", seen["whole"]), seen
+        assert re.search(r"Memory of all ranks: at most [\d.]+ MiB", seen["whole"]), seen
+        assert "The 0s" not in seen["whole"] and len(seen["charts"]) >= 3, seen
+        assert all(width / 2 < chart <= width for chart in seen["charts"]), (width, seen)
 
 
 def test_a_report_that_can_no_longer_be_written(horarun, tmp_path):

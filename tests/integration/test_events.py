@@ -38,6 +38,7 @@ def test_every_event_is_valid(horarun, schema, tmp_path):
         "-np",
         2,
         "--json",
+        "--progress",
         "--bind",
         "core",
         "--on-stall",

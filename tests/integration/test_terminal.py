@@ -426,6 +426,24 @@ def test_the_last_words_of_rank_zero_are_in_the_message(horarun):
     assert done.messages.count("some words") == 1 and "[0]<" not in done.text, done
 
 
+def test_the_line_of_progress_tears_no_others(terminal, tmp_path):
+    """It gives way to each line of a rank, and nothing of it is left."""
+    program = write(
+        tmp_path / "lines.py",
+        WAITS + f"wait('{tmp_path}/go')\nfor i in range(20):\n"
+        "    print('line', i, file=sys.stderr if i % 2 else sys.stdout, flush=True)\n    time.sleep(0.02)\n",
+    )
+    terminal.type(f"TERM=xterm horarun --progress -np 2 /usr/bin/python3 {program}\n")
+    terminal.wait_for("s, 2 ranks, CPU ")
+    (tmp_path / "go").touch()
+    text = terminal.wait_for("PROMPT> ")
+    rows = [row.rpartition("\033[K")[2] for row in rows_of(text)]
+    for rank in (0, 1):
+        whole = [f"[{rank}]<std{'err' if i % 2 else 'out'}>:line {i}" for i in range(20)]
+        assert [row for row in rows if row.startswith(f"[{rank}]")] == whole, text
+    assert not any("horarun" in row for row in rows), text
+
+
 def test_unfinished_lines_stay_whole_in_a_pipe(horarun):
     script = "test $HOROVOD_RANK = 0 || { for i in 1 2 3 4 5 6; do echo line; sleep 0.1; done; exit; }; "
     done = horarun.run("-np", 2, "sh", "-c", script + "printf half; sleep 0.7; echo ' and half'").expect(0)

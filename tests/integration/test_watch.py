@@ -98,9 +98,37 @@ def test_top_names_the_rank_that_the_others_wait_for(horarun, ask, tmp_path):
     until(is_late, "rank 2 to be the one that the others wait for")
     table = ask("top", job.pid, "--once").stdout
     assert re.search(r"^ *2 ", table, re.M) and all(len(line) <= 80 for line in table.splitlines()), table
+    text = ask("top", job.pid, "--once", "--prometheus").stdout
+    assert re.search(r'^horarun_rank_delay_ratio\{job="\d+",rank="2",host="localhost"\} [\d.]+$', text, re.M), text
     assert ask("cancel", job.pid).returncode == 0
     done = ask("top", job.pid, "--once")
     assert done.returncode == 125 and f"no job {job.pid} of yours is running" in done.stderr, done
+
+
+def test_progress_names_the_rank_that_the_others_wait_for(horarun, tmp_path):
+    pytest.importorskip("numpy")
+    program = tmp_path / "late.py"
+    program.write_text(LATE)
+    job = horarun.start("--progress", "-np", 4, sys.executable, str(program), DEADLINE_S)
+    wanted = rb"^horarun: rank 2 on localhost delays the others for \d+% of the time; \d+s, 4 ranks, [\d.]+ collect"
+    # In the first line the interpreters may still start; the job ends by itself.
+    lines = []
+    for line in job.process.stderr:
+        lines.append(line)
+        if re.search(wanted, line):
+            break
+    else:
+        raise AssertionError(f"no line named rank 2: {lines}")
+    job.send_signal(signal.SIGTERM)
+    job.finish()
+
+
+def test_progress_of_a_program_that_reads_json(horarun):
+    done = horarun.run("--json", "--progress", "-np", 2, "sleep", 3).expect(0)
+    events = [json.loads(line) for line in done.messages.splitlines() if line.startswith('{"schema":')]
+    shown = [event for event in events if event["event"] == "progress"]
+    assert shown and shown[0]["ranks"] == 2 and shown[0]["delay_percent"] == 0, events
+    assert shown[0]["rss_bytes"] > 1e5 and re.match(r"\d+s, 2 ranks, CPU \d+%, memory ", shown[0]["message"]), shown
 
 
 def test_the_report_names_the_rank_that_the_others_waited_for(horarun, tmp_path):
@@ -109,7 +137,7 @@ def test_the_report_names_the_rank_that_the_others_waited_for(horarun, tmp_path)
     program.write_text(LATE)
     files = [tmp_path / "report.json", tmp_path / "report.html"]
     reports = [word for file in files for word in ("--report", file)]
-    horarun.run("-np", 4, *reports, sys.executable, str(program), 4).expect(0)
+    horarun.run("-np", 4, *reports, sys.executable, str(program), 8).expect(0)
     report = json.loads(files[0].read_text())
     ranks = {rank["rank"]: rank for rank in report["ranks"]}
     worst = report["delays"][0]
@@ -119,7 +147,9 @@ def test_the_report_names_the_rank_that_the_others_waited_for(horarun, tmp_path)
     steps = ranks[2]["collectives"] // 2
     assert steps > 3 and worst["late_ms"] > 25 * steps, report
     assert ranks[2]["collective_bytes"] == 72 * steps, ranks
-    assert "Who made the others wait" in files[1].read_text()
+    used = report["usage"]
+    assert len(used) > 1 and all(4e6 < point["largest_rss_bytes"] < point["rss_bytes"] for point in used), used
+    assert "Who made the others wait" in files[1].read_text() and "<polyline points=" in files[1].read_text()
     assert re.search(r"rank 2 on localhost: the others waited [\d.]+ s for it", files[1].read_text())
 
 

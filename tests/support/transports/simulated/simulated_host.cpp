@@ -215,7 +215,7 @@ void SimulatedHost::act(const Frame& frame) {
     case FrameType::kDump:
       return send(FrameType::kStacks, encode(StackReport{}));
     case FrameType::kSample:
-      return send(FrameType::kSamples, encode(RankSamples{}));
+      return send(FrameType::kSamples, encode(samples()));
     case FrameType::kSuspend:
       return send(FrameType::kSuspend);
     default:
@@ -317,6 +317,22 @@ void SimulatedHost::end_rank(int rank, int exit_code, int signal) {
   const bool last =
       std::all_of(ranks_.begin(), ranks_.end(), [](const auto& each) { return each.second.ended; });
   if (last) leave();
+}
+
+// As long as those of a real host.
+RankSamples SimulatedHost::samples() {
+  RankSamples samples;
+  const std::int64_t steps = ++asked_ * 1000;
+  for (const auto& [rank, state] : ranks_) {
+    if (state.ended) continue;
+    RankSample& sample = samples.ranks.emplace_back();
+    sample.rank = rank;
+    sample.counters = {true, steps, 4'000'000 * steps, 1'000 * steps, 12};
+    sample.last_line = "epoch 3, step " + std::to_string(steps) + ", loss 0.1234";
+    sample.cpu_ms = steps;
+    sample.rss_bytes = std::int64_t{1} << 30;
+  }
+  return samples;
 }
 
 void SimulatedHost::leave() {

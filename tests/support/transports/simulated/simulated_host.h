@@ -60,6 +60,7 @@ class SimulatedHost {
   void write_output();
   void end_ranks(int signal);
   void end_rank(int rank, int exit_code, int signal);
+  launcher::RankSamples samples();
   void leave();
   void beat();
   void send(launcher::FrameType type, std::string_view payload = {});
@@ -77,6 +78,7 @@ class SimulatedHost {
   bool waits_to_write_ = false;
   RankScript script_;
   std::map<int, Rank> ranks_;
+  std::int64_t asked_ = 0;  // for samples
   std::map<int, Rank>::iterator turn_ = ranks_.end();
   bool running_ = false;
   bool time_is_up_ = false;

@@ -86,6 +86,36 @@ TEST_CASE("Figures come back from JSON") {
   CHECK(*back == figures);
 }
 
+TEST_CASE("Figures as Prometheus reads them") {
+  JobFigures figures = figures_between(four_ranks(false), four_ranks(true));
+  figures.worst[0].host = "b\"1";
+  figures.worst[3].uses_runtime = false;
+  const std::string text = prometheus_text(7, figures);
+  CHECK(text.find("# TYPE horarun_rank_delay_ratio gauge\n"
+                  "horarun_rank_delay_ratio{job=\"7\",rank=\"2\",host=\"b\\\"1\"} 0.5\n") !=
+        std::string::npos);
+  CHECK(text.find("horarun_rank_memory_bytes{job=\"7\",rank=\"3\"") != std::string::npos);
+  CHECK(text.find("horarun_rank_wait_ratio{job=\"7\",rank=\"3\"") == std::string::npos);
+}
+
+TEST_CASE("The points of a job's use are a few hundred, however long it runs") {
+  UsageSeries series;
+  JobFigures figures = figures_between(four_ranks(false), four_ranks(true));
+  for (int second = 1; second <= 100'000; ++second) {
+    figures.rss_bytes = second;
+    series.add(second, figures);
+  }
+  CHECK(series.points().size() > 100);
+  CHECK(series.points().size() <= 240);
+  CHECK(series.interval() > 100s);
+  CHECK(series.points().back().at_s > 99'000);
+  CHECK(series.points().front().at_s < 1'000);
+  for (const UsagePoint& point : series.points()) {
+    CHECK(static_cast<double>(point.rss_bytes) == point.at_s);
+    CHECK(point.largest_rss_bytes == 1 << 20);
+  }
+}
+
 TEST_CASE("Malformed figures are an error") {
   for (const char* text : {"", "{", "[]", "null", "{\"seconds\": 1}", "{\"seconds\": \"x\"}",
                            "{\"seconds\":1,\"ranks\":1,\"collectives_per_s\":1,\"bytes_per_s\":1,"

@@ -240,7 +240,8 @@ TEST_CASE("A terminal for rank 0") {
   CHECK_FALSE(job_of({"-np", "2", "x"}).pty);
   CHECK(job_of({"-np", "2", "--pty", "x"}).pty);
   CHECK(job_of({"-np", "2", "--pty", "--stdin", "none", "x"}).pty);
-  for (const Words& other : {Words{"--min-np", "2"}, {"--mpi"}, {"--detach"}, {"--stdin", "all"}}) {
+  for (const Words& other : {Words{"--min-np", "2"}, {"--mpi"}, {"--detach"}, {"--progress"},
+                             {"--stdin", "all"}}) {
     Words words{"-np", "4", "--pty"};
     words.insert(words.end(), other.begin(), other.end());
     words.push_back("x");
@@ -256,7 +257,7 @@ TEST_CASE("Placement, and ranks that fail alone") {
   CHECK(error_of({"-np", "2", "--map-by", "core", "x"})
             .find("--map-by: expected slot, node or rankfile:file=FILE") == 0);
   for (const Words& without : {Words{"--report", "a.json"}, Words{"--on-stall", "kill"},
-                               Words{"--timings"}, Words{"--detach"}}) {
+                               Words{"--timings"}, Words{"--progress"}, Words{"--detach"}}) {
     Words words{"-np", "1", "--mpi"};
     words.insert(words.end(), without.begin(), without.end());
     words.emplace_back("x");

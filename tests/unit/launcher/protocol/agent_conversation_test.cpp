@@ -139,8 +139,11 @@ TEST_CASE("samples come once for each time that they were asked for, of ranks of
   one.rank = 1;
   CHECK(talk({one}).wrong.starts_with("samples: "));
   // The longest that two ranks can have is let through.
-  RankSample longest{
-      2, {true, kMostCounted, kMostCounted, kLongestUs, kLongestMs}, kLongestMs, kMostBytes};
+  RankSample longest{2,
+                     {true, kMostCounted, kMostCounted, kLongestUs, kLongestMs},
+                     std::string(kMostLastLine, 'x'),
+                     kLongestMs,
+                     kMostBytes};
   RankSample next = longest;
   next.rank = 3;
   CHECK(talk({longest, next}).wrong.empty());
