@@ -286,7 +286,7 @@ class Job {
   Plan plan_;
   JobState state_;
   AgentConversation conversation_;
-  LineTagger tagger_{2, OutputStream::kStdout};
+  LineTagger tagger_;
   std::optional<Hello> hello_;
   std::optional<Goodbye> goodbye_;
   std::vector<HostGpuFault> faults_;

@@ -493,6 +493,24 @@ def sets(peers, options, record):
 
 
 @contextlib.contextmanager
+def counters(peers, options, record):
+    """An allreduce of 4 bytes with and without the flight recorder, whose page has what `horarun top` shows."""
+    place = Site(2)
+    found = {True: [], False: []}
+    for turn in range(options.rounds):
+        for records in in_turn([True, False], turn):
+            without = [] if records else ["env", "-u", "HORA_FLIGHT_RECORDER"]
+            measure = [*without, "hora-perf", "allreduce", "--sizes", "4", "--seconds", "0.3", "--csv", "--no-check"]
+            text, why = run(peers.horarun(place, *measure), options.timeout)
+            if text is None:
+                sys.exit(f"counters: {why}")
+            found[records].append(float(text.splitlines()[1].split(",")[9]))
+    print(f"\nallreduce of 4 bytes with and without the flight recorder, {place}, load {os.getloadavg()[0]:.1f}\n")
+    for name, take in (("median", statistics.median), ("least", min)):
+        with_it, without = take(found[True]), take(found[False])
+        print(f"{name} of {options.rounds}: {with_it:.3f} us, {without:.3f} us: {with_it / without - 1:+.1%} (bar: 1%)")
+
+
 def test_hosts(count, slots, rate, rtt):
     """Each cable takes a quarter of the round trip in each direction: a frame between two hosts passes two."""
     subprocess.run([HOSTS, "up", str(count)], check=True, stdout=subprocess.DEVNULL)
@@ -552,24 +570,14 @@ def hosts_sets(peers, options, record):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {
-        "sizes": sizes,
-        "busy": busy,
-        "sets": sets,
-        "hosts": hosts,
-        "hosts-sets": hosts_sets,
-        "peers": against_wheels,
-    }
+    parts = {"sizes": sizes, "busy": busy, "sets": sets, "counters": counters}
+    parts |= {"hosts": hosts, "hosts-sets": hosts_sets, "peers": against_wheels}
 
     def numbers(text):
         return [int(part) for part in text.split(",")]
 
     parser.add_argument(
-        "parts",
-        nargs="*",
-        default=["sizes"],
-        metavar="PART",
-        help="sizes (default), busy, sets, hosts, hosts-sets, peers",
+        "parts", nargs="*", default=["sizes"], metavar="PART", help=f"{', '.join(parts)} (default: sizes)"
     )
     parser.add_argument("--build", required=True)
     parser.add_argument("--other", metavar="BUILD", help="another build of Hora, to compare with this one")

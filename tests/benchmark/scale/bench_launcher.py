@@ -64,6 +64,23 @@ def simulate(build, hosts, ranks, script, launcher_options=()):
             return json.load(taken) | {"lines": lines, "written": written}
 
 
+def show_watching(build, hosts, ranks, rounds, seconds):
+    """What the launcher pays for figures of the ranks, as of --progress; jobs with and without them in turns."""
+    cpu = {"": [], "--progress": []}
+    for turn in range(rounds):
+        for option in list(cpu)[:: 1 if turn % 2 == 0 else -1]:
+            run = simulate(build, hosts, ranks, ["--for", str(1000 * seconds)], filter(None, [option]))
+            cpu[option].append(run["cpu_s"] - run["steps"]["started"]["last_cpu_s"])
+    least = {option: min(each) for option, each in cpu.items()}
+    share = (least["--progress"] - least[""]) / seconds
+    print(
+        f"{hosts:,} hosts with {ranks} ranks each, {seconds} s, from the last start on, least of {rounds}: "
+        f"{least['']:.3f} s of the launcher's CPU, {least['--progress']:.3f} s with --progress: "
+        f"{share:.3%} of a CPU (bar: 0.1%: {'met' if share <= 0.001 else 'MISSED'}); load {os.getloadavg()[0]:.1f}"
+    )
+    return share <= 0.001
+
+
 LINE = 80
 
 
@@ -93,8 +110,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", help="write every run there")
     parser.add_argument("--output", type=int, metavar="BYTES", help="only this: every rank writes so much")
+    parser.add_argument("--watching", type=int, metavar="SECONDS", help="only this: what --progress costs")
     options = parser.parse_args()
     sizes = sorted(int(size) for size in options.hosts.split(","))
+    if options.watching:
+        met = [show_watching(options.build, size, options.ranks, options.rounds, options.watching) for size in sizes]
+        return 0 if all(met) else 1
     if options.output:
         for size in sizes:
             show_output(options.build, size, options.ranks, options.output)
