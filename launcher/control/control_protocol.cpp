@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <utility>
 
@@ -104,7 +103,7 @@ std::string command_text(const JobSummary& job) { return visible_line(join(job.c
 std::string age_text(double seconds) {
   constexpr double kLongest = 364.0 * 24 * 3600;
   const double shown = std::clamp(seconds, 0.0, kLongest);
-  return format_duration(std::chrono::seconds(std::llround(shown)));
+  return format_duration(std::chrono::seconds(nearest(shown)));
 }
 
 std::string job_list_text(const std::vector<JobSummary>& jobs) {

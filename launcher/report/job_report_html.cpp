@@ -2,7 +2,6 @@
 // The page of --report FILE.html: no script, nothing loaded from elsewhere.  [pure]
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <numeric>
@@ -278,7 +277,7 @@ std::string usage(const JobReport& report) {
     std::snprintf(text, sizeof text, "%.1f CPUs", percent / 100);
     return std::string(text);
   };
-  const std::chrono::seconds last(std::llround(report.usage.back().at_s));
+  const std::chrono::seconds last(nearest(report.usage.back().at_s));
   return section("Over time") + "<p>The " + format_duration(last) +
          " since all ranks had started, from left to right.</p>\n" +
          chart(report, "Memory of all ranks",

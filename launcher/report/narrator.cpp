@@ -4,7 +4,6 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/startup/start_board.h"
+#include "launcher/text/units.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/log.h"
@@ -187,7 +187,7 @@ void Narrator::progress(const std::string& text, const JobFigures& figures) {
                             {"ranks", std::int64_t{figures.ranks}},
                             {"rank", std::int64_t{worst.rank}},
                             {"host", worst.host},
-                            {"delay_percent", std::llround(100 * worst.delay_share)},
+                            {"delay_percent", nearest(100 * worst.delay_share)},
                             {"rss_bytes", figures.rss_bytes}});
   print(text + "\n");
 }

@@ -60,9 +60,7 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
     if (total > kLongest) return std::nullopt;
     text.remove_prefix(letters);
   }
-  // Rounded without llround(): for that alone each launch would load libm.
-  // NOLINTNEXTLINE(bugprone-incorrect-roundings)
-  return std::chrono::milliseconds(static_cast<std::int64_t>(total + 0.5));
+  return std::chrono::milliseconds(nearest(total));
 }
 
 std::string format_duration(std::chrono::milliseconds duration) {

@@ -33,4 +33,10 @@ std::optional<std::uint64_t> parse_size(std::string_view text);
 // "12.4M": three digits or so, for people.
 std::string format_size(std::uint64_t bytes);
 
+// The nearest whole number of one that is not negative. For llround() alone each launch would load
+// libm.
+inline std::int64_t nearest(double number) {
+  return static_cast<std::int64_t>(number + 0.5);  // NOLINT(bugprone-incorrect-roundings)
+}
+
 }  // namespace hora::launcher
