@@ -53,14 +53,12 @@ Clock::time_point coarse_now() {
                            std::chrono::nanoseconds(now.tv_nsec));
 }
 
-// Allocates the result, where the library does: `rows` are of each rank in it, by the cached
-// response. False without memory.
-bool make_room(Operation& operation, const std::vector<std::int64_t>& rows,
-               const Settings& settings) {
+// Allocates the result, where the library does: `rows` as by find_rows(). False without memory.
+bool make_room(Operation& operation, const std::vector<std::int64_t>& rows, int rank) {
   const Request& request = operation.request;
   std::int64_t own = std::accumulate(rows.begin(), rows.end(), INT64_C(0));
   if (request.action == Action::kReducescatter) {
-    own = even_rows(request.shape[0], settings.size)[static_cast<std::size_t>(settings.rank)];
+    own = rows[static_cast<std::size_t>(rank)];
   } else if (request.action == Action::kAlltoall) {
     operation.received_splits = rows;
   } else if (request.action != Action::kAllgather) {
@@ -118,7 +116,7 @@ bool FastPathDriver::take(OperationPtr& operation) {
     return false;
   }
   // Before the post: after it the other ranks count on this one.
-  if (!make_room(*operation, rows_in_result_, links_.world.settings)) return false;
+  if (!make_room(*operation, rows_in_result_, links_.world.settings.rank)) return false;
   operation->asked_as = barrier ? 0 : number;
   links_.observer.taken(operation->request, operation->submitted);
   if (coordinates()) links_.observer.arrived(0, operation->request);
@@ -147,12 +145,15 @@ std::uint64_t FastPathDriver::find_prepared(Operation& operation) {
   return operation.known.number;
 }
 
-// The rows of each rank in the result of an allgather or alltoall, as they were agreed on; else
-// none.
+// The rows of each rank in the result of an allgather or alltoall, as they were agreed on, or that
+// each rank gets of a reducescatter; else none.
 void FastPathDriver::find_rows(const Operation& operation, std::uint64_t number) {
   rows_in_result_.clear();
-  const Action action = operation.request.action;
-  if (action != Action::kAllgather && action != Action::kAlltoall) return;
+  const Request& request = operation.request;
+  if (request.action == Action::kReducescatter) {
+    rows_in_result_ = even_rows(request.shape[0], links_.world.settings.size);
+  }
+  if (request.action != Action::kAllgather && request.action != Action::kAlltoall) return;
   const Response& response = *links_.sets.world().cache.response_of(number);
   rows_in_result_ = response.numbers;
   // Rank 0 has the splits of all for all.
@@ -173,7 +174,7 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   const std::uint64_t number = find_prepared(operation);
   if (number == 0) return AtOnce::kNotBegun;
   find_rows(operation, number);
-  if (!make_room(operation, rows_in_result_, links_.world.settings)) return AtOnce::kNotBegun;
+  if (!make_room(operation, rows_in_result_, links_.world.settings.rank)) return AtOnce::kNotBegun;
   FastPath& fast_path = *this->fast_path();
   // It may not have said so since its last operation with rank 0 ended, and others would ring it.
   fast_path.listen(false);

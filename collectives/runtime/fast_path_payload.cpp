@@ -301,11 +301,12 @@ void take_portions(const FastPath& fast_path, Operation& operation,
   });
 }
 
-void reduce_rows(const FastPath& fast_path, Operation& operation, int rank) {
+void reduce_rows(const FastPath& fast_path, Operation& operation,
+                 const std::vector<std::int64_t>& rows, int rank) {
   const Request& request = operation.request;
   const int size = fast_path.size();
   const std::size_t bytes = bytes_of(operation);
-  const auto starts = starts_of(operation, even_rows(request.shape[0], size));
+  const std::vector<std::size_t> starts = starts_of(operation, rows);
   const std::size_t begin = starts[static_cast<std::size_t>(rank)];
   const std::size_t end = starts[static_cast<std::size_t>(rank) + 1];
   if (begin == end) return;
@@ -339,7 +340,7 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
   } else if (bytes == 0) {
     return;
   } else if (request.action == Action::kReducescatter) {
-    reduce_rows(fast_path, operation, rank);
+    reduce_rows(fast_path, operation, rows, rank);
   } else if (request.action == Action::kBroadcast) {
     // In place on the root: the result is there already.
     if (request.root == rank && operation.input == operation.output) return;

@@ -47,8 +47,9 @@ bool takes_two_turns(const FastPath& fast_path, const Operation& operation);
 void reduce_share(const FastPath& fast_path, const Operation& operation, int rank);
 // In the second, once it is decided: the shares of the others to the outputs.
 void unpack_shares(const FastPath& fast_path, const Operation& operation, int rank);
-// For an operation of one turn: the result, from the posts of all ranks. `rows`: of each rank in
-// the result of an allgather or alltoall. operation.result has space for it, where it has one.
+// For an operation of one turn: the result, from the posts of all ranks. `rows`: what each rank
+// has in the result of an allgather or alltoall, or gets of a reducescatter. operation.result has
+// space for it, where it has one.
 void unpack_fast_path(FastPath& fast_path, Operation& operation,
                       const std::vector<std::int64_t>& rows, int rank);
 
