@@ -69,7 +69,7 @@ class FlightRecorder {
   std::int64_t waiting_since_ns_ = 0;  // as in the page
   std::int64_t last_agreed_ns_ = 0;
   std::uint64_t at_once_bytes_ = 0;  // of the newest operation that was run at once
-  std::size_t last_at_once_ = 0;  // as steps_, when the newest of them was run at once; else not
+  std::size_t last_at_once_ = 0;     // as steps_, when the newest of them was run at once; else not
   // By slot, the step's number among all. More slots than these are not distinguished.
   std::array<std::size_t, rendezvous::kFlightSteps> begun_{};
 };

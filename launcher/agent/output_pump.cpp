@@ -24,7 +24,6 @@ constexpr int kLargePipeBytes = 256 * 1024;
 constexpr std::size_t kTailBytes = 4 * 1024;
 constexpr std::size_t kLineBytes = 256;
 
-
 }  // namespace
 
 OutputPump::OutputPump(os::EventLoop& loop, LauncherLink& link) : loop_(loop), link_(link) {}

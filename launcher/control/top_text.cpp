@@ -62,7 +62,8 @@ struct Row {
 std::string row_text(const Row& row) {
   std::string out = right(row.rank, 6) + " " + column(shortened(row.host, 12), 14) +
                     right(row.delays, 6) + right(row.waits, 6) + right(row.collectives, 8) +
-                    right(row.bytes, 8) + right(row.last, 6) + right(row.cpu, 6) + right(row.memory, 7);
+                    right(row.bytes, 8) + right(row.last, 6) + right(row.cpu, 6) +
+                    right(row.memory, 7);
   return out + "\n";
 }
 
@@ -116,7 +117,8 @@ std::string top_text(const JobSummary& job, const JobFigures& figures) {
   return out + row_text(all) + last_lines(figures);
 }
 
-// Without collectives their figures say nothing: the ranks use no runtime of ours, or have not begun.
+// Without collectives their figures say nothing: the ranks use no runtime of ours, or have not
+// begun.
 std::string progress_text(const JobFigures& figures, std::chrono::milliseconds ran,
                           std::size_t width) {
   std::string text = format_duration(std::chrono::floor<std::chrono::seconds>(ran)) + ", " +

@@ -395,7 +395,7 @@ Status read_pty(const OptionValues& values, JobSpec& job) {
   if (!values.has("--pty")) return Ok{};
   const std::string_view other = job.elastic ? "elastic jobs, in which processes change their ranks"
                                  : job.by_mpirun ? "--mpi: mpirun starts the ranks, not horarun"
-                                 : values.has("--detach") ? "--detach, which leaves the terminal"
+                                 : values.has("--detach")   ? "--detach, which leaves the terminal"
                                  : values.has("--progress") ? "--progress, which draws on it"
                                  : job.stdin_policy == StdinPolicy::kAll
                                      ? "--stdin all: what is typed is for rank 0"

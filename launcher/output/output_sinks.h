@@ -166,7 +166,7 @@ class OutputSinks {
   bool one_console_;                  // stdout and stderr are the same terminal or file
   std::array<bool, 2> terminal_;
   std::atomic<bool>& row_is_open_;
-  bool has_status_ = false;  // the open row is ours, see show_status()
+  bool has_status_ = false;           // the open row is ours, see show_status()
   os::EventLoop::TimerId timer_ = 0;  // for what is to be shown
   Clock::time_point timer_at_ = kNever;
   // Whose bytes are the last on stdout, and on stderr.

@@ -119,8 +119,8 @@ inline constexpr std::size_t kLargestStackReport = 8u << 20;
 inline constexpr std::size_t kLargestPartName = 160;   // of a hash, with its part of the list
 inline constexpr std::size_t kLargestNote = 2 * 1024;  // likewise
 inline constexpr std::size_t kMostLastLine = 128;
-inline constexpr std::size_t kLargestSample = 512;     // of a rank
-inline constexpr std::size_t kLargestAnswer = 512;     // of a probe, for one address
+inline constexpr std::size_t kLargestSample = 512;  // of a rank
+inline constexpr std::size_t kLargestAnswer = 512;  // of a probe, for one address
 // Parts of any agent's message, stack reports included.
 inline constexpr std::size_t kMostAgentItems = 1u << 18;
 

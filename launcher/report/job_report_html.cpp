@@ -44,7 +44,8 @@ constexpr std::string_view kStyle =
     "@media(max-width:40em){table,tbody,tr,td{display:block}th{display:none}"
     "td{border:0;padding:0 0 .2em}tr{border-bottom:1px solid #e4e4e4;padding:.4em 0}"
     "td[data-is]::before{content:attr(data-is) \": \";color:#6b6b6b}}"
-    "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}pre,svg,.lane{background:#"
+    "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}pre,svg,.lane{background:"
+    "#"
     "262626}td,th,tr{border-color:#333}.bad{color:#ff6b81}.ok{color:#6fd08c}"
     ".ended,small,td[data-is]::before{color:#9aa2ad}}";
 
@@ -280,16 +281,20 @@ std::string usage(const JobReport& report) {
   const std::chrono::seconds last(nearest(report.usage.back().at_s));
   return section("Over time") + "<p>The " + format_duration(last) +
          " since all ranks had started, from left to right.</p>\n" +
-         chart(report, "Memory of all ranks",
-               [](const UsagePoint& p) { return static_cast<double>(p.rss_bytes); }, bytes) +
-         chart(report, "Memory of the largest rank",
-               [](const UsagePoint& p) { return static_cast<double>(p.largest_rss_bytes); }, bytes) +
-         chart(report, "CPU of all ranks", [](const UsagePoint& p) { return p.cpu_percent; }, cpus) +
-         chart(report, "Bytes of collectives of all ranks",
-               [](const UsagePoint& p) { return p.bytes_per_s; },
-               [](double value) {
-                 return format_size(static_cast<std::uint64_t>(value)) + " bytes/s";
-               });
+         chart(
+             report, "Memory of all ranks",
+             [](const UsagePoint& p) { return static_cast<double>(p.rss_bytes); }, bytes) +
+         chart(
+             report, "Memory of the largest rank",
+             [](const UsagePoint& p) { return static_cast<double>(p.largest_rss_bytes); }, bytes) +
+         chart(
+             report, "CPU of all ranks", [](const UsagePoint& p) { return p.cpu_percent; }, cpus) +
+         chart(
+             report, "Bytes of collectives of all ranks",
+             [](const UsagePoint& p) { return p.bytes_per_s; },
+             [](double value) {
+               return format_size(static_cast<std::uint64_t>(value)) + " bytes/s";
+             });
 }
 
 // The lines of a text that say what to do about it.

@@ -44,7 +44,7 @@ struct EndedJob {
   std::vector<RestartPolicy::Attempt> failed_attempts;
   std::string restart;
   std::string why_not_restarted;
-  std::vector<bool> local = {};  // by host: it is this machine
+  std::vector<bool> local = {};      // by host: it is this machine
   std::chrono::milliseconds ran{0};  // for which all ranks ran
   std::vector<UsagePoint> usage = {};
 };

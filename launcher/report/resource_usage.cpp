@@ -136,9 +136,8 @@ std::vector<RankDelay> rank_delays(const std::map<int, RankExit>& exits,
     if (!exit.counters.uses_runtime || share < kLeastDelay) continue;
     delays.push_back({rank, names[rank], late_us / 1000, share});
   }
-  std::stable_sort(delays.begin(), delays.end(), [](const RankDelay& a, const RankDelay& b) {
-    return a.late_ms > b.late_ms;
-  });
+  std::stable_sort(delays.begin(), delays.end(),
+                   [](const RankDelay& a, const RankDelay& b) { return a.late_ms > b.late_ms; });
   delays.resize(std::min(delays.size(), kMostDelays));
   return delays;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a running job shows and takes from other terminals of its user: `horarun jobs`, `top`,
-// `attach` and `cancel`; and --progress and --report, which have the figures of `top`. On the event loop's thread.
+// `attach` and `cancel`; and --progress and --report, which have the figures of `top`. On the event
+// loop's thread.
 #pragma once
 
 #include <functional>
@@ -23,7 +24,7 @@ class JobControl {
     std::function<std::string()> state;  // as in JobSummary
     std::function<const Plan&()> plan;
     std::function<void()> cancel;
-    std::function<bool(int host)> ask;  // as in RankWatch
+    std::function<bool(int host)> ask;                             // as in RankWatch
     std::function<void(const JobFigures& figures)> show_progress;  // of --progress
   };
 

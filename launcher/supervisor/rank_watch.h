@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the hosts what their ranks do, as long as someone wants to know. On the event loop's
+// Asks the hosts what their ranks do, as long as a client or an option needs it. On the event loop's
 // thread.
 #pragma once
 

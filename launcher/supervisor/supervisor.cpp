@@ -226,8 +226,7 @@ void Supervisor::show_progress(const JobFigures& figures) {
   if (narrator_.shows_start()) return;
   const std::size_t width = narrator_.live_width();
   constexpr std::string_view kName = "horarun: ";
-  const std::string text =
-      progress_text(figures, ran(), width - std::min(width, kName.size()));
+  const std::string text = progress_text(figures, ran(), width - std::min(width, kName.size()));
   if (width == 0) return narrator_.progress(text, figures);
   run_->streams()->show_status(std::string(kName) + text);
 }

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <cstdint>
 
 namespace hora::launcher {
 

@@ -53,7 +53,7 @@ struct FlightPage {
   std::uint64_t bytes = 0;            // of the tensors that it gave to them
   std::uint64_t waited_ns = 0;        // for other ranks to ask for what it had asked for
   std::int64_t waiting_since_ns = 0;  // it waits so now, of the monotonic clock; 0: it does not
-  char lost_record[56] = {};          // "its timeline: No space left on device"; empty: none is lost
+  char lost_record[56] = {};       // "its timeline: No space left on device"; empty: none is lost
   FlightNote asked[kFlightAsked];  // the newest operations that this rank asked for; they end
                                    // when all ranks agree
   FlightNote steps[kFlightSteps];  // the newest that it took part in

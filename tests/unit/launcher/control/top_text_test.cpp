@@ -94,7 +94,8 @@ TEST_CASE("A rank without the runtime shows what the kernel knows") {
 
 TEST_CASE("The worst ranks show the last line of their output, on 80 columns") {
   JobFigures figures = figures_of(4000);
-  for (RankFigures& rank : figures.worst) rank.last_line = "step\t7\x1b[1m " + std::string(110, 'x');
+  for (RankFigures& rank : figures.worst)
+    rank.last_line = "step\t7\x1b[1m " + std::string(110, 'x');
   figures.worst[1].last_line.clear();
   const auto lines = lines_of(top_text(job_of(4000), figures));
   REQUIRE(lines.size() == 3 + kTopRows + 1 + kTopLines - 1);

@@ -167,7 +167,8 @@ TEST_CASE("Verbs for running jobs take the number of one") {
   CHECK(parsed<AskJobs>({"top", "--prometheus"}).prometheus);
   CHECK(error_of({"jobs", "--once"}) == "--once is an option of horarun top alone");
   CHECK(error_of({"jobs", "--prometheus"}) == "--prometheus is an option of horarun top alone");
-  CHECK(error_of({"top", "--prometheus", "--json"}) == "--prometheus and --json exclude each other");
+  CHECK(error_of({"top", "--prometheus", "--json"}) ==
+        "--prometheus and --json exclude each other");
   CHECK(parsed<AskJobs>({"attach", "4711"}).action == AskJobs::Action::kAttach);
   CHECK(error_of({"jobs", "4711"}) == "unexpected argument '4711'");
   for (const char* word : {"0", "-1", "x", "99999999999", ""}) {
