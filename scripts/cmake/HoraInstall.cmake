@@ -16,12 +16,16 @@ endif()
 
 # Copyrights and licences of what is linked into the programs.
 set(hora_notices ${CMAKE_BINARY_DIR}/THIRD-PARTY-NOTICES.txt)
-set(hora_notice_arguments --output ${hora_notices})
+set(hora_sbom ${CMAKE_BINARY_DIR}/sbom.cdx.json)
+set(hora_notice_arguments --output ${hora_notices} --sbom ${hora_sbom} --version ${PROJECT_VERSION})
 if(HORA_LIBRARIES_ROOT)
   list(APPEND hora_notice_arguments --root ${HORA_LIBRARIES_ROOT})
 endif()
 if(HORA_PORTABLE)
   list(APPEND hora_notice_arguments --glibc ${HORA_SYSROOT}/${CMAKE_SYSTEM_PROCESSOR} --gloo ${HORA_SYSROOT}/gloo)
+endif()
+if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/build/cloudpickle/cloudpickle)
+  list(APPEND hora_notice_arguments --cloudpickle ${PROJECT_SOURCE_DIR}/build/cloudpickle)
 endif()
 set(hora_absent "")
 foreach(pair SSH=libssh TLS=OpenSSL GLOO=Gloo)
@@ -34,12 +38,12 @@ foreach(pair SSH=libssh TLS=OpenSSL GLOO=Gloo)
   endif()
 endforeach()
 list(JOIN hora_absent "," hora_absent)
-add_custom_command(OUTPUT ${hora_notices}
+add_custom_command(OUTPUT ${hora_notices} ${hora_sbom}
   COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/cmake/third-party-notices ${hora_notice_arguments} --without "${hora_absent}"
-  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/cmake/third-party-notices COMMENT "Writing THIRD-PARTY-NOTICES.txt" VERBATIM)
+  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/cmake/third-party-notices COMMENT "Writing THIRD-PARTY-NOTICES.txt and the SBOM" VERBATIM)
 add_custom_target(notices ALL DEPENDS ${hora_notices})
 add_dependencies(product notices)
-install(FILES ${hora_notices} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/hora COMPONENT hora)
+install(FILES ${hora_notices} ${hora_sbom} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/hora COMPONENT hora)
 
 # horarun looks in ../share/hora, whatever CMAKE_INSTALL_DATADIR says. A folder for each processor that has a build
 # here (scripts/build --arch). The component `hosts` has no more than that: it adds a processor to an installation.

@@ -115,6 +115,8 @@ def test_the_wheel_has_the_licences_of_what_is_in_it(machine):
     info = f"hora-{VERSION}.dist-info"
     with zipfile.ZipFile(package(f"*_{machine}.whl")) as wheel:
         check_notices(wheel.read(f"{info}/{NOTICES}").decode())
+        components = json.loads(wheel.read(f"{info}/sboms/hora.cdx.json"))["components"]
+        assert all(component["version"] for component in components)
         metadata = wheel.read(f"{info}/METADATA").decode()
         assert f"License-File: {NOTICES}\n" in metadata and "LGPL-2.1-or-later" in metadata
 

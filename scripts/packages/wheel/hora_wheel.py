@@ -208,6 +208,7 @@ def _fill(wheel, staging, version, platform_tag):
     notices = staging / "share" / "doc" / "hora" / "THIRD-PARTY-NOTICES.txt"
     info = f"hora-{version}.dist-info"
     wheel.add(f"{info}/{notices.name}", notices.read_bytes())
+    wheel.add(f"{info}/sboms/hora.cdx.json", (notices.parent / "sbom.cdx.json").read_bytes())
     shutil.rmtree(staging / "share" / "doc")  # pip's place for licences is the folder above
     wheel.add_tree(staging / "share", f"{data}/data/share")
     for name, text in _metadata(platform_tag).items():
