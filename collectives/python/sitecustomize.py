@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every Python that a rank starts runs this before its program, so that horarun can ask for its stacks: on an otherwise
-unused signal it writes the stacks of all threads to the agent of its host. Has JAX find the job, if it is imported.
-Also runs the sitecustomize of the environment itself."""
+unused signal it writes the stacks of all threads to the agent of its host. Has JAX and TensorFlow find the job, if they
+are imported. Also runs the sitecustomize of the environment itself."""
 
 import os
 import sys
@@ -26,24 +26,25 @@ def _offer_stacks():
     faulthandler.register(number_of_signal, file=number, all_threads=True, chain=False)
 
 
-class _BeforeJax:
-    """Finds no module itself: notices that JAX is imported, and costs the others one comparison."""
+class _BeforeFrameworks:
+    """Finds no module itself: notices that JAX or TensorFlow is imported, and costs the others one look."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name != "jax":
+        if name not in _frameworks:
             return
-        sys.meta_path.remove(cls)
+        _frameworks.remove(name)
         try:  # by its path: importing hora would load all of it
             from importlib.util import module_from_spec, spec_from_file_location
 
-            place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hora", "jax_cluster.py")
-            spec = spec_from_file_location("_hora_jax_cluster", place)
+            place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hora", "clusters.py")
+            spec = spec_from_file_location("_hora_clusters", place)
             module = module_from_spec(spec)
             spec.loader.exec_module(module)
-            module.offer()
-        except Exception:  # a help, no condition
-            pass
+            module.offer(name)
+        except Exception:
+            if name == "tensorflow":  # the job has asked for it
+                raise
 
 
 def _run_the_next(seen):
@@ -67,5 +68,6 @@ if "HORA_STACKS" in os.environ and len(_seen) == 1:
     except Exception:  # a help, no condition: old Pythons, no abstract sockets, a port of Python
         pass
 if "HOROVOD_RANK" in os.environ and len(_seen) == 1:
-    sys.meta_path.insert(0, _BeforeJax)
+    _frameworks = {"jax", "tensorflow"} if "HORA_TF_CONFIG" in os.environ else {"jax"}
+    sys.meta_path.insert(0, _BeforeFrameworks)
 _run_the_next(_seen)

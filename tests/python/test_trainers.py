@@ -151,3 +151,26 @@ def test_keras_distribution_on_jax():
     python_with("keras", "jax")
     program = PROGRAMS / "keras_distribution.py"
     trained(job.run_python(2, program, python=needed_python("jax"), timeout=300, **VARIABLES), 2)
+
+
+@pytest.mark.parametrize(("kind", "tasks"), [("worker", ["worker 0", "worker 1"]), ("chief", ["chief 0", "worker 0"])])
+def test_tensorflow_strategy(kind, tasks):
+    """MultiWorkerMirroredStrategy, with the TF_CONFIG that --tf-config makes."""
+    python, options = needed_python("tensorflow"), ("--tf-config", kind)
+    finished = job.run_python(
+        2, PROGRAMS / "tensorflow_strategy.py", python=python, options=options, timeout=300, **VARIABLES
+    )
+    trained(finished, 2)
+    assert sorted(re.findall(r" as (\w+ \d)", finished.out)) == tasks, str(finished)
+
+
+@pytest.mark.parametrize("np", [1, 2, 4])
+def test_mpi4py(np):
+    """The wheel of mpi4py with the MPI library of the machine, without mpirun."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed: scripts/ci.d/test-frameworks mpi4py")
+    finished = job.run_python(np, PROGRAMS / "mpi4py_sum.py", options=("--pmix",), timeout=100, **VARIABLES)
+    assert finished.code == 0 and not finished.timed_out, str(finished)
+    total = float(sum(range(1, np + 1)))
+    for rank in range(np):
+        gathered = list(range(np)) if rank == 0 else None
+        assert f"rank {rank} of {np} sums {[total] * 4} {gathered}" in finished.out, str(finished)

@@ -22,9 +22,9 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
-    from hora import forked, jax_cluster, rank_error, serialization
+    from hora import clusters, forked, rank_error, serialization
 
-    jax_cluster.offer()
+    clusters.offer()
     with open(function, "rb") as file:
         data = file.read()
     code: str | int = 0

@@ -9,7 +9,7 @@ import sys
 
 import ray
 
-from hora import jax_cluster, rendezvous
+from hora import clusters, rendezvous
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class BaseHorovodWorker:
     def update_env_vars(self, env_vars: dict[str, Any]) -> None:
         """Sets environment variables of the actor; values become text."""
         os.environ.update({name: str(value) for name, value in env_vars.items()})
-        jax_cluster.offer()
+        clusters.offer()
 
     def env_vars(self) -> dict[str, str]:
         """A copy of the actor's environment."""

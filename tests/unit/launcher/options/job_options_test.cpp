@@ -290,6 +290,19 @@ TEST_CASE("Jobs that are started again") {
         Words{"--restart-delay has no effect without --restarts"});
 }
 
+TEST_CASE("TF_CONFIG for the ranks") {
+  const JobSpec job = job_of({"-np", "2", "--tf-config", "chief", "x"});
+  REQUIRE(job.knobs.size() == 1);
+  CHECK(job.knobs[0].name == "HORA_TF_CONFIG");
+  CHECK(job.knobs[0].value == "chief");
+  for (const Words& other : {Words{"--min-np", "1"}, Words{"--mpi"}, Words{"--runtime", "host"}}) {
+    Words words{"-np", "2", "--tf-config=worker"};
+    words.insert(words.end(), other.begin(), other.end());
+    words.emplace_back("x");
+    CHECK(error_of(words).find("--tf-config cannot be used with ") == 0);
+  }
+}
+
 TEST_CASE("The way to the hosts") {
   CHECK(job_of({"-np", "1", "--rsh", "kubectl exec -i 'my pod'", "x"}).rsh_command ==
         Words{"kubectl", "exec", "-i", "my pod"});

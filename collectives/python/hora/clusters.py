@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of a job as a cluster that JAX knows: `jax.distributed.initialize()` needs no arguments in them.
+"""The ranks of a job as clusters that JAX and TensorFlow know (docs/decisions/0049-a-cluster-class-for-jax.md).
 
-JAX takes rank and size from the first class of a list that finds itself at home, and every subclass of its ClusterEnv
-joins the list. That of this module does so while JAX is imported (docs/decisions/0049-a-cluster-class-for-jax.md).
-sitecustomize loads this file by its path, so that JAX's import does not import all of hora: it imports nothing of hora.
+`jax.distributed.initialize()` needs no arguments in them: JAX takes rank and size from the first class of a list that
+finds itself at home, and every subclass of its ClusterEnv joins the list. That of this module does so while JAX is
+imported. TensorFlow reads TF_CONFIG, which is made when it is imported, where the job asked for it (--tf-config).
+sitecustomize loads this file by its path, so that their import does not import all of hora: it imports nothing of hora.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NEEDED = ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR")
-_SCOPE = "hora_jax"
+_SCOPE = "hora_clusters"
 # The default of JAX itself.
 _DEFAULT_SECONDS = 300
 # The longest wait of one request; a connection that takes longer is broken.
@@ -25,9 +26,11 @@ _WAIT_SECONDS = 20
 _calls: dict[str, int] = {}
 
 
-def offer() -> None:
-    """Has JAX find the job: when it is imported, or now if it has been."""
-    if "jax._src.clusters" in sys.modules:
+def offer(module: str = "jax") -> None:
+    """Has JAX find the job, when it is imported or now if it has been; or TensorFlow, which is about to be imported."""
+    if module == "tensorflow":
+        _set_tf_config()
+    elif "jax._src.clusters" in sys.modules:
         _register()
     elif _BeforeClusters not in sys.meta_path:
         sys.meta_path.insert(0, _BeforeClusters)
@@ -88,35 +91,84 @@ def _make_class(base):
             return int(os.environ["HOROVOD_LOCAL_RANK"])
 
 
+def _set_tf_config():
+    import json
+    import time
+
+    kind, rank, size = os.environ.get("HORA_TF_CONFIG"), os.environ["HOROVOD_RANK"], int(os.environ["HOROVOD_SIZE"])
+    if not kind or "TF_CONFIG" in os.environ:
+        return
+    deadline = time.monotonic() + _DEFAULT_SECONDS
+    trouble = f"has not imported tensorflow within {_DEFAULT_SECONDS} s; --tf-config needs every rank to"
+    # No other rank of this host gets the port before all have theirs.
+    with _free_port() as held:
+        # All programs of a rank have one address, also those that run one after another.
+        if _ask("GET", f"/{_SCOPE}/tensorflow.{rank}", deadline) is None:
+            address = _address(_own_address(), held.getsockname()[1])
+            _ask("PUT", f"/{_SCOPE}/tensorflow.{rank}", deadline, address.encode())
+        addresses = [_wait(f"tensorflow.{each}", deadline, f"rank {each} {trouble}") for each in range(size)]
+    cluster, task = {"worker": addresses}, {"type": "worker", "index": int(rank)}
+    if kind == "chief":
+        cluster = {"chief": addresses[:1], **({"worker": addresses[1:]} if size > 1 else {})}
+        task = {"type": "chief", "index": 0} if rank == "0" else {"type": "worker", "index": int(rank) - 1}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+
+
 def _coordinator(key, seconds, port):
     """The address of rank 0, with a port that rank 0 finds free there when it asks, or with the port that is given."""
     import time
 
     deadline = time.monotonic() + seconds
     if os.environ["HOROVOD_RANK"] == "0":
-        host = os.environ.get("MASTER_ADDR", "127.0.0.1")
-        address = f"[{host}]" if ":" in host else host
-        address = f"{address}:{port or _free_port()}"
+        if not port:
+            with _free_port() as probe:
+                port = probe.getsockname()[1]
+        address = _address(os.environ.get("MASTER_ADDR", "127.0.0.1"), port)
         _ask("PUT", f"/{_SCOPE}/{key}", deadline, address.encode())
         return address
+    return _wait(
+        key,
+        deadline,
+        f"rank 0 has not called jax.distributed.initialize() within {seconds:g} s (initialization_timeout); every rank "
+        "has to call it",
+    )
+
+
+def _wait(key, deadline, trouble):
+    """The value of that key, once another rank has set it."""
+    import time
+
     while True:
         left = deadline - time.monotonic()
         found = _ask("GET", f"/{_SCOPE}/{key}?wait={min(max(left, 0), _WAIT_SECONDS):.3f}", deadline)
         if found is not None:
             return found.decode()
         if left <= 0:
-            raise TimeoutError(
-                f"rank {os.environ['HOROVOD_RANK']}: rank 0 has not called jax.distributed.initialize() within "
-                f"{seconds:g} s (initialization_timeout); every rank has to call it"
-            )
+            raise TimeoutError(f"rank {os.environ['HOROVOD_RANK']}: {trouble}")
+
+
+def _own_address():
+    """That by which this host reaches rank 0's, so that rank 0 reaches it, too."""
+    import socket
+
+    first = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    family, kind, protocol, _, place = socket.getaddrinfo(first, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(place)  # sends nothing
+        return probe.getsockname()[0]
 
 
 def _free_port():
+    """A socket that has a port which is free here, and keeps it until it is closed."""
     import socket
 
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
+    probe = socket.socket()
+    probe.bind(("", 0))
+    return probe
+
+
+def _address(host, port):
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _ask(method, target, deadline, body=None):
