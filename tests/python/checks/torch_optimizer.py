@@ -481,6 +481,38 @@ def check_copies():
             assert alone.state_dict()["state"].keys() == optimizer.state_dict()["state"].keys()
 
 
+def check_state_keeps_its_dtypes():
+    """torch's load_state_dict() casts it to the dtype of the parameter."""
+
+    class WideWeights(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {"lr": 0.1})
+
+        def step(self, closure=None):
+            for parameter in self.param_groups[0]["params"]:
+                self.state[parameter]["wide"] = parameter.detach().float() + 2.0**-12
+                self.state[parameter]["count"] = torch.tensor(2**25 + 1)
+
+    for kind in (torch.optim.ASGD, WideWeights):
+        parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+        optimizer = kind([parameter])
+        if hvd.rank() == 0:
+            parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+        def state(parameter=parameter, optimizer=optimizer):
+            return {name: (value.dtype, value.tolist()) for name, value in optimizer.state[parameter].items()}
+
+        agree(hvd.allgather_object, state())
+        if kind is WideWeights:
+            assert state() == {"wide": (torch.float32, [1 + 2.0**-12] * 3), "count": (torch.int64, 2**25 + 1)}, state()
+        before = state()
+        elastic = hvd.elastic.TorchState(optimizer=optimizer)
+        elastic.restore()
+        assert state() == before, (state(), before)
+
+
 def check_state_keeps_the_memory_format():
     """Fused kernels compute wrong, in silence, where the formats of a parameter and its state differ."""
 

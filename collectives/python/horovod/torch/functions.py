@@ -139,8 +139,22 @@ def broadcast_optimizer_state(
     named = [(f"optimizer_state.{number}", tensor) for number, tensor in enumerate(tensors)]
     _broadcast_all(named, root_rank, process_set)
     if not is_root:
-        optimizer.load_state_dict(_put_tensors_in(skeleton, tensors))
+        load_optimizer_state(optimizer, _put_tensors_in(skeleton, tensors))
     _lay_out_as_parameters(optimizer)
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """load_state_dict() that keeps the dtypes: torch casts what a parameter has in its state to the parameter's dtype,
+    float32 weights, counters and ASGD's `eta` of bfloat16 parameters included."""
+    optimizer.load_state_dict(state)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, values in state.get("state", {}).items():
+        own = optimizer.state.get(parameters[number]) if number in range(len(parameters)) else None
+        if not (isinstance(own, dict) and isinstance(values, dict)):
+            continue
+        for name, value in values.items():
+            if torch.is_tensor(value) and torch.is_tensor(own.get(name)) and own[name].dtype != value.dtype:
+                own[name] = value.clone()
 
 
 def _lay_out_as_parameters(optimizer):

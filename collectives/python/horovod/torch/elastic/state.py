@@ -9,7 +9,12 @@ import torch
 
 from hora.elastic import HandledState, Handler
 from horovod.torch.elastic.sampler import ElasticSampler
-from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from horovod.torch.functions import (
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+    load_optimizer_state,
+)
 from horovod.torch.mpi_ops import rank
 
 TYPE_CHECKING = False
@@ -51,6 +56,10 @@ class OptimizerStateHandler(_StateDictHandler):
         """Gives every rank the state of rank 0's optimizer. Collective."""
         broadcast_optimizer_state(self.value, root_rank=0)
         self.save()
+
+    def restore(self) -> None:
+        """Gives the optimizer the state of the last save()."""
+        load_optimizer_state(self.value, copy.deepcopy(self._saved_state))
 
 
 class SamplerStateHandler(_StateDictHandler):
