@@ -7,6 +7,7 @@ import atexit
 import ctypes
 import json
 import os
+from collections.abc import Iterable
 
 from hora import _native, communicators, exceptions, operations
 from hora.process_sets import ProcessSet, _settle_communicators
@@ -67,7 +68,7 @@ def _static_sets(process_sets, world):
             raise ValueError(f"init(process_sets={process_sets!r}): expected a list of process sets, or 'dynamic'")
         os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         return []
-    if isinstance(process_sets, ProcessSet) or not all(
+    if not isinstance(process_sets, Iterable) or not all(
         isinstance(each, (ProcessSet, list, tuple, range)) for each in process_sets
     ):
         raise ValueError("init(process_sets=...): expected a list of process sets, or 'dynamic'")

@@ -8,6 +8,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def checked(compression: Any) -> Any:
+    """The argument itself; TypeError for anything but a compression."""
+    if not hasattr(compression, "compress"):
+        raise TypeError(f"compression={compression!r}: expected one of Compression.none, .fp16, .bf16")
+    return compression
+
+
 class Compressor:
     """compress() gives what is sent and what decompress() needs to undo it."""
 

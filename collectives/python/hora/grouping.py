@@ -50,6 +50,8 @@ def check_groups(groups: Any, num_groups: Any) -> int | list[list[Any]] | None:
 
 def check_predivide(factor: float, op: int, average: int) -> tuple[float, float]:
     """The scales before and after the reduction for gradient_predivide_factor."""
+    if not isinstance(factor, numbers.Real):
+        raise TypeError(f"gradient_predivide_factor={factor!r}: expected a positive number")
     if factor == 1.0:
         return 1.0, 1.0
     if not factor > 0:

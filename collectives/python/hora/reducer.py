@@ -7,6 +7,7 @@ import os
 
 from hora import grouping
 from hora.basics import Average
+from hora.compression import checked
 from hora.operations import set_id_of
 from hora.process_sets import global_process_set
 
@@ -45,7 +46,7 @@ class GradientReducer:
         set_id_of(process_set)  # raises
         self.prefix = prefix
         self.op = op
-        self.compression = compression
+        self.compression: Any = None if compression is None else checked(compression)
         self.sparse_as_dense = sparse_as_dense
         self.prescale, self.postscale = grouping.check_predivide(gradient_predivide_factor, op, Average)
         self.groups = grouping.check_groups(groups, num_groups)

@@ -49,6 +49,8 @@ def check_sets_end_with_the_job():
     hvd.shutdown()
     assert EVEN.process_set_id is None and LAST.size() is None
     assert hvd.global_process_set.ranks is None
+    for wrong in (5, [0], "static", LAST):
+        assert "init(process_sets=" in str(raises(ValueError, hvd.init, process_sets=wrong)), wrong
     hvd.init(process_sets=[LAST])
     assert LAST.process_set_id == 1
     if LAST.included():

@@ -44,6 +44,12 @@ def check_arguments_of_the_wrong_kind():
     refused(ValueError, "of a scalar", hvd.grouped_allgather, [torch.tensor(1.0, requires_grad=True)])
     refused(ValueError, "a sparse tensor", hvd.sparse_allreduce_async, tensor, "name", hvd.Sum)
     refused(ValueError, "zero byte", hvd.allreduce, tensor, name="a\0b")
+    for compression in (None, "fp16", hvd.Compression):
+        expected = f"compression={compression!r}: expected one of"
+        for function in (hvd.allreduce, hvd.reducescatter):
+            refused(TypeError, expected, function, tensor, compression=compression)
+        for function in (hvd.grouped_allreduce, hvd.grouped_reducescatter):
+            refused(TypeError, expected, function, [tensor], compression=compression)
     assert operations.in_flight_count() == 0
 
 
@@ -78,6 +84,9 @@ def check_arguments_of_the_optimizer():
     refused(ValueError, "distributed already", hvd.DistributedOptimizer, distributed(parameter))
     refused(ValueError, "op=17", distributed, parameter, op=17)
     refused(TypeError, "compression=None", distributed, parameter, compression=None)
+    refused(ValueError, "named_parameters must be", distributed, parameter, named_parameters=torch.nn.Linear(1, 1))
+    refused(TypeError, "gradient_predivide_factor='2'", distributed, parameter, gradient_predivide_factor="2")
+    refused(TypeError, "expected an optimizer", hvd.broadcast_optimizer_state, torch.nn.Linear(1, 1), 0)
     for factor in (0.0, -1.0):
         refused(ValueError, "positive number", distributed, parameter, gradient_predivide_factor=factor)
     refused(TypeError, "expected an optimizer", hvd.broadcast_optimizer_state, 5, 0)

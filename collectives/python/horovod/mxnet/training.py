@@ -6,6 +6,7 @@ from __future__ import annotations
 import mxnet as mx
 
 from hora import batches, grouping
+from hora.compression import checked
 from hora.process_sets import global_process_set
 from hora.reducer import is_needed
 from horovod.mxnet.compression import Compression
@@ -144,7 +145,7 @@ class DistributedTrainer(mx.gluon.Trainer):
             params = [params[name] for name in sorted(params)]
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         self._hora_scales = grouping.check_predivide(gradient_predivide_factor, Average, Average)
-        self._hora_compression = compression
+        self._hora_compression = checked(compression)
         self._hora_prefix = prefix or ""
         self._hora_num_groups = num_groups
         self._hora_process_set = process_set

@@ -6,6 +6,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from hora.collective_docs import documented
+from hora.compression import checked
 from hora.operations import choose_op
 from hora.process_sets import global_process_set
 from horovod.tensorflow import mpi_ops
@@ -57,7 +58,7 @@ def allreduce(
         with tf.device(device_sparse or None):
             return _sparse_allreduce(tensor, op, name, process_set, prescale_factor, postscale_factor)
     with tf.device(device_dense or None):
-        wire, context = compression.compress(to_tensor(tensor))
+        wire, context = checked(compression).compress(to_tensor(tensor))
         reduced = mpi_ops.allreduce_dense(
             wire, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
         )
@@ -94,7 +95,7 @@ def grouped_allreduce(
             dense.append(index)
     if dense:
         with tf.device(device_dense or None):
-            compressed = [compression.compress(to_tensor(tensors[index])) for index in dense]
+            compressed = [checked(compression).compress(to_tensor(tensors[index])) for index in dense]
             reduced = mpi_ops.grouped_allreduce_dense(
                 [wire for wire, _ in compressed],
                 name,
@@ -126,7 +127,7 @@ def reducescatter(
     if isinstance(tensor, tf.IndexedSlices):
         raise NotImplementedError("reducescatter of sparse tensors (IndexedSlices): make them dense first")
     with tf.device(device_dense or None):
-        wire, context = compression.compress(to_tensor(tensor))
+        wire, context = checked(compression).compress(to_tensor(tensor))
         reduced = mpi_ops.reducescatter_dense(
             wire, name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor
         )
@@ -149,7 +150,7 @@ def grouped_reducescatter(
     if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
         raise NotImplementedError("grouped_reducescatter of sparse tensors (IndexedSlices): make them dense first")
     with tf.device(device_dense or None):
-        compressed = [compression.compress(to_tensor(tensor)) for tensor in tensors]
+        compressed = [checked(compression).compress(to_tensor(tensor)) for tensor in tensors]
         reduced = mpi_ops.grouped_reducescatter_dense(
             [wire for wire, _ in compressed], name, op, process_set, prescale_factor, postscale_factor
         )

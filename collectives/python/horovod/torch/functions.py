@@ -121,7 +121,7 @@ def broadcast_optimizer_state(
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of LBFGS cannot be broadcast: it contains the history of one rank's closure")
-    if not hasattr(optimizer, "load_state_dict"):
+    if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"broadcast_optimizer_state: expected an optimizer, not {optimizer!r}")
     from hora import basics
 

@@ -22,6 +22,7 @@ from hora import operations
 from hora.basics import *  # noqa: F403
 from hora.basics import Average
 from hora.collective_docs import documented
+from hora.compression import checked
 from hora.control import barrier  # noqa: F401
 from hora.operations import choose_op, numeric_splits, wait_now
 from hora.process_sets import *  # noqa: F403
@@ -84,7 +85,7 @@ def allreduce(
     op = choose_op(op, average)
     if compression is Compression.none:
         return differentiable.allreduce(tensor, name, op, prescale_factor, postscale_factor, process_set)
-    compressed, context = compression.compress(tensor)
+    compressed, context = checked(compression).compress(tensor)
     reduced = differentiable.allreduce(compressed, name, op, prescale_factor, postscale_factor, process_set)
     return compression.decompress(reduced, context)
 
@@ -118,7 +119,7 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """Reduces several tensors over the ranks together; returns a list."""
     op = choose_op(op, average)
-    compressed = [compression.compress(tensor) for tensor in tensors]
+    compressed = [checked(compression).compress(tensor) for tensor in tensors]
     wires = [wire for wire, _ in compressed]
     reduced = differentiable.grouped_allreduce(wires, name, op, prescale_factor, postscale_factor, process_set)
     return [compression.decompress(wire, context) for wire, (_, context) in zip(reduced, compressed)]
@@ -204,7 +205,7 @@ def reducescatter(
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
     """Reduces a tensor over the ranks, with Average or Sum; returns this rank's part of the rows."""
-    wire, context = compression.compress(tensor)
+    wire, context = checked(compression).compress(tensor)
     (reduced,) = differentiable.reducescatter(
         (wire,), name, op, prescale_factor, postscale_factor, process_set, grouped=False
     )
@@ -222,7 +223,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
     """reducescatter() of several tensors together; returns a list."""
-    compressed = [compression.compress(tensor) for tensor in tensors]
+    compressed = [checked(compression).compress(tensor) for tensor in tensors]
     wires = [wire for wire, _ in compressed]
     reduced = differentiable.reducescatter(
         wires, name, op, prescale_factor, postscale_factor, process_set, grouped=True

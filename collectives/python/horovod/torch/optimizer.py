@@ -16,6 +16,7 @@ import weakref
 import torch
 
 from hora import _native, grouping, objects
+from hora.compression import checked
 from hora.operations import set_id_of
 from hora.process_sets import global_process_set
 from horovod.torch.compression import Compression
@@ -241,10 +242,7 @@ def _check_arguments(optimizer, op, compression):
         raise ValueError("DistributedOptimizer: this optimizer is distributed already")
     if op not in (Average, Sum, Adasum, Min, Max, Product):
         raise ValueError(f"DistributedOptimizer(op={op!r}): expected Average, Sum or Adasum")
-    if not hasattr(compression, "compress"):
-        raise TypeError(
-            f"DistributedOptimizer(compression={compression!r}): expected one of Compression.none, .fp16, .bf16"
-        )
+    checked(compression)
 
 
 def _check_passes(passes):
@@ -260,7 +258,7 @@ def _name_parameters(optimizer, named_parameters):
             for i, group in enumerate(optimizer.param_groups)
             for j, p in enumerate(group["params"])
         }
-    named = list(named_parameters)
+    named = list(named_parameters) if hasattr(named_parameters, "__iter__") else [named_parameters]
     if any(not isinstance(each, tuple) or len(each) != 2 for each in named):
         raise ValueError("named_parameters must be (name, parameter) pairs, as model.named_parameters() gives them")
     seen, twice = set(), set()
