@@ -54,7 +54,11 @@ class NumpyFramework(Framework):
     name = "numpy"
 
     def dense(self, tensor: Any) -> Any:
-        """See Framework.dense()."""
+        """See Framework.dense(). TypeError for masked elements, which would count as all others."""
+        if np.ma.is_masked(tensor):
+            raise TypeError(
+                "the mask of a numpy.ma.MaskedArray would be lost; call filled() with a value for its elements"
+            )
         return np.asarray(tensor, order="C")
 
     def dense_in_place(self, tensor: Any) -> Any:

@@ -140,6 +140,10 @@ def check_unsupported():
     raises(TypeError, hvd.allreduce, np.array(["text"]))
     raises(ValueError, hvd.allreduce, np.ones(2, dtype=complex), op=hvd.Product)
     raises(TypeError, hvd.allreduce, np.ones(2, dtype=np.dtype(np.float32).newbyteorder()))
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    for function in (hvd.allreduce, hvd.allreduce_, hvd.allgather):
+        assert "filled()" in str(raises(TypeError, function, masked))
+    close(hvd.allreduce(np.ma.array([1.0, 2.0]), op=hvd.Sum), np.array([1.0, 2.0]) * hvd.size())
 
 
 def check_what_cannot_be_written_to():
