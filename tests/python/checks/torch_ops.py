@@ -449,6 +449,9 @@ def check_sparse_allreduce():
         result = hvd.sparse_allreduce_async(sparse, name=f"sparse.{op}", op=op)()
         assert result.is_sparse
         same(result.to_dense(), dense / factor, 1e-6)
+    numbers = torch.sparse_coo_tensor(indices, torch.full((2, 3), 5), sparse.shape)
+    result = hvd.sparse_allreduce_async(numbers, name="sparse.integers", op=hvd.Average)()
+    same(result.to_dense(), hvd.allreduce(numbers.to_dense()))
     raises(ValueError, hvd.sparse_allreduce_async, sparse, "sparse.max", hvd.Max)
     raises(ValueError, hvd.allreduce, sparse)
 

@@ -64,10 +64,15 @@ def sparse_allreduce_async(
                 f"in the dimensions that are sparse"
             )
         all_indices = all_indices[~is_shape]
-        if op == Average:
+        divided = op == Average and (all_values.is_floating_point() or all_values.is_complex())
+        if divided:
             all_values = all_values / process_set.size()
-        return torch.sparse_coo_tensor(
+        result = torch.sparse_coo_tensor(
             all_indices.transpose(0, 1), all_values, shape, device=all_values.device, **_UNCHECKED
         )
+        if op == Average and not divided:  # the sum is divided, and truncated, as that of a dense tensor
+            result = result.coalesce()
+            result.values().div_(process_set.size(), rounding_mode="trunc")
+        return result
 
     return wait
