@@ -216,3 +216,7 @@ def check_sync_batch_norm():
     no_affine = hvd.SyncBatchNorm(2, affine=False, track_running_stats=False)
     no_affine(torch.randn(4, 2, requires_grad=True)).sum().backward()
     raises(ValueError, hvd.SyncBatchNorm(2), torch.randn(4))
+    if hvd.rank() == 0:  # evaluates alone
+        plain = torch.nn.BatchNorm1d(2, affine=False, track_running_stats=False)
+        batch = torch.randn(4, 2)
+        close(no_affine.eval()(batch), plain.eval()(batch))

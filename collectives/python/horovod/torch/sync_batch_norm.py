@@ -26,13 +26,12 @@ class SyncBatchNorm(_BatchNorm):
         """Normalizes with the statistics of all ranks' batches in training. Collective then; the batches may differ
         in size."""
         self._check_input_dim(input)
-        use_batch = self.training or not self.track_running_stats
-        if not use_batch or size() == 1:
+        if not self.training or size() == 1:
             return super().forward(input)
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+        if self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked += 1
         output, mean, variance, count = _Normalize.apply(input, self.weight, self.bias, self.eps)
-        if self.training and self.track_running_stats:
+        if self.track_running_stats:
             with torch.no_grad():
                 momentum = self.momentum
                 if momentum is None:  # cumulative average
