@@ -109,7 +109,8 @@ class Pending:
         return self.value
 
     def __del__(self):
-        if self.natives and orphans is not None:  # a signal handler raised on the way
+        # A signal handler raised on the way; torch.compile makes some that are never initialised.
+        if getattr(self, "natives", ()) and orphans is not None:
             orphans.append(self)
 
     def abandon(self, text: str) -> None:

@@ -17,7 +17,23 @@ from horovod.torch.tensors import ops as _ops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+
+# Code that torch.compile traces calls the operator of horovod.torch.compiled, where PyTorch can have one.
+if hasattr(getattr(torch, "library", None), "custom_op"):
+    is_compiling = torch.compiler.is_dynamo_compiling
+else:
+
+    def is_compiling() -> bool:
+        """Whether torch.compile traces this code: never, in a release without it."""
+        return False
+
+
+def _compiled(*arguments):
+    from horovod.torch import compiled
+
+    return compiled.call(*arguments)
 
 
 def _differentiates(tensor):
@@ -40,6 +56,8 @@ def allreduce(
     tensor: torch.Tensor, name: str | None, op: int, prescale: float, postscale: float, process_set: ProcessSet
 ) -> torch.Tensor:
     """allreduce of one tensor; through autograd if the tensor needs a gradient."""
+    if is_compiling():
+        return _compiled("allreduce", [tensor], name, process_set, False, op, prescale, postscale)[0]
     if _differentiates(tensor):
         return HorovodAllreduce.apply(tensor, None, name, op, prescale, postscale, process_set)
     return _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
@@ -54,6 +72,8 @@ def grouped_allreduce(
     process_set: ProcessSet,
 ) -> Sequence[torch.Tensor]:
     """allreduce of several tensors, which run together; through autograd if one needs a gradient."""
+    if is_compiling():
+        return _compiled("allreduce", tensors, name, process_set, True, op, prescale, postscale)
     if _any_differentiates(tensors):
         return list(HorovodGroupedAllreduce.apply(None, name, op, prescale, postscale, process_set, *tensors))
     return wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
@@ -84,7 +104,7 @@ class HorovodAllreduce(torch.autograd.Function):
         name, op, prescale, postscale, process_set = ctx.arguments
         name = _derived(name, "grad")
         if op in _SELECTING:
-            gradient = _selecting_gradient(gradient, *ctx.saved_tensors, op, prescale, postscale, name, process_set)
+            gradient = selecting_gradient(gradient, *ctx.saved_tensors, op, prescale, postscale, name, process_set)
         else:
             gradient = allreduce(gradient, name, op, prescale, postscale, process_set)
         return (gradient, *_NONES)
@@ -112,7 +132,7 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         if op in _SELECTING:
             inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
             reduced = [
-                _selecting_gradient(
+                selecting_gradient(
                     gradient,
                     source,
                     output,
@@ -134,15 +154,28 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
 _SELECTING = (Min, Max, Product)
 
 
-def _selecting_gradient(gradient, source, output, op, prescale, postscale, name, process_set):
-    total = allreduce(gradient, name, Sum, 1.0, 1.0, process_set)
+def selecting_gradient(
+    gradient: torch.Tensor,
+    source: torch.Tensor,
+    output: torch.Tensor,
+    op: int,
+    prescale: float,
+    postscale: float,
+    name: str | None,
+    process_set: ProcessSet,
+    reduce: Callable[..., torch.Tensor] | None = None,
+    gather: Callable[..., torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """The gradient of an allreduce by Min, Max or Product, made of allreduce() and allgather() or of these two."""
+    reduce = reduce or allreduce
+    total = reduce(gradient, name, Sum, 1.0, 1.0, process_set)
     if op == Product:
-        gathered = allgather(source.unsqueeze(0), _derived(name, "others"), process_set)
+        gathered = (gather or allgather)(source.unsqueeze(0), _derived(name, "others"), process_set)
         gathered = gathered * prescale
         rows = [row for row in range(process_set.size()) if row != process_set.rank()]
         return total * gathered[rows].prod(dim=0) * (prescale * postscale)
     chosen = (source * prescale * postscale == output).to(gradient.dtype)
-    ties = allreduce(chosen, _derived(name, "ties"), Sum, 1.0, 1.0, process_set)
+    ties = reduce(chosen, _derived(name, "ties"), Sum, 1.0, 1.0, process_set)
     return total * chosen / ties.clamp(min=1) * (prescale * postscale)
 
 
@@ -151,6 +184,8 @@ def _selecting_gradient(gradient, source, output, op, prescale, postscale, name,
 
 def allgather(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
     """allgather of one tensor; through autograd if the tensor needs a gradient."""
+    if is_compiling():
+        return _compiled("allgather", [tensor], name, process_set)[0]
     if _differentiates(tensor):
         return HorovodAllgather.apply(tensor, name, process_set)
     return wait_now(_ops.allgather((tensor,), name, process_set))
@@ -158,6 +193,8 @@ def allgather(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -
 
 def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet) -> list[torch.Tensor]:
     """allgather of several tensors, which run together; through autograd if one needs a gradient."""
+    if is_compiling():
+        return _compiled("allgather", tensors, name, process_set, True)
     if _any_differentiates(tensors):
         return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))
     return wait_now(_ops.allgather(tensors, name, process_set, grouped=True))
@@ -213,6 +250,8 @@ class HorovodGroupedAllgather(torch.autograd.Function):
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
     """broadcast of one tensor; through autograd if the tensor needs a gradient."""
+    if is_compiling():
+        return _compiled("broadcast", [tensor], name, process_set, False, Sum, 1.0, 1.0, root_rank)[0]
     if _differentiates(tensor):
         return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
     return _ops.broadcast_now(tensor, root_rank, name, process_set)
@@ -245,6 +284,9 @@ def alltoall(
     tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None, process_set: ProcessSet
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """alltoall; through autograd if the tensor needs a gradient."""
+    if is_compiling():
+        received = _compiled("alltoall", [tensor], name, process_set, False, Sum, 1.0, 1.0, 0, splits)
+        return received[0] if splits is None else tuple(received)
     if _differentiates(tensor):
         received, received_splits = HorovodAlltoall.apply(tensor, splits, name, process_set)
         return received if splits is None else (received, received_splits)
@@ -298,6 +340,8 @@ def reducescatter(
     grouped: bool,
 ) -> Sequence[torch.Tensor]:
     """A group, or one tensor alone (a sequence of one)."""
+    if is_compiling():
+        return _compiled("reducescatter", tensors, name, process_set, grouped, op, prescale, postscale)
     if not _any_differentiates(tensors):
         return _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped)
     if grouped:

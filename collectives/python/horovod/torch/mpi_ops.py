@@ -61,10 +61,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+# What torch.compiler.assume_constant_result() does, which would import the compiler.
+for _constant in (rank, size, local_rank, local_size, cross_rank, cross_size):  # noqa: F405
+    _constant.__dict__["_dynamo_marked_constant"] = True
+
 
 def handle_average_backwards_compatibility(op: int, average: bool | None) -> int:
     """The reduction that op= or the older average= selects."""
     return choose_op(op, average)
+
+
+def _written(tensors, results):
+    """In code that is compiled: the tensors, with these values."""
+    with torch.no_grad():
+        for tensor, result in zip(tensors, results):
+            tensor.copy_(result)
+    return list(tensors)
 
 
 # --- allreduce --------------------------------------------------------------------------------------
@@ -103,6 +115,11 @@ def allreduce_(
     """Reduces a tensor over the ranks into itself, and returns it."""
     if op is None or average is not None:
         op = choose_op(op, average)
+    if differentiable.is_compiling():
+        return _written(
+            [tensor],
+            [differentiable.allreduce(tensor.detach(), name, op, prescale_factor, postscale_factor, process_set)],
+        )[0]
     return _ops.allreduce_now(tensor, name, op, prescale_factor, postscale_factor, process_set, in_place=True)
 
 
@@ -137,6 +154,12 @@ def grouped_allreduce_(
 ) -> list[torch.Tensor]:
     """Reduces several tensors over the ranks together, each into itself; returns a list."""
     op = choose_op(op, average)
+    if differentiable.is_compiling():
+        sources = [tensor.detach() for tensor in tensors]
+        return _written(
+            tensors,
+            differentiable.grouped_allreduce(sources, name, op, prescale_factor, postscale_factor, process_set),
+        )
     return wait_now(
         _ops.allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set, in_place=True, grouped=True)
     )
@@ -177,6 +200,8 @@ def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """Writes the tensor of root_rank into that of every rank, and returns it."""
+    if differentiable.is_compiling():
+        return _written([tensor], [differentiable.broadcast(tensor.detach(), root_rank, name, process_set)])[0]
     return _ops.broadcast_now(tensor, root_rank, name, process_set, in_place=True)
 
 

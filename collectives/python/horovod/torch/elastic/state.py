@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 
 import torch
 
@@ -112,3 +113,9 @@ class TorchState(HandledState):
         for name, value in (("model", model), ("optimizer", optimizer)):
             if value is None:
                 object.__setattr__(self, name, None)
+
+    def reset(self) -> None:
+        """Calls reset() of every handler. Compiled code is compiled again: the number of ranks is a constant in it."""
+        super().reset()
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()
