@@ -284,6 +284,14 @@ HORA_API hora_status hora_plan_run(hora_plan* plan, int64_t timeout_ms);
  * does nothing. */
 HORA_API void hora_plan_free(hora_plan* plan);
 
+/* --- inside of compiled programs ----------------------------------------------------------- */
+
+/* A handler of XLA's typed foreign function interface, for programs on CPUs: runs the operations
+ * that the attributes of the call encode (hora/xla.py of the Python packages does that) on the
+ * buffers of the call, and waits for them. The argument is XLA's call frame; the result is NULL, or
+ * XLA's error. Not to be called by others than XLA. */
+HORA_API void* hora_xla_call(void* call_frame);
+
 /* --- process sets -------------------------------------------------------------------------- */
 
 /* Makes a set of the given global ranks; all ranks of the world must call it with the same ranks.

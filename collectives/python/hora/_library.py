@@ -88,6 +88,7 @@ class Library:
         self.backend_built = self._function(quick, "hora_backend_built", ctypes.c_int, text)
         self.backend_enabled = self._function(quick, "hora_backend_enabled", ctypes.c_int, text)
         self.describe = self._function(quick, "hora_describe", text)
+        self.xla_call = quick.hora_xla_call  # XLA calls it
         self.wait = self._function(waiting, "hora_wait", ctypes.c_int, i64, i64)
         self.run = self._function(waiting, "hora_run", ctypes.c_int, ctypes.c_void_p, i64, ctypes.c_void_p)
         self.init = self._function(waiting, "hora_init", ctypes.c_int, ctypes.POINTER(Options))

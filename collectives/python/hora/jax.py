@@ -31,6 +31,7 @@ from hora.basics import Average, Product, Sum, rank
 from hora.collective_docs import documented
 from hora.jax_operations import (
     SELECTING,
+    Step,
     allreduce_units,
     as_array,
     as_jax,
@@ -68,10 +69,8 @@ def _sub_name(name, suffix):
 
 def _allreduce(values, name, op, prescale, postscale, process_set, grouped):
     def forward(*inputs):
-        def begin(*arrays):
-            yield ops.allreduce(arrays, name, op, prescale, postscale, process_set, grouped=grouped)
-
-        return run(begin, inputs, [spec(value) for value in inputs])
+        step = Step("allreduce", len(inputs), name, process_set, op, prescale, postscale, grouped=grouped)
+        return run([step], inputs, [spec(value) for value in inputs])
 
     def backward(inputs, outputs, cotangents):
         grad_name = _sub_name(name, "grad")
@@ -166,11 +165,8 @@ def _allgather(values, name, process_set, grouped):
     def forward(*inputs):
         nonlocal compiled
         compiled = any(map(is_traced, inputs))
-
-        def begin(*arrays):
-            yield ops.allgather(arrays, name, process_set, grouped=grouped)
-
-        return run(begin, inputs, [spec(value, members * value.shape[0]) for value in inputs])
+        step = Step("allgather", len(inputs), name, process_set, grouped=grouped)
+        return run([step], inputs, [spec(value, members * value.shape[0]) for value in inputs])
 
     def backward(inputs, outputs, cotangents):
         reduced = _allreduce(cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, grouped)
@@ -212,10 +208,7 @@ def broadcast(
     """Returns the array of root_rank on every rank."""
 
     def forward(value):
-        def begin(array):
-            yield ops.broadcast((array,), root_rank, name, process_set)
-
-        return run(begin, [value], [spec(value)])
+        return run([Step("broadcast", 1, name, process_set, root=root_rank)], [value], [spec(value)])
 
     def backward(inputs, outputs, cotangents):
         (mean,) = _allreduce(cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
@@ -239,26 +232,23 @@ def alltoall(
             f"alltoall without splits: the first dimension of the shape "
             f"{list(value.shape)} must be a multiple of {members}"
         )
-    splits = [value.shape[0] // members] * members if even else numeric_splits(splits)
+    splits = None if even else numeric_splits(splits)
     received_splits = None
 
     def exchange(source, parts, operation_name):
-        def begin(array):
-            yield ops.alltoall(array, parts, operation_name, process_set)
-
-        counts = jax.ShapeDtypeStruct((members,), np.int32)
-        return run(begin, [source], [spec(source) if even else None, counts])
+        step = Step("alltoall", 1, operation_name, process_set, splits=None if even else parts)
+        return run([step], [source], [spec(source) if even else None])
 
     def forward(source):
         nonlocal received_splits
-        received, counts = exchange(source, splits, name)
-        if not is_traced(counts):
-            received_splits = np.asarray(counts)
+        received, *counts = exchange(source, splits, name)
+        if counts:
+            received_splits = np.asarray(counts[0])
         return [received]
 
     def backward(inputs, outputs, cotangents):
         back = splits if even else numeric_splits(received_splits)
-        returned, _ = exchange(cotangents[0], back, _sub_name(name, "grad"))
+        returned = exchange(cotangents[0], back, _sub_name(name, "grad"))[0]
         unsent = inputs[0].shape[0] - returned.shape[0]
         return [jnp.pad(returned, [(0, unsent)] + [(0, 0)] * (returned.ndim - 1))]
 
@@ -275,10 +265,8 @@ def _reducescatter(values, name, op, prescale, postscale, process_set, grouped):
         return value.shape[0] // members + (process_set.rank() < value.shape[0] % members)
 
     def forward(*inputs):
-        def begin(*arrays):
-            yield ops.reducescatter(arrays, name, op, prescale, postscale, process_set, grouped=grouped)
-
-        return run(begin, inputs, [spec(value, int(rows(value))) for value in inputs])
+        step = Step("reducescatter", len(inputs), name, process_set, op, prescale, postscale, grouped=grouped)
+        return run([step], inputs, [spec(value, int(rows(value))) for value in inputs])
 
     def backward(inputs, outputs, cotangents):
         factor = prescale * postscale * (members if op == Sum else 1)
@@ -388,16 +376,13 @@ def broadcast_parameters(
     values = [leaf if _is_array(leaf) else None for leaf in leaves]
     chosen = [index for index, value in enumerate(values) if value is not None]
 
-    def begin(*arrays):
-        for index, array in zip(chosen, arrays):
-            yield ops.broadcast((array,), root_rank, f"{name}.{index}", process_set)
-
+    steps = [Step("broadcast", 1, f"{name}.{index}", process_set, root=root_rank) for index in chosen]
     arrays, unpackers = [], []
     for index in chosen:
         array, unpack = packed(jnp.asarray(values[index]))
         arrays.append(array)
         unpackers.append(unpack)
-    results = run(begin, arrays, [spec(array) for array in arrays]) if chosen else []
+    results = run(steps, arrays, [spec(array) for array in arrays]) if chosen else []
     for index, result, unpack in zip(chosen, results, unpackers):
         leaves[index] = unpack(result)
     others = {index: leaf for index, leaf in enumerate(leaves) if values[index] is None}

@@ -1,29 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an operation of the runtime becomes a part of JAX: at once on arrays, as an ordered callback
-on traced values.
+"""How an operation of the runtime becomes a part of JAX: at once on arrays, on traced values as a call of libhora
+(hora.xla), or as an ordered callback where a release or a device has no such calls.
 
-Callbacks of one program run in the order of the script, on every rank the same one. On the CPU, inputs are
-not copied, and results are used in place. So it is on a GPU, outside of compiled programs: JAX brings what a
-callback gets to the CPU.
+Both run in the order of the script, on every rank the same one. On the CPU, inputs are not copied, and results are used
+in place. So it is on a GPU, outside of compiled programs: JAX brings what a callback gets to the CPU.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from hora import _native, batches, device_arrays, dtypes
+from hora import _native, batches, device_arrays, dtypes, operations
 from hora.aligned_arrays import ops
 from hora.device_arrays import DeviceArray
 
+try:
+    from hora import xla
+except (ImportError, AttributeError):  # this release of JAX has not what it needs
+    xla = None  # type: ignore[assignment]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from hora.operations import Pending
@@ -178,9 +183,47 @@ def _staged(call: Callable[..., Any], specs: Sequence[Any], *values: Any) -> lis
     return _as_varied(results, values)
 
 
-def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
-    """begin(*arrays) yields operations (hora.operations.Pending) on the arrays of the values; returns all of their
-    results. `specs` are the shapes and dtypes of the results, needed for traced values."""
+class Step(NamedTuple):
+    """One operation, or a group of them that run together."""
+
+    kind: str
+    number: int  # of arrays
+    name: str | None
+    process_set: Any
+    op: int = _native.SUM
+    prescale: float = 1.0
+    postscale: float = 1.0
+    root: int = 0
+    grouped: bool = False
+    splits: Any = None
+
+    @property
+    def set_id(self) -> int:
+        """The number of the process set."""
+        return operations.set_id_of(self.process_set)
+
+    def start(self, arrays: Sequence[Any]) -> Pending:
+        """Starts it on these arrays."""
+        if self.kind == "broadcast":
+            return ops.broadcast(arrays, self.root, self.name, self.process_set)
+        if self.kind == "allgather":
+            return ops.allgather(arrays, self.name, self.process_set, grouped=self.grouped)
+        if self.kind == "alltoall":
+            return ops.alltoall(arrays[0], self.splits, self.name, self.process_set)
+        reduce = getattr(ops, self.kind)
+        return reduce(arrays, self.name, self.op, self.prescale, self.postscale, self.process_set, grouped=self.grouped)
+
+
+def run(steps: Sequence[Step], values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
+    """The results of all steps on the values. `specs` are their shapes and dtypes, needed for traced values: one for
+    each value, and those of the received splits of alltoall."""
+
+    def begin(*arrays):
+        at = 0
+        for step in steps:
+            yield step.start(arrays[at : at + step.number])
+            at += step.number
+
     recover()
     if not any(map(is_traced, values)):
         return [as_jax(result) for result in batches.run(begin, *map(as_array, values))]
@@ -188,6 +231,8 @@ def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: S
         raise ValueError(
             "inside jit the shape of the result must be known beforehand; do this operation outside of jit"
         )
+    if xla is not None and xla.is_usable() and _mapped_devices() == 1:
+        return xla.call(steps, values, specs)
 
     def call(*arrays):
         global _has_failed
@@ -254,18 +299,14 @@ def allreduce_units(
     counts = [len(unit) for unit in units]
     flat = [jnp.asarray(value) for unit in units for value in unit]
     wires = [compress(value, compression) for value in flat]
-
-    def begin(*arrays):
-        start = 0
-        for count, name in zip(counts, names):
-            yield ops.allreduce(
-                arrays[start : start + count], name, op, prescale, postscale, process_set, grouped=count > 1
-            )
-            start += count
-
+    steps = [
+        Step("allreduce", count, name, process_set, op, prescale, postscale, grouped=count > 1)
+        for count, name in zip(counts, names)
+        if count
+    ]
     if not wires:
         return [[] for _ in units]
-    reduced = iter(run(begin, wires, [spec(wire) for wire in wires]))
+    reduced = iter(run(steps, wires, [spec(wire) for wire in wires]))
     values = iter([next(reduced).astype(value.dtype) for value in flat])
     return [[next(values) for _ in unit] for unit in units]
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hora.jax as hvd
+from hora import jax_operations
 from hora.jax_elastic import JaxState, run
 from hora.jax_operations import ProgramError
 from support.expect import close, raises
@@ -231,6 +232,52 @@ def check_many_callbacks():
     )
     for _ in range(5):
         close(many(x), expected)
+
+
+def check_calls_of_libhora():
+    """What a compiled program calls where it can gives what callbacks give, which the other releases have."""
+    if jax_operations.xla is None or not jax_operations.xla.is_usable():
+        raise Skip(f"JAX {jax.__version__} has none of what calls of libhora need")
+    size = hvd.size()
+    functions = [
+        lambda x: hvd.allreduce(x, op=hvd.Max, prescale_factor=2.0, postscale_factor=0.5),
+        lambda x: hvd.allreduce(x.astype(jnp.bfloat16), op=hvd.Sum),
+        lambda x: hvd.allreduce(x * 1j, op=hvd.Sum),
+        lambda x: hvd.grouped_allreduce([x, x.astype(jnp.int32)], op=hvd.Sum, name="group"),
+        lambda x: hvd.allgather(x.astype(jnp.float8_e4m3fn)),
+        lambda x: hvd.grouped_allgather([x > 2, x]),
+        lambda x: hvd.broadcast(x, size - 1, name="root"),
+        lambda x: hvd.alltoall(x),
+        lambda x: hvd.reducescatter(x[1:], op=hvd.Sum),
+        lambda x: hvd.allreduce_gradients({"a": x, "b": [x[:1], x[0, 0]]}),
+    ]
+    x = own(ranks_values((2 * size, 3)))
+    usable = jax_operations.xla
+    for function in functions:
+        calls = jax.jit(function)
+        called = calls(x)
+        assert "hora_collectives" in calls.lower(x).as_text()
+        try:
+            jax_operations.xla = None
+            expected = jax.jit(lambda x, function=function: function(x))(x)
+        finally:
+            jax_operations.xla = usable
+        for one, other in zip(jax.tree_util.tree_leaves(called), jax.tree_util.tree_leaves(expected)):
+            assert one.dtype == other.dtype and one.shape == other.shape
+            assert np.array_equal(np.asarray(one), np.asarray(other)), (one, other)
+    rows = jnp.stack([x, x + 1, x * 2])
+    for function in (functions[0], functions[3], functions[5], *functions[7:9]):
+        mapped = jax.jit(jax.vmap(function))(rows)
+        separate = [function(row) for row in rows]
+        for index, row in enumerate(separate):
+            for one, other in zip(jax.tree_util.tree_leaves(mapped), jax.tree_util.tree_leaves(row)):
+                close(one[index], other)
+
+    def loss(x):
+        return (hvd.allreduce(jnp.sin(x), op=hvd.Sum) ** 2).sum()
+
+    close(jax.jit(jax.grad(jax.checkpoint(loss)))(x), jax.grad(loss)(x))
+    close(jax.jacrev(lambda x: hvd.allreduce(x, op=hvd.Sum))(x[0]), size * jnp.eye(3))
 
 
 def check_trees():
