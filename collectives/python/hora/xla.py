@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+# Here, so that a release without them cannot import this module.
+_register_target, _lowering = jax.ffi.register_ffi_target, jax.ffi.build_ffi_lowering_function
 _TARGET = "hora_collectives"
 _KINDS = {
     "allreduce": _native.ALLREDUCE,
@@ -60,7 +62,7 @@ def is_usable() -> bool:
     if jax.default_backend() != "cpu" or jax.local_device_count() > 1:
         return False
     try:  # XLA refuses a handler for another major version of its interface
-        jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(_native.library().xla_call), platform="cpu")
+        _register_target(_TARGET, jax.ffi.pycapsule(_native.library().xla_call), platform="cpu")
     except jax.errors.JaxRuntimeError:
         return False
     return True
@@ -94,7 +96,7 @@ def _lower(ctx, *operands, steps, outs):
         avals_in=[core.abstract_token, *ctx.avals_in],
         avals_out=[core.abstract_token, *ctx.avals_out],
     )
-    lower = jax.ffi.build_ffi_lowering_function(_TARGET, has_side_effect=True)
+    lower = _lowering(_TARGET, has_side_effect=True)
     token, *results = lower(with_token, token, *operands, numbers=numbers, names=text).results
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({_effect: token})))
     return results
