@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/runtime/settings.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -127,7 +128,7 @@ void read_stall_check(Reader& reader, Settings& settings) {
   settings.stall_check = !disabled;
   std::int64_t seconds = settings.stall_warning.count();
   reader.integer("HOROVOD_STALL_CHECK_TIME_SECONDS", seconds, 0, 1'000'000'000);
-  settings.stall_warning = std::chrono::seconds(seconds);
+  settings.stall_warning = std::chrono::seconds(std::max<std::int64_t>(seconds, 1));
   seconds = settings.stall_shutdown.count();
   reader.integer("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", seconds, 0, 1'000'000'000);
   settings.stall_shutdown = std::chrono::seconds(seconds);
@@ -142,6 +143,8 @@ void read_parameters(Reader& reader, Settings& settings) {
   reader.number("HOROVOD_CYCLE_TIME", cycle_ms, 0, 1e6);
   // Horovod's unit is a millisecond with a fraction.
   parameters.cycle_time_us = std::lround(cycle_ms * 1000);
+  std::int64_t shm_bytes = 0;  // read by its backend, which cannot refuse it
+  reader.integer("HORA_SHM_BYTES", shm_bytes, 0, INT64_MAX);
   reader.integer("HORA_SHM_SMALL_BYTES", parameters.shm_small_bytes, 0, INT32_MAX);
   reader.integer("HORA_SHM_PART_BYTES", parameters.shm_part_bytes, 0, INT32_MAX);
   tunable.fusion = !reader.has("HOROVOD_FUSION_THRESHOLD");

@@ -13,6 +13,7 @@
 #include "launcher/options/host_options.h"
 #include "launcher/plan/binding.h"
 #include "launcher/plan/worker_environment.h"
+#include "launcher/text/text.h"
 #include "launcher/text/units.h"
 #include "launcher/text/user_input.h"
 #include "launcher/transports/transport.h"
@@ -45,6 +46,7 @@ std::string problem_with(std::string_view text) {
   return "";
 }
 
+constexpr std::string_view kController = "HOROVOD_CONTROLLER";
 constexpr std::string_view kCpuOperations = "HOROVOD_CPU_OPERATIONS";
 
 class JobReader {
@@ -138,12 +140,13 @@ Status read_environment_options(const OptionValues& values, const ProcessInputs&
   for (const std::string& path : values.all("--env-file")) HORA_TRY(reader.read_file(path));
   for (const std::string& text : values.all("-x")) HORA_TRY(reader.read_option(text));
   // As under horovodrun, whose ranks have none but Gloo. Sites set it for mpirun.
-  const std::string operations = inputs.variable(kCpuOperations).value_or("");
-  const bool is_other = !operations.empty() && operations != "gloo" && operations != "GLOO";
-  if (is_other && !job.by_mpirun && !reader.has(kCpuOperations) &&
-      !values.has("--cpu-operations")) {
-    warnings.push_back(std::string(kCpuOperations) + "=" + operations +
-                       " is set here and not passed on; --cpu-operations mpi asks for MPI");
+  if (job.by_mpirun) return Ok{};
+  for (const auto& [name, way] : {std::pair{kController, "--mpi starts the ranks with mpirun"},
+                                  {kCpuOperations, "--cpu-operations mpi asks for MPI"}}) {
+    const std::string value = inputs.variable(name).value_or("");
+    if (value.empty() || lower_case(value) == "gloo" || reader.has(name)) continue;
+    if (name == kCpuOperations && values.has("--cpu-operations")) continue;
+    warnings.push_back(std::string(name) + "=" + value + " is set here and not passed on; " + way);
   }
   return Ok{};
 }

@@ -248,6 +248,13 @@ TEST_CASE("settings: the error for a value that is not a number says what is exp
         "HOROVOD_FUSION_THRESHOLD=64MB: expected a whole number of at least 0");
   CHECK(error_of("HOROVOD_CACHE_CAPACITY", "-1") ==
         "HOROVOD_CACHE_CAPACITY=-1: expected a whole number from 0 to 16777216");
+  CHECK(error_of("HORA_SHM_BYTES", "1G") ==
+        "HORA_SHM_BYTES=1G: expected a whole number of at least 0");
+}
+
+TEST_CASE("settings: a stall is reported after a second or more") {
+  CHECK(settings_of({{"HOROVOD_STALL_CHECK_TIME_SECONDS", "0"}})->stall_warning.count() == 1);
+  CHECK(settings_of({{"HOROVOD_STALL_CHECK_TIME_SECONDS", "5"}})->stall_warning.count() == 5);
 }
 
 TEST_CASE("settings: a choice that is not made is the runtime's") {

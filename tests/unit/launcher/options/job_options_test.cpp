@@ -55,6 +55,10 @@ TEST_CASE("The operations that a site has set for mpirun are not those of the ra
   CHECK(warnings({"--mpi"}, "mpi").empty());
   CHECK(warnings({"--cpu-operations", "mpi"}, "CCL").empty());
   CHECK(warnings({"-x", "HOROVOD_CPU_OPERATIONS"}, "mpi").empty());
+  CHECK(warnings({}, "Gloo").empty());
+  CHECK(parsed<Launch>({"-np", "1", "x"}, {{"HOROVOD_CONTROLLER", "mpi"}}).warnings ==
+        Words{"HOROVOD_CONTROLLER=mpi is set here and not passed on; --mpi starts the ranks with "
+              "mpirun"});
 }
 
 TEST_CASE("-x with '*' passes on every variable whose name begins so") {
