@@ -138,6 +138,8 @@ std::vector<const Buffer*> without_tokens(const Operands& operands) {
   return buffers;
 }
 
+char nothing = 0;
+
 std::int64_t product(const std::int64_t* extents, std::int64_t count) {
   return std::accumulate(extents, extents + count, std::int64_t{1}, std::multiplies<>());
 }
@@ -172,7 +174,9 @@ Call decoded(const CallFrame& frame) {
     request.input.shape = next + 12;
     request.input.data = inputs.at(index)->data;
     request.input.device = HORA_CPU_DEVICE;
-    call.results.push_back(outputs.at(index)->data);
+    // Of an array without elements it may be null, which would say that the library allocates.
+    void* const result = outputs.at(index)->data;
+    call.results.push_back(result != nullptr ? result : &nothing);
     request.output = request.input;
     request.output.data = next[8] != 0 ? nullptr : call.results.back();
     next += 12 + request.input.ndim;

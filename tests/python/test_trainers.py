@@ -71,6 +71,12 @@ def test_deepspeed_zero():
     trained(job.run_python(2, PROGRAMS / "deepspeed_zero.py", python=python, timeout=600, **VARIABLES), 2)
 
 
+def test_torchft():
+    """Each rank is a replica group of its own; they meet by MASTER_ADDR and MASTER_PORT."""
+    python = python_with("torchft")
+    trained(job.run_python(2, PROGRAMS / "torchft_ddp.py", python=python, timeout=300, **VARIABLES), 2)
+
+
 @pytest.mark.parametrize("np", [1, 2])
 def test_ignite(np):
     python = python_with("ignite")
