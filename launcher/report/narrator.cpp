@@ -276,11 +276,11 @@ int Narrator::exit_code(const EndedJob& job) const {
 // The report comes before the messages: when it is lost, they say so.
 int Narrator::end(const EndedJob& job) {
   display_.stop();
-  std::string text =
-      describe_outcome(job.outcome, job.plan.hosts,
-                       {start_table_, reach_words(spec_), strikes_, spec_.working_directory,
-                        gpu_faults_, spec_.programs, job.local,
-                        spec_.stdin_policy == StdinPolicy::kRankZero, files_seen_from(spec_)});
+  std::string text = describe_outcome(
+      job.outcome, job.plan.hosts,
+      {start_table_, reach_words(spec_), strikes_, spec_.working_directory, gpu_faults_,
+       spec_.programs, job.local, spec_.stdin_policy == StdinPolicy::kRankZero,
+       spec_.pty.has_value(), files_seen_from(spec_)});
   if (!job.why_not_restarted.empty()) text += "  " + job.why_not_restarted + "\n";
   const bool is_over = job.restart.empty();
   if (is_over && !spec_.report_files.empty()) write_report_of(job, text);

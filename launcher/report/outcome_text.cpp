@@ -183,7 +183,10 @@ std::string rank_cause(const Cause& cause, const JobOutcome& outcome,
   const std::string whose = before == nullptr
                                 ? "its last lines"
                                 : "the last lines of rank " + std::to_string(reported.rank);
-  if (!tail.empty()) text += "  " + whose + " on stderr:\n" + tail;
+  const bool on_terminal = context.rank_0_has_terminal && reported.rank == 0;
+  if (!tail.empty()) {
+    text += "  " + whose + (on_terminal ? " on its terminal (--pty):\n" : " on stderr:\n") + tail;
+  }
   const StderrHint* const hint = find_stderr_hint(reported.last_stderr);
   if (hint != nullptr) {
     const std::string who_ended = hint_of_who_ended(*hint, outcome.exits, context);

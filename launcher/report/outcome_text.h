@@ -26,6 +26,7 @@ struct OutcomeContext {
   std::vector<Program> programs = {};  // of a job that has several
   std::vector<bool> local = {};        // by host: it is this machine
   bool only_rank_0_has_stdin = false;  // --stdin
+  bool rank_0_has_terminal = false;    // --pty: its standard error is there, too
   // Whether a path, seen from working_directory, exists on the launcher's machine.
   std::function<bool(const std::string& path)> has_file = [](const std::string&) { return false; };
 };

@@ -334,6 +334,7 @@ def test_the_size_follows_the_users(terminal, tmp_path):
     terminal.wait_for("now (132, 50)")
     terminal.type("\x03")
     terminal.wait_for("KeyboardInterrupt")
+    terminal.wait_for("its last lines on its terminal (--pty):")
     terminal.wait_for("PROMPT> ")
 
 
