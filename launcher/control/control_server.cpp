@@ -173,10 +173,11 @@ void ControlServer::announce(const std::string& line) {
 }
 
 void ControlServer::publish(const JobFigures& figures) {
-  const std::string line = figures_json(::getpid(), figures);
+  std::string line;  // of thousands of ranks: only for a client that reads it
   std::vector<int> broken;
   for (auto& [fd, client] : clients_) {
     if (!client.watches || !client.out.empty()) continue;
+    if (line.empty()) line = figures_json(::getpid(), figures);
     client.out = line;
     if (!write_out(client)) broken.push_back(fd);
   }

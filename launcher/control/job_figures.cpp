@@ -4,7 +4,10 @@
 #include "launcher/control/job_figures.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <utility>
 
@@ -42,20 +45,59 @@ double rounded(double value) {
   return static_cast<double>(static_cast<std::int64_t>(value * 1000 + 0.5)) / 1000;
 }
 
-Json rank_json(const RankFigures& rank) {
-  Json out;
-  out["rank"] = rank.rank;
-  out["host"] = rank.host;
-  out["uses_runtime"] = rank.uses_runtime;
-  out["delay_share"] = rounded(rank.delay_share);
-  out["wait_share"] = rounded(rank.wait_share);
-  out["collectives_per_s"] = rounded(rank.collectives_per_s);
-  out["bytes_per_s"] = rounded(rank.bytes_per_s);
-  out["last_collective_ms"] = rank.last_ms;
-  out["cpu_percent"] = rounded(rank.cpu_percent);
-  out["rss_bytes"] = rank.rss_bytes;
-  out["last_line"] = rank.last_line;
-  return out;
+// Members of an object, one after the other. A document of thousands of ranks is made every few
+// seconds, so it is written at once and not put together first.
+class Members {
+ public:
+  explicit Members(std::string& out) : out_(out) { out_ += '{'; }
+
+  template <std::integral Number>
+  void add(std::string_view name, Number value) {
+    begin(name);
+    if constexpr (std::same_as<Number, bool>) {
+      out_ += value ? "true" : "false";
+    } else {
+      out_ += std::to_string(value);
+    }
+  }
+  void add(std::string_view name, double value) {
+    begin(name);
+    std::array<char, 32> text;
+    const auto end = std::to_chars(text.begin(), text.end(), rounded(value)).ptr;
+    out_.append(text.begin(), end);
+  }
+  void add(std::string_view name, const std::string& value) {
+    begin(name);
+    const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; };
+    if (std::ranges::all_of(value, is_plain)) {
+      out_.append("\"").append(value).append("\"");
+    } else {
+      out_ += Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
+  }
+  void begin(std::string_view name) {
+    if (out_.back() != '{') out_ += ',';
+    out_.append("\"").append(name).append("\":");
+  }
+
+ private:
+  std::string& out_;
+};
+
+void append_rank(std::string& out, const RankFigures& rank) {
+  Members members(out);
+  members.add("rank", rank.rank);
+  members.add("host", rank.host);
+  members.add("uses_runtime", rank.uses_runtime);
+  members.add("delay_share", rank.delay_share);
+  members.add("wait_share", rank.wait_share);
+  members.add("collectives_per_s", rank.collectives_per_s);
+  members.add("bytes_per_s", rank.bytes_per_s);
+  members.add("last_collective_ms", rank.last_ms);
+  members.add("cpu_percent", rank.cpu_percent);
+  members.add("rss_bytes", rank.rss_bytes);
+  members.add("last_line", rank.last_line);
+  out += '}';
 }
 
 RankFigures parse_rank(const Json& in) {
@@ -158,17 +200,22 @@ std::string prometheus_text(int job, const JobFigures& figures) {
 }
 
 std::string figures_json(int job, const JobFigures& figures) {
-  Json out;
-  out["job"] = job;
-  out["seconds"] = rounded(figures.seconds);
-  out["ranks"] = figures.ranks;
-  out["collectives_per_s"] = rounded(figures.collectives_per_s);
-  out["bytes_per_s"] = rounded(figures.bytes_per_s);
-  out["cpu_percent"] = rounded(figures.cpu_percent);
-  out["rss_bytes"] = figures.rss_bytes;
-  out["worst"] = Json::array();
-  for (const RankFigures& rank : figures.worst) out["worst"].push_back(rank_json(rank));
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::string out;
+  Members members(out);
+  members.add("job", job);
+  members.add("seconds", figures.seconds);
+  members.add("ranks", figures.ranks);
+  members.add("collectives_per_s", figures.collectives_per_s);
+  members.add("bytes_per_s", figures.bytes_per_s);
+  members.add("cpu_percent", figures.cpu_percent);
+  members.add("rss_bytes", figures.rss_bytes);
+  members.begin("worst");
+  out += '[';
+  for (const RankFigures& rank : figures.worst) {
+    if (out.back() != '[') out += ',';
+    append_rank(out, rank);
+  }
+  return out + "]}\n";
 }
 
 Result<JobFigures> parse_figures(std::string_view json) {

@@ -79,6 +79,8 @@ TEST_CASE("Ranks of one sample only are left out, and counters that go back give
 TEST_CASE("Figures come back from JSON") {
   JobFigures figures = figures_between(four_ranks(false), four_ranks(true));
   figures.worst[0].host = "node\"1";
+  figures.worst[1].last_line = "50% \xc3\xa9\t\\ \x01";
+  figures.worst[2].cpu_percent = 12.5;
   const std::string all = figures_json(7, figures);
   CHECK(all.find('\n') == all.size() - 1);
   const auto back = parse_figures(all);
