@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <span>
 
 #include "apps/print.h"
+#include "rendezvous/base/html.h"
 
 namespace hora::perf {
 
@@ -22,30 +24,6 @@ constexpr double kPanelHeight = 300;
 constexpr double kLeft = 70;
 constexpr double kTop = 50;
 constexpr double kGap = 90;
-
-// Labels come from file names and may contain anything.
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
 
 std::string size_text(double bytes) {
   const char* unit = "B";
@@ -133,7 +111,7 @@ class Panel {
       marks += print(
           "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"><title>%s, %s: %.4g</title>"
           "</circle>\n",
-          at_x, at_y, escaped(series.label).c_str(), size_text(figure.bytes).c_str(),
+          at_x, at_y, html_escaped(series.label).c_str(), size_text(figure.bytes).c_str(),
           value_(figure));
     }
     if (points.empty()) return {};
@@ -159,15 +137,21 @@ class Panel {
 
 const char* colour_of(std::size_t number) { return kColours[number % std::size(kColours)]; }
 
-}  // namespace
+struct View {
+  const char* title;
+  double (*value)(const Figure&);
+};
+constexpr View kViews[] = {
+    {"time of a call, microseconds", [](const Figure& each) { return each.latency_us; }},
+    {"bus bandwidth, GB/s", [](const Figure& each) { return each.bandwidth_gbs; }}};
 
-std::string draw_plot(const std::vector<Series>& series, const std::string& title) {
-  const double width = kLeft + 2 * kPanelWidth + kGap + 30;
+// The views side by side.
+std::string picture(const std::vector<Series>& series, const std::string& title,
+                    std::span<const View> views) {
+  const auto count = static_cast<double>(views.size());
+  const double width = kLeft + count * (kPanelWidth + kGap) - kGap + 30;
   const double legend = kTop + kPanelHeight + 40;
   const double height = legend + 18 * static_cast<double>(series.size()) + 10;
-  const Panel latency(kLeft, series, [](const Figure& each) { return each.latency_us; });
-  const Panel bandwidth(kLeft + kPanelWidth + kGap, series,
-                        [](const Figure& each) { return each.bandwidth_gbs; });
   std::string svg =
       print(
           "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
@@ -175,20 +159,51 @@ std::string draw_plot(const std::vector<Series>& series, const std::string& titl
           width, height, width, height) +
       print("<rect width=\"%.0f\" height=\"%.0f\" fill=\"#fff\"/>\n", width, height) +
       print("<text x=\"%.1f\" y=\"20\" text-anchor=\"middle\" font-size=\"14\">%s</text>\n",
-            width / 2, escaped(title).c_str());
-  svg += latency.frame("time of a call, microseconds");
-  svg += bandwidth.frame("bus bandwidth, GB/s");
+            width / 2, html_escaped(title).c_str());
+  double left = kLeft;
+  for (const View& view : views) {
+    const Panel panel(left, series, view.value);
+    svg += panel.frame(view.title);
+    for (std::size_t i = 0; i < series.size(); ++i) svg += panel.curve(series[i], colour_of(i));
+    left += kPanelWidth + kGap;
+  }
   for (std::size_t i = 0; i < series.size(); ++i) {
-    svg += latency.curve(series[i], colour_of(i)) + bandwidth.curve(series[i], colour_of(i));
     const double at = legend + 18 * static_cast<double>(i);
     svg += print(
                "<line x1=\"%.0f\" y1=\"%.0f\" x2=\"%.0f\" y2=\"%.0f\" stroke=\"%s\" "
                "stroke-width=\"3\"/>\n",
                kLeft, at, kLeft + 24, at, colour_of(i)) +
            print("<text x=\"%.0f\" y=\"%.0f\">%s</text>\n", kLeft + 32, at + 4,
-                 escaped(series[i].label).c_str());
+                 html_escaped(series[i].label).c_str());
   }
   return svg + "</svg>\n";
+}
+
+}  // namespace
+
+std::string draw_plot(const std::vector<Series>& series, const std::string& title) {
+  return picture(series, title, kViews);
+}
+
+std::string draw_page(const std::vector<Series>& series, const std::string& title) {
+  // One below the other where there is no room for both.
+  std::string out = "<h1>" + html_escaped(title) + "</h1>\n<div class=\"pictures\">\n";
+  for (const View& view : kViews) out += picture(series, "", {&view, 1});
+  out += "</div>\n<table>\n";
+  for (const Series& each : series) {
+    out += "<tr><th>" + html_escaped(each.label) +
+           "</th><th>time of a call</th><th>bus bandwidth</th></tr>\n";
+    for (const Figure& figure : each.figures) {
+      const std::string bandwidth =
+          figure.bandwidth_gbs < 0 ? "" : print("%.4g GB/s", figure.bandwidth_gbs);
+      out += print("<tr><td data-is=\"%s\">%s</td>", html_escaped(each.label).c_str(),
+                   size_text(figure.bytes).c_str()) +
+             print("<td data-is=\"time of a call\">%.*f us</td>", figure.latency_us < 100 ? 2 : 0,
+                   figure.latency_us) +
+             "<td data-is=\"bus bandwidth\">" + bandwidth + "</td></tr>\n";
+    }
+  }
+  return html_page(title, out + "</table>\n");
 }
 
 }  // namespace hora::perf

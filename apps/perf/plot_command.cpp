@@ -13,11 +13,12 @@ namespace hora::perf {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: hora-perf plot -o FILE.svg [--title TEXT] [LABEL=]FILE...\n"
+    "usage: hora-perf plot -o FILE.svg|FILE.html [--title TEXT] [LABEL=]FILE...\n"
     "\n"
     "Draws the latency and the bus bandwidth of each FILE by size: output of hora-perf --csv or "
     "--json,\n"
-    "or any CSV with columns bytes and median_us (or mean_us), and busbw_gbs where it is known.\n";
+    "or any CSV with columns bytes and median_us (or mean_us), and busbw_gbs where it is known.\n"
+    "FILE.html is a page that has the figures, too.\n";
 
 int usage_error(const std::string& problem) {
   std::fprintf(stderr, "hora-perf plot: %s\n%s", problem.c_str(), kUsage);
@@ -82,15 +83,16 @@ int run_plot(const std::vector<std::string>& arguments) {
     }
   }
   if (output.empty() || inputs.empty())
-    return usage_error("expected -o FILE.svg and files to read");
+    return usage_error("expected -o FILE.svg or FILE.html, and files to read");
   std::vector<Series> series;
   for (const std::string& input : inputs) {
     if (!read_series(input, series)) return 2;
   }
-  const std::string svg = draw_plot(series, title);
+  const std::string drawn =
+      output.ends_with(".html") ? draw_page(series, title) : draw_plot(series, title);
   File file(std::fopen(output.c_str(), "we"));
-  // Flushed here, so that a full disk is an error and not an SVG that is cut.
-  if (file && std::fwrite(svg.data(), 1, svg.size(), file.get()) == svg.size() &&
+  // Flushed here, so that a full disk is an error and not a picture that is cut.
+  if (file && std::fwrite(drawn.data(), 1, drawn.size(), file.get()) == drawn.size() &&
       std::fflush(file.get()) == 0) {
     return 0;
   }

@@ -155,6 +155,12 @@ Result<int> examine(const JobSpec& spec, const Installation& installation,
   auto examination = doctor.run();
   if (!examination) return std::move(examination).error();
   const auto findings = doctor::find_problems(*examination);
+  // Those of a job are about the job.
+  for (const std::string& file : to == stdout ? spec.report_files : std::vector<std::string>()) {
+    HORA_TRY(write_public_file(is_page(file) ? doctor::report_html(*examination, findings)
+                                             : doctor::report_json(*examination, findings),
+                               file));
+  }
   const bool as_json = spec.json && to == stdout;
   const std::string text = as_json ? doctor::report_json(*examination, findings)
                                    : doctor::report_text(*examination, findings, spec.verbose);

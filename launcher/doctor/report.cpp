@@ -9,6 +9,7 @@
 #include "launcher/doctor/findings.h"
 #include "launcher/protocol/exit_code.h"
 #include "launcher/text/text.h"
+#include "rendezvous/base/html.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {
@@ -47,18 +48,57 @@ std::string summary_of(const HostExamination& host) {
   return out;
 }
 
+// `look`: the class of the page's colour.
+struct Verdict {
+  std::string text;
+  std::string look;
+};
+
 // Notes do not count: a host with only notes is "ok".
-Severity worst_of(const std::string& host, const std::vector<Finding>& findings, bool& any) {
+Verdict verdict_on(const std::string& host, const std::vector<Finding>& findings) {
   Severity worst = Severity::kNote;
-  any = false;
   for (const Finding& finding : findings) {
-    if (std::find(finding.hosts.begin(), finding.hosts.end(), host) == finding.hosts.end())
-      continue;
-    if (finding.severity == Severity::kNote) continue;
-    any = true;
-    worst = std::max(worst, finding.severity);
+    const bool concerns_it = std::ranges::find(finding.hosts, host) != finding.hosts.end();
+    if (concerns_it) worst = std::max(worst, finding.severity);
   }
-  return worst;
+  if (worst == Severity::kNote) return {"ok", "ok"};
+  return worst == Severity::kError ? Verdict{"BAD", "bad"} : Verdict{"warning", "warning"};
+}
+
+bool is_note(const Finding& finding) { return finding.severity == Severity::kNote; }
+
+// "error [D_NCCL] node1, node2"
+std::string head_of(const Finding& finding) {
+  std::string head = std::string(severity_name(finding.severity)) + " [" + finding.code + "]";
+  return finding.hosts.empty() ? head : head + " " + few_names(finding.hosts);
+}
+
+// "3 hosts examined in 2.1 s: 1 error, 0 warnings, 2 notes"
+std::string sum_of(const Examination& examination, const std::vector<Finding>& findings) {
+  const auto count = [&findings](Severity severity) {
+    const auto has = [severity](const Finding& each) { return each.severity == severity; };
+    return counted(static_cast<std::size_t>(std::ranges::count_if(findings, has)),
+                   severity_name(severity));
+  };
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f s", examination.seconds);
+  return counted(examination.hosts.size(), "host") + " examined in " + seconds + ": " +
+         count(Severity::kError) + ", " + count(Severity::kWarning) + ", " + count(Severity::kNote);
+}
+
+std::string finding_html(const Finding& finding) {
+  const char* const look = finding.severity == Severity::kError     ? "bad"
+                           : finding.severity == Severity::kWarning ? "warning"
+                                                                    : "ended";
+  std::string out = "<h2 class=\"" + std::string(look) + "\">" + html_escaped(head_of(finding)) +
+                    "</h2>\n<p>" + html_escaped(finding.what) +
+                    "</p>\n<p class=\"fix\"><b>What to do:</b> " + html_escaped(finding.fix) +
+                    "</p>\n<p><b>Why:</b> " + html_escaped(finding.why) + "</p>\n";
+  for (const std::string& source : finding.sources) {
+    const std::string link = html_escaped(source);
+    out += "<p><a href=\"" + link + "\">" + link + "</a></p>\n";
+  }
+  return out;
 }
 
 Json host_json(const Examination& examination, const HostExamination& host) {
@@ -136,32 +176,40 @@ std::string report_text(const Examination& examination, const std::vector<Findin
   for (const HostExamination& host : examination.hosts) width = std::max(width, host.name.size());
   std::string out;
   for (const HostExamination& host : examination.hosts) {
-    bool any = false;
-    const Severity worst = worst_of(host.name, findings, any);
-    out += padded(host.name, width + 2) +
-           padded(any ? (worst == Severity::kError ? "BAD" : "warning") : "ok", 9) +
+    out += padded(host.name, width + 2) + padded(verdict_on(host.name, findings).text, 9) +
            summary_of(host) + "\n";
   }
-  std::size_t errors = 0;
-  std::size_t warnings = 0;
-  std::size_t notes = 0;
   for (const Finding& finding : findings) {
-    (finding.severity == Severity::kError     ? errors
-     : finding.severity == Severity::kWarning ? warnings
-                                              : notes)++;
     if (finding.severity == Severity::kNote && !verbose) continue;
-    out += "\n" + std::string(severity_name(finding.severity)) + " [" + finding.code + "]";
-    if (!finding.hosts.empty()) out += " " + few_names(finding.hosts);
-    out += ": " + finding.what + "\n";
+    out += "\n" + head_of(finding) + ": " + finding.what + "\n";
     out += "  why: " + finding.why + "\n";
     out += "  fix: " + finding.fix + "\n";
     for (const std::string& source : finding.sources) out += "  see: " + source + "\n";
   }
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.1f s", examination.seconds);
-  return out + "\n" + counted(examination.hosts.size(), "host") + " examined in " + seconds + ": " +
-         counted(errors, "error") + ", " + counted(warnings, "warning") + ", " +
-         counted(notes, "note") + (notes > 0 && !verbose ? " (--verbose shows notes)\n" : "\n");
+  const bool hides_notes = !verbose && std::ranges::any_of(findings, is_note);
+  return out + "\n" + sum_of(examination, findings) +
+         (hides_notes ? " (--verbose shows notes)\n" : "\n");
+}
+
+std::string report_html(const Examination& examination, const std::vector<Finding>& findings) {
+  const bool bad = exit_code_of(findings) != kExitOk;
+  std::string out = "<h1>horarun doctor</h1>\n<p class=\"" + std::string(bad ? "bad" : "ok") +
+                    "\">" + html_escaped(sum_of(examination, findings)) + "</p>\n";
+  if (examination.engine) out += "<p>" + html_escaped(examination.engine->text) + "</p>\n";
+  std::string notes;
+  for (const Finding& finding : findings) {
+    (is_note(finding) ? notes : out) += finding_html(finding);
+  }
+  out += html_section("Hosts") + "<table>\n<tr><th>host</th><th>verdict</th><th>it has</th></tr>\n";
+  for (const HostExamination& host : examination.hosts) {
+    const Verdict verdict = verdict_on(host.name, findings);
+    out += "<tr><td data-is=\"host\">" + html_escaped(host.name) +
+           "</td><td data-is=\"verdict\" class=\"" + verdict.look + "\">" + verdict.text +
+           "</td><td data-is=\"it has\">" + html_escaped(summary_of(host)) + "</td></tr>\n";
+  }
+  out += "</table>\n";
+  if (!notes.empty()) out += "<details><summary>Notes</summary>\n" + notes + "</details>\n";
+  return html_page("horarun doctor", out);
 }
 
 std::string report_json(const Examination& examination, const std::vector<Finding>& findings) {

@@ -13,6 +13,8 @@ namespace hora::launcher::doctor {
 // too.
 std::string report_text(const Examination& examination, const std::vector<Finding>& findings,
                         bool verbose);
+// A page for people: the findings, the worst first, then a line for each host. Notes are folded.
+std::string report_html(const Examination& examination, const std::vector<Finding>& findings);
 // All of it as one document (docs/reference/doctor.md).
 std::string report_json(const Examination& examination, const std::vector<Finding>& findings);
 

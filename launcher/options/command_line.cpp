@@ -135,6 +135,7 @@ Result<Command> parse_doctor(const Arguments& arguments, const ProcessInputs& in
   // doctor looks for what is missing now.
   doctor.job.hosts_come_late = false;
   doctor.deep = values->has("--deep");
+  HORA_TRY(read_reports(*values, doctor.job));
   return Command(std::move(doctor));
 }
 
@@ -219,6 +220,7 @@ Result<Command> parse_bundle_report(const Arguments& arguments, const ProcessInp
   if (!doctor) return std::move(doctor).error();
   auto* run = std::get_if<RunDoctor>(&*doctor);
   if (run == nullptr) return doctor;  // --help=all
+  if (!run->job.report_files.empty()) return usage("--report: " + std::string(kExpected));
   return Command(BundleReport{arguments[0], arguments[2], std::move(*run)});
 }
 

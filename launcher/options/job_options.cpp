@@ -288,20 +288,6 @@ Status check_ship_names(const std::vector<std::string>& files) {
   return Ok{};
 }
 
-// A descriptor has no extension: >(program) in a shell, or a pipe that a program passes on.
-Status read_reports(const OptionValues& values, JobSpec& job) {
-  job.report_files = values.all("--report");
-  for (const std::string& file : job.report_files) {
-    if (file.starts_with("/dev/fd/") || file.starts_with("/proc/self/fd/")) continue;
-    const auto ends_in = [&file](std::string_view end) {
-      return file.size() > end.size() && file.ends_with(end);
-    };
-    if (ends_in(".json") || ends_in(".html")) continue;
-    return usage("--report: expected a file that ends in .json or .html, found " + quote(file));
-  }
-  return Ok{};
-}
-
 Status read_tls(const OptionValues& values, JobSpec& job) {
   job.rendezvous_tls = values.has("--rendezvous-tls");
   if (!job.rendezvous_tls) return Ok{};
@@ -465,6 +451,20 @@ void read_output(const OptionValues& values, JobSpec& job) {
 }
 
 }  // namespace
+
+// A descriptor has no extension: >(program) in a shell, or a pipe that a program passes on.
+Status read_reports(const OptionValues& values, JobSpec& job) {
+  job.report_files = values.all("--report");
+  for (const std::string& file : job.report_files) {
+    if (file.starts_with("/dev/fd/") || file.starts_with("/proc/self/fd/")) continue;
+    const auto ends_in = [&file](std::string_view end) {
+      return file.size() > end.size() && file.ends_with(end);
+    };
+    if (ends_in(".json") || ends_in(".html")) continue;
+    return usage("--report: expected a file that ends in .json or .html, found " + quote(file));
+  }
+  return Ok{};
+}
 
 // The options that every verb with hosts shares.
 Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {

@@ -30,6 +30,9 @@ Status read_reach_options(const OptionValues& values, const ProcessInputs& input
 CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_age,
                               std::string_view max_size, CacheLimits otherwise);
 
+// Files that end in .json or .html.
+Status read_reports(const OptionValues& values, JobSpec& job);
+
 // All of a launch but for the command. `warnings`: one line each.
 Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job,
                         std::vector<std::string>& warnings);

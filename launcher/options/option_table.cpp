@@ -257,7 +257,7 @@ constexpr OptionRow kRows[] = {
      .traits = kOurs},
     {.names = "--report", .kind = kText, .metavar = "FILE", .group = kOutput,
      .help = "write a report at the end: FILE.json or .html",
-     .traits = kCommon | kRepeats | kOurs},
+     .traits = kCommon | kRepeats | kOurs, .verbs = kVerbLaunch | kVerbKubernetes | kVerbDoctor},
     {.names = "--json", .group = kOutput,
      .help = "print events as JSON lines on stderr, reports as JSON on stdout",
      .traits = kCommon | kOurs, .verbs = kAll | kVerbKubernetes | kVerbJobs},
@@ -492,6 +492,7 @@ constexpr VerbHelp kVerbHelps[] = {
     {"--deep", kVerbDoctor, "import every framework and run a tiny operation"},
     {"--dry-run", kVerbKubernetes, "print the Job that would be made and exit"},
     {"--json", kVerbDoctor, "print the report as JSON"},
+    {"--report", kVerbDoctor, "write the report: FILE.json or .html"},
     {"--json", kVerbJobs, "print JSON lines"},
     {"--json", kVerbCache, "print JSON lines: events on stderr, the entries on stdout"},
 };

@@ -33,9 +33,14 @@ std::string rfc3339_now() {
   return text;
 }
 
+bool is_page(const std::string& path) { return path.ends_with(".html"); }
+
+Status write_public_file(const std::string& text, const std::string& path) {
+  return write_whole(text, path, 0644);
+}
+
 Status write_report(const JobReport& report, const std::string& path) {
-  const bool page = path.size() > 5 && path.compare(path.size() - 5, 5, ".html") == 0;
-  return write_whole(page ? report_html(report) : report_json(report), path, 0644);
+  return write_public_file(is_page(path) ? report_html(report) : report_json(report), path);
 }
 
 // For the owner only: such a file may hold environment and command lines.

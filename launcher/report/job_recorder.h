@@ -9,8 +9,11 @@
 
 namespace hora::launcher {
 
-// JSON or a page, by the file's name; never half a report.
+// JSON or a page, by the file's name.
+bool is_page(const std::string& path);
 Status write_report(const JobReport& report, const std::string& path);
+// Never half a text.
+Status write_public_file(const std::string& text, const std::string& path);
 
 // The same for a text that only its owner may read.
 Status write_private_file(const std::string& text, const std::string& path);

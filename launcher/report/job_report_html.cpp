@@ -17,6 +17,7 @@
 #include "launcher/text/text.h"
 #include "launcher/text/units.h"
 #include "launcher/text/user_input.h"
+#include "rendezvous/base/html.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 
@@ -24,55 +25,10 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::string_view kStyle =
-    "body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;"
-    "color:#222;overflow-wrap:anywhere}"
-    "h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}"
-    "pre{background:#f4f4f4;padding:.8em;white-space:pre-wrap}"
-    ".fix{white-space:pre-line;border-left:4px solid #1b6e3c;padding:.2em .8em}"
-    ".bad{color:#b00020}.ok{color:#1b6e3c}.ended{color:#6b6b6b}"
-    "table{border-collapse:collapse;width:100%}small{color:#6b6b6b}"
-    "td,th{text-align:left;padding:.2em .6em;border-bottom:1px solid #e4e4e4;vertical-align:top}"
-    ".lane{position:relative;height:1.2em;background:#f4f4f4}"
-    ".lane span{position:absolute;top:0;height:100%}"
-    ".bar-bad{background:#b00020}.bar-ok{background:#4c8c4a}.bar-ended{background:#9aa2ad}"
-    ".bar-late{background:#b8860b}"
-    "svg{width:100%;height:4em;background:#f4f4f4}"
-    "polyline{fill:none;stroke:#4c8c4a;stroke-width:2;vector-effect:non-scaling-stroke}"
-    "i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .8em}"
-    // On a phone each cell has a row, with the heading of its column before it.
-    "@media(max-width:40em){table,tbody,tr,td{display:block}th{display:none}"
-    "td{border:0;padding:0 0 .2em}tr{border-bottom:1px solid #e4e4e4;padding:.4em 0}"
-    "td[data-is]::before{content:attr(data-is) \": \";color:#6b6b6b}}"
-    "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}pre,svg,.lane{background:"
-    "#"
-    "262626}td,th,tr{border-color:#333}.bad{color:#ff6b81}.ok{color:#6fd08c}"
-    ".ended,small,td[data-is]::before{color:#9aa2ad}}";
-
 constexpr std::string_view kColours[] = {
     "#9aa2ad", "#7a869a", "#5b7db1", "#4a9bb5", "#8064a2", "#a0527a", "#b86e3d", "#9a8b2f",
     "#4c8c4a", "#2f8f8b", "#3f6fb5", "#6f9e3f", "#1b6e3c", "#b8860b", "#8b5a2b", "#2e5984"};
 static_assert(std::size(kColours) == kStages);
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '"') {
-      out += "&quot;";
-    } else if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') {
-      out += '?';
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
 
 // A page of 80,000 rows opens slowly and shows nothing: of that many, a table has the most
 // important.
@@ -98,8 +54,6 @@ std::string note_of_rows(std::size_t count, std::string_view things, std::string
          std::string(things) + ": " + std::string(which) + "</p>\n";
 }
 
-std::string section(std::string_view title) { return "<h2>" + escaped(title) + "</h2>\n"; }
-
 std::string ms_text(double ms) {
   char text[48];
   std::snprintf(text, sizeof text, ms < 9.95 ? "%.1f ms" : "%.0f ms", ms);
@@ -112,7 +66,7 @@ std::string bar(double from, double to, double whole, const std::string& look,
   char text[128];
   std::snprintf(text, sizeof text, "<span style=\"left:%.2f%%;width:%.2f%%;", 100 * from / whole,
                 std::max(100 * (to - from) / whole, 0.3));
-  return text + look + " title=\"" + escaped(label) + "\"></span>";
+  return text + look + " title=\"" + html_escaped(label) + "\"></span>";
 }
 
 std::string background(Stage stage) {
@@ -127,7 +81,7 @@ std::string legend(const StartBoard& board, const std::vector<std::size_t>& host
   }
   std::string out = "<p>";
   for (const Stage stage : seen) {
-    out += "<i style=\"" + background(stage) + "></i>" + escaped(stage_name(stage));
+    out += "<i style=\"" + background(stage) + "></i>" + html_escaped(stage_name(stage));
   }
   return out + "</p>\n";
 }
@@ -143,13 +97,14 @@ std::string waterfall(const JobReport& report) {
     return std::pair(static_cast<int>(steps.back().stage), -steps.back().since.time_since_epoch());
   };
   const auto rows = rows_to_show(hosts, key_of);
-  std::string out = section("Start") +
+  const std::string scale = "from 0 to " + ms_text(whole);
+  std::string out = html_section("Start") +
                     note_of_rows(hosts, "hosts", "those that are furthest behind, or came last.") +
-                    "<table>\n<tr><th>host</th><th style=\"width:75%\">from 0 to " +
-                    ms_text(whole) + "</th></tr>\n";
+                    "<table>\n<tr><th>host</th><th style=\"width:75%\">" + scale + "</th></tr>\n";
   for (const std::size_t host : rows) {
     std::string texts;
-    out += "<tr><td>" + escaped(board.names()[host]) + "</td><td><div class=\"lane\">";
+    out += "<tr><td data-is=\"host\">" + html_escaped(board.names()[host]) + "</td><td data-is=\"" +
+           scale + "\"><div class=\"lane\">";
     const auto& steps = board.steps()[host];
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const double from = fractional_ms(steps[i].since - board.start());
@@ -163,7 +118,7 @@ std::string waterfall(const JobReport& report) {
     if (board.sent(host) > 0) {
       texts += "; " + bytes_text(static_cast<std::int64_t>(board.sent(host))) + " sent";
     }
-    out += "</div><small>" + escaped(texts) + "</small></td></tr>\n";
+    out += "</div><small>" + html_escaped(texts) + "</small></td></tr>\n";
   }
   return out + "</table>\n" + legend(board, rows);
 }
@@ -181,10 +136,10 @@ std::string how_text(const RankExit& exit) {
   if (const auto left = rank_that_left(exit.last_stderr)) {
     how += ", because of rank " + std::to_string(*left);
   }
-  how = escaped(how);
-  if (!exit.hint.empty()) how += "<br>" + escaped(exit.hint);
+  how = html_escaped(how);
+  if (!exit.hint.empty()) how += "<br>" + html_escaped(exit.hint);
   // The operation that it was in, and for how long: it waited for ranks that were not in it.
-  if (!exit.last_operation.empty()) how += "<br>" + escaped(exit.last_operation);
+  if (!exit.last_operation.empty()) how += "<br>" + html_escaped(exit.last_operation);
   return how;
 }
 
@@ -207,7 +162,7 @@ std::string lanes(const JobReport& report) {
     return std::pair(class_of(*exits[row]) != "bad", exits[row]->clock_ns);
   };
   std::string out =
-      section("Ranks") +
+      html_section("Ranks") +
       note_of_rows(exits.size(), "ranks", "those that failed, then the first to end.") +
       "<table>\n<tr><th>rank</th><th>ended</th><th>peak memory</th><th>CPU time</th>"
       "<th style=\"width:40%\">after the first one that ended</th></tr>\n";
@@ -220,10 +175,11 @@ std::string lanes(const JobReport& report) {
     const double at = exit.clock_ns == 0 ? 0 : static_cast<double>(exit.clock_ns - first) / 1e6;
     const std::string after = ms_text(at);
     out += "<tr><td data-is=\"rank\">" + std::to_string(ranks[row]) +
-           escaped(program_label(report.programs, ranks[row])) +
+           html_escaped(program_label(report.programs, ranks[row])) +
            "</td><td data-is=\"ended\" class=\"" + look + "\">" + how_text(exit) +
            "</td><td data-is=\"peak memory\">" + bytes_text(exit.max_rss_bytes) +
-           "</td><td data-is=\"CPU time\">" + cpu + "</td><td><div class=\"lane\">" +
+           "</td><td data-is=\"CPU time\">" + cpu +
+           "</td><td data-is=\"after the first one that ended\"><div class=\"lane\">" +
            bar(0, std::max(at, whole / 100), whole, "\" class=\"bar-" + look + "\"", after) +
            "</div><small>" + after + "</small></td></tr>\n";
   }
@@ -237,14 +193,14 @@ std::string delays(const JobReport& report) {
     // The bar compares the ranks at a glance; the text has the figures.
     const double percent = 100 * delay.share;
     const std::string text = delay_text(delay);
-    out += "<p>" + escaped(text) + "</p><div class=\"lane\">" +
+    out += "<p>" + html_escaped(text) + "</p><div class=\"lane\">" +
            bar(0, percent, 100, "\" class=\"bar-late\"", text) + "</div>\n";
   }
-  if (!out.empty()) return section("Who made the others wait") + out;
+  if (!out.empty()) return html_section("Who made the others wait") + out;
   const bool any = std::ranges::any_of(
       report.outcome->exits, [](const auto& exit) { return exit.second.counters.collectives > 0; });
   if (!any || report.outcome->elastic || report.outcome->exits.size() < 2) return "";
-  return section("Who made the others wait") +
+  return html_section("Who made the others wait") +
          "<p>No rank: each was late for less than 1% of the time.</p>\n";
 }
 
@@ -263,8 +219,9 @@ std::string chart(const JobReport& report, const std::string& title,
                   30 - 29 * value_of(point) / largest);
     points += text;
   }
-  return "<p>" + escaped(title) + ": at most " + text_of(largest) +
-         "</p><svg viewBox=\"0 0 100 30\" preserveAspectRatio=\"none\"><polyline points=\"" +
+  return "<p>" + html_escaped(title) + ": at most " + text_of(largest) +
+         "</p><svg class=\"chart\" viewBox=\"0 0 100 30\" preserveAspectRatio=\"none\"><polyline "
+         "points=\"" +
          points + "\"/></svg>\n";
 }
 
@@ -279,7 +236,7 @@ std::string usage(const JobReport& report) {
     return std::string(text);
   };
   const std::chrono::seconds last(nearest(report.usage.back().at_s));
-  return section("Over time") + "<p>The " + format_duration(last) +
+  return html_section("Over time") + "<p>The " + format_duration(last) +
          " since all ranks had started, from left to right.</p>\n" +
          chart(
              report, "Memory of all ranks",
@@ -314,7 +271,7 @@ std::string fix_text(const JobReport& report) {
     fixes.insert(fixes.begin(), report.outcome->cause->failure.advice);
   }
   if (fixes.empty()) return {};
-  return "<p class=\"fix\"><b>What to do:</b> " + escaped(join(fixes, "\n")) + "</p>\n";
+  return "<p class=\"fix\"><b>What to do:</b> " + html_escaped(join(fixes, "\n")) + "</p>\n";
 }
 
 // The ranks' last lines have a place of their own on the page.
@@ -322,7 +279,8 @@ std::string without_last_lines(std::string_view text) {
   std::string out;
   bool is_quoted = false;
   for (const std::string_view line : split(text, '\n')) {
-    is_quoted = line.ends_with(" on stderr:") || (is_quoted && line.starts_with("    "));
+    is_quoted = line.ends_with(" on stderr:") || line.ends_with(" on its terminal (--pty):") ||
+                (is_quoted && line.starts_with("    "));
     if (!is_quoted) out += std::string(line) + "\n";
   }
   return out.substr(0, out.size() - 1);
@@ -340,11 +298,12 @@ std::string tails(const JobReport& report) {
   for (const auto& [rank, exit] : exits) {
     if (exit.last_stderr.empty()) continue;
     if (++shown > kMostHtmlRows && rank != first) continue;
-    (rank == first ? first_rank : others) +=
-        std::string("<details") + (rank == first ? " open" : "") + "><summary>rank " +
-        std::to_string(rank) + "</summary><pre>" + escaped(exit.last_stderr) + "</pre></details>\n";
+    (rank == first ? first_rank : others) += std::string("<details") +
+                                             (rank == first ? " open" : "") + "><summary>rank " +
+                                             std::to_string(rank) + "</summary><pre>" +
+                                             html_escaped(exit.last_stderr) + "</pre></details>\n";
   }
-  return shown == 0 ? "" : section("Last lines on stderr") + first_rank + others;
+  return shown == 0 ? "" : html_section("Last lines") + first_rank + others;
 }
 
 // All programs of the job.
@@ -361,38 +320,36 @@ std::string title_of(const JobReport& report) {
 
 std::string report_html(const JobReport& report) {
   const int code = report.exit_code;
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>horarun " +
-      escaped(report.job_id.substr(0, 8)) + "</title><style>" + std::string(kStyle) +
-      "</style></head><body>\n";
+  std::string out;
   char times[96];
   std::snprintf(times, sizeof times, ", %.2f s, ended %s", report.seconds, report.ended_at.c_str());
   const std::string size = counted(static_cast<std::uint64_t>(report.plan->world_size), "rank") +
                            " on " + counted(report.plan->hosts.size(), "host");
-  const std::string engine = report.engine ? "<br>" + escaped(report.engine->text) : "";
-  out += "<h1>" + escaped(title_of(report)) + "</h1>\n<p>" + size + times + engine +
+  const std::string engine = report.engine ? "<br>" + html_escaped(report.engine->text) : "";
+  out += "<h1>" + html_escaped(title_of(report)) + "</h1>\n<p>" + size + times + engine +
          "</p>\n<p class=\"" + (code == 0 ? "ok" : "bad") + "\">exit code " + std::to_string(code) +
          "</p>\n" + fix_text(report);
-  if (!report.text.empty()) out += "<pre>" + escaped(without_last_lines(report.text)) + "</pre>\n";
+  if (!report.text.empty())
+    out += "<pre>" + html_escaped(without_last_lines(report.text)) + "</pre>\n";
   out += tails(report);
   if (!report.failed_attempts.empty()) {
-    out += section("Failed attempts") + "<pre>";
+    out += html_section("Failed attempts") + "<pre>";
     for (const RestartPolicy::Attempt& attempt : report.failed_attempts) {
-      out += escaped(attempt.cause) + "\n";
+      out += html_escaped(attempt.cause) + "\n";
     }
     out += "</pre>\n";
   }
   if (!report.chaos.empty()) {
-    out += section("Chaos") + "<pre>";
-    for (const ChaosStrike& strike : report.chaos) out += escaped(strike_text(strike)) + "\n";
+    out += html_section("Chaos") + "<pre>";
+    for (const ChaosStrike& strike : report.chaos) out += html_escaped(strike_text(strike)) + "\n";
     out += "</pre>\n";
   }
   out += delays(report) + lanes(report) + usage(report) + waterfall(report);
   if (!report.stacks.empty())
-    out += section("Stacks") + "<pre>" + escaped(report.stacks) + "</pre>\n";
-  return report.secrets.clean(out + "<p>Hora " + escaped(report.version) + ", job " +
-                              escaped(report.job_id) + "</p></body></html>\n");
+    out += html_section("Stacks") + "<pre>" + html_escaped(report.stacks) + "</pre>\n";
+  out +=
+      "<p>Hora " + html_escaped(report.version) + ", job " + html_escaped(report.job_id) + "</p>\n";
+  return report.secrets.clean(html_page("horarun " + report.job_id.substr(0, 8), out));
 }
 
 }  // namespace hora::launcher

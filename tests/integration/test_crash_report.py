@@ -99,6 +99,7 @@ for (const width of [390, 1280]) {
     cut: [...seen.querySelectorAll("pre,p,td,h1")].filter((e) => e.scrollWidth > e.clientWidth + 1).length,
     fix: one(".fix")?.getBoundingClientRect().bottom, text: one("pre")?.getBoundingClientRect().top,
     charts: [...seen.querySelectorAll("svg")].map((e) => e.getBoundingClientRect().width),
+    bare: [...seen.querySelectorAll("td")].filter((e) => !e.dataset.is).length,
     ended: colour("td.ended"), bad: colour("td.bad"), ok: colour("td.ok"), whole: seen.body.innerText,
   };
 }
@@ -109,7 +110,7 @@ document.getElementById("sees").textContent = JSON.stringify(sees);
 
 
 def shown_by_a_browser(path, tmp_path):
-    """What MEASURE finds in that page, by width; at neither of them is anything cut off."""
+    """What MEASURE finds in that page, by width; nothing is cut off, and on a phone, too, each cell says what it is."""
     page = json.dumps(path.read_text()).replace("</", "<\\/")
     (tmp_path / "measure.html").write_text(
         f"<!doctype html><meta charset=utf-8><body><script>const page = {page};{MEASURE}</script>"
@@ -133,7 +134,7 @@ def shown_by_a_browser(path, tmp_path):
     sees = json.loads(html.unescape(re.search(r'<pre id="sees">(.*?)</pre>', dom, re.S)[1]))
     sees = {width: sees[str(width)] for width in (390, 1280)}
     for width, seen in sees.items():
-        assert seen["wide"] <= width and seen["cut"] == 0, (width, seen)
+        assert seen["wide"] <= width and seen["cut"] == seen["bare"] == 0, (width, seen)
     return sees
 
 
@@ -184,6 +185,35 @@ def test_the_page_of_a_slow_job_in_a_browser(horarun, tmp_path):
         assert re.search(r"Memory of all ranks: at most [\d.]+ MiB", seen["whole"]), seen
         assert "The 0s" not in seen["whole"] and len(seen["charts"]) >= 3, seen
         assert all(width / 2 < chart <= width for chart in seen["charts"]), (width, seen)
+
+
+@in_a_browser
+def test_the_page_of_the_doctor_in_a_browser(horarun, hosts, tmp_path):
+    """What is wrong and its fix come first, then a row for each host."""
+    two = hosts(2)
+    page, document = tmp_path / "doctor.html", tmp_path / "doctor.json"
+    words = ("doctor", "-H", f"node1,node2,no-such-host-{'x' * 60}", "--report", page, "--report", document)
+    horarun.run(*words).expect(1)
+    for width, seen in shown_by_a_browser(page, tmp_path).items():
+        assert seen["fix"] < 844 and len(seen["bad"]) == 1 and seen["whole"].count("What to do:") >= 1, (width, seen)
+        assert re.search(r"3 hosts examined in [\d.]+ s: \d+ errors?, ", seen["whole"]), seen
+        assert all(host in seen["whole"] for host in two.names), seen
+    report = json.loads(document.read_text())
+    assert len(report["hosts"]) == 3 and report["findings"], report
+
+
+@in_a_browser
+def test_the_page_of_figures_in_a_browser(build, tmp_path):
+    """On a phone one picture is below the other, and the axes can still be read."""
+    figures, page = tmp_path / "sum.csv", tmp_path / "sum.html"
+    rows = "".join(f"{4**power},{2**power * 1.5},{power / 10}\n" for power in range(1, 14))
+    figures.write_text("bytes,median_us,busbw_gbs\n" + rows)
+    plot = [os.path.join(build, "bin", "hora-perf"), "plot", "-o", page, f"a < b={figures}"]
+    subprocess.run(plot, check=True, timeout=60)
+    for width, seen in shown_by_a_browser(page, tmp_path).items():
+        assert len(seen["charts"]) == 2 and all(300 < chart <= width for chart in seen["charts"]), (width, seen)
+        assert seen["whole"].count("a < b") >= 2 and "16 KiB" in seen["whole"], seen
+        assert "12288 us" in seen["whole"], seen
 
 
 def test_a_report_that_can_no_longer_be_written(horarun, tmp_path):
