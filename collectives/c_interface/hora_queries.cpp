@@ -17,6 +17,20 @@ int ask_place(Function&& function) {
   return ask(std::forward<Function>(function));
 }
 
+using MakeSet = Outcome (Communicator::*)(std::vector<std::int32_t> ranks, std::int32_t* id);
+
+hora_status make_set(const char* caller, MakeSet make, const int32_t* ranks, int32_t count,
+                     int32_t* id) {
+  return guarded(caller, [&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    if (ranks == nullptr || count < 1 || id == nullptr) {
+      return fail(HORA_INVALID_ARGUMENT, "a process set needs at least one rank");
+    }
+    return report(((*communicator).*make)({ranks, ranks + count}, id));
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -75,14 +89,11 @@ int hora_is_homogeneous(void) {
 }
 
 hora_status hora_process_set_add(const int32_t* ranks, int32_t count, int32_t* id) {
-  return guarded(__func__, [&] {
-    const auto communicator = current();
-    if (communicator == nullptr) return not_initialized();
-    if (ranks == nullptr || count < 1 || id == nullptr) {
-      return fail(HORA_INVALID_ARGUMENT, "a process set needs at least one rank");
-    }
-    return report(communicator->add_process_set({ranks, ranks + count}, id));
-  });
+  return make_set(__func__, &Communicator::add_process_set, ranks, count, id);
+}
+
+hora_status hora_process_set_of(const int32_t* ranks, int32_t count, int32_t* id) {
+  return make_set(__func__, &Communicator::process_set_of, ranks, count, id);
 }
 
 hora_status hora_process_set_remove(int32_t id) {

@@ -75,11 +75,12 @@ Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& re
 
 void Coordinator::add(int rank, Request request, TimePoint now) {
   last_asked_[static_cast<std::size_t>(rank)].note(request, now);
-  // Ready as soon as one rank asks, since a rank that leaves cannot wait for the others.
-  if (request.action == Action::kShutdown) {
+  // Ready as soon as one rank asks: one that leaves cannot wait for the others, and the others need
+  // not know why it asks for a set.
+  if (request.action == Action::kShutdown || request.action == Action::kProcessSetOf) {
     Response response;
+    if (request.action == Action::kShutdown) response.numbers = {rank};
     response.agreed = std::move(request);
-    response.numbers = {rank};
     immediate_.push_back(std::move(response));
     return;
   }
@@ -297,10 +298,11 @@ Response Coordinator::conclude(std::int32_t id, Entry entry) {
   return response;
 }
 
-// True when a set of the same ranks in the same order exists.
-bool Coordinator::set_in_use(const std::vector<std::int32_t>& ranks) const {
-  return std::any_of(sets_.begin(), sets_.end(),
-                     [&](const auto& each) { return each.second.ranks == ranks; });
+// The set of the same ranks in the same order; nothing where there is none.
+std::optional<std::int32_t> Coordinator::find_set(const std::vector<std::int32_t>& ranks) const {
+  const auto found = std::find_if(sets_.begin(), sets_.end(),
+                                  [&](const auto& each) { return each.second.ranks == ranks; });
+  return found == sets_.end() ? std::nullopt : std::optional(found->first);
 }
 
 // Changes the table at the moment when the response gets its place in the order.
@@ -310,7 +312,12 @@ void Coordinator::conclude_world_action(Response& response) {
     return;
   }
   std::vector<std::int32_t> ranks(response.agreed.shape.begin(), response.agreed.shape.end());
-  if (set_in_use(ranks)) {
+  const std::optional<std::int32_t> found = find_set(ranks);
+  if (response.agreed.action == Action::kProcessSetOf) {
+    response.numbers = {found ? *found : add_set(std::move(ranks))};
+    return;
+  }
+  if (found) {
     response.status = HORA_INVALID_ARGUMENT;
     response.error =
         "a process set of the ranks " + format_shape(response.agreed.shape) + " already exists";
@@ -396,6 +403,7 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
   }
   // Last: a join or a shutdown follows whatever was ready before it.
   for (Response& response : std::exchange(immediate_, {})) {
+    if (response.agreed.action == Action::kProcessSetOf) conclude_world_action(response);
     ready.push_back({0, nullptr, std::make_unique<Response>(std::move(response)), 0});
   }
   return ready;

@@ -175,7 +175,7 @@ class Coordinator {
   void spell_all_out(Set& set);
   Response conclude(std::int32_t id, Entry entry);
   void conclude_world_action(Response& response);
-  bool set_in_use(const std::vector<std::int32_t>& ranks) const;
+  std::optional<std::int32_t> find_set(const std::vector<std::int32_t>& ranks) const;
 
   int world_size_;
   std::map<std::int32_t, Set> sets_;

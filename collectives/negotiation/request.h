@@ -26,6 +26,7 @@ enum class Action : std::int32_t {
   kRemoveProcessSet = 101,  // shape = {id}
   kShutdown = 102,          // ready as soon as one rank asks
   kTune = 103,              // from rank 0, unasked; numbers = the parameters from here on
+  kProcessSetOf = 104,      // shape = the global ranks; ready as soon as one rank asks
 };
 
 std::string_view action_name(Action action);
@@ -92,8 +93,8 @@ struct Response {
   // The agreed result of the ranks. name, action and process_set identify the rank's own request.
   Request agreed;
   // allgather: rows of each rank of the set. alltoall: rows from each rank to the receiver of this
-  // response. join: the global rank that joined last. add process set: the new id. shutdown: the
-  // rank that asked, -1 for several.
+  // response. join: the global rank that joined last. add process set, process set of: the id.
+  // shutdown: the rank that asked, -1 for several.
   std::vector<std::int64_t> numbers;
   // Set indices of the ranks that have joined: they contribute the reduction's identity.
   std::vector<std::int32_t> joined;

@@ -93,7 +93,7 @@ std::uint8_t field_bits(const Request& request) {
 bool is_action(std::uint64_t value) {
   return is_operation(static_cast<std::int32_t>(value)) ||
          (value >= static_cast<std::uint64_t>(Action::kAddProcessSet) &&
-          value <= static_cast<std::uint64_t>(Action::kTune));
+          value <= static_cast<std::uint64_t>(Action::kProcessSetOf));
 }
 
 void encode_members(WireWriter& out, const Members& members) {
@@ -121,6 +121,7 @@ bool decode_members(WireReader& in, Request& request) {
 std::string_view action_name(Action action) {
   switch (action) {
     case Action::kAddProcessSet:
+    case Action::kProcessSetOf:
       return "adding a process set";
     case Action::kRemoveProcessSet:
       return "removing a process set";

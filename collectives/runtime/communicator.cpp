@@ -505,7 +505,10 @@ Outcome Communicator::run_world_action(Action action, std::vector<std::int64_t> 
   {
     const std::lock_guard<std::mutex> lock(handles_mutex_);
     // Every rank of the world calls these in the same order, so equal counts belong together.
-    operation->request.name = "hora.world." + std::to_string(world_actions_++);
+    operation->request.name = action == Action::kProcessSetOf
+                                  ? "hora.rank." + std::to_string(world_->settings.rank) + "." +
+                                        std::to_string(own_actions_++)
+                                  : "hora.world." + std::to_string(world_actions_++);
   }
   if (Outcome outcome = enqueue({&operation, 1}, Then::kWaits); outcome.status != HORA_OK) {
     return outcome;
@@ -517,6 +520,15 @@ Outcome Communicator::run_world_action(Action action, std::vector<std::int64_t> 
 }
 
 Outcome Communicator::add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id) {
+  return make_process_set(Action::kAddProcessSet, std::move(ranks), id);
+}
+
+Outcome Communicator::process_set_of(std::vector<std::int32_t> ranks, std::int32_t* id) {
+  return make_process_set(Action::kProcessSetOf, std::move(ranks), id);
+}
+
+Outcome Communicator::make_process_set(Action action, std::vector<std::int32_t> ranks,
+                                       std::int32_t* id) {
   // The order in which a caller lists the ranks has no meaning; sorted, all ranks compare equal.
   std::sort(ranks.begin(), ranks.end());
   const std::vector<std::int64_t> numbers(ranks.begin(), ranks.end());
@@ -526,8 +538,16 @@ Outcome Communicator::add_process_set(std::vector<std::int32_t> ranks, std::int3
                                        std::to_string(world_->settings.size - 1) + ", not " +
                                        format_shape(numbers)};
   }
+  if (action == Action::kProcessSetOf) {
+    for (const std::int32_t each : engine_->sets().ids()) {
+      const auto found = engine_->sets().ranks(each);
+      if (found == nullptr || *found != ranks) continue;
+      *id = each;
+      return {};
+    }
+  }
   OperationPtr done;
-  Outcome outcome = run_world_action(Action::kAddProcessSet, numbers, &done);
+  Outcome outcome = run_world_action(action, numbers, &done);
   recorder_.flight().changed_sets(own_process_sets());
   if (outcome.status == HORA_OK) *id = static_cast<std::int32_t>(done->number);
   return outcome;

@@ -78,6 +78,7 @@ class Communicator {
   void let_go(Plan& plan);
 
   Outcome add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id);
+  Outcome process_set_of(std::vector<std::int32_t> ranks, std::int32_t* id);
   Outcome remove_process_set(std::int32_t id);
 
   // Where this rank writes no file of that path (own_timeline_path), nothing is done.
@@ -102,6 +103,7 @@ class Communicator {
   Outcome push(std::span<const OperationPtr> operations, Then then);
   bool submit_again(std::span<const hora_request> requests, hora_handle* handles, Then then);
   Outcome outcome_of(RequestQueue::Push how, const std::string& detail, Then then);
+  Outcome make_process_set(Action action, std::vector<std::int32_t> ranks, std::int32_t* id);
   Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
   void name_unnamed(Operation& operation, std::uint64_t barrier);
   std::uint64_t count_barrier() {
@@ -122,6 +124,7 @@ class Communicator {
   // The n-th barrier of a set on one rank meets the n-th on the others.
   std::map<std::int32_t, std::uint64_t> barriers_;
   std::uint64_t world_actions_ = 0;
+  std::uint64_t own_actions_ = 0;  // that no other rank has a part in
 };
 
 }  // namespace hora::collectives

@@ -353,6 +353,7 @@ void Engine::run_step(const std::vector<const AgreedOp*>& step) {
   const Response& first = *step.front()->response;
   const bool alone = first.agreed.action == Action::kShutdown ||
                      first.agreed.action == Action::kAddProcessSet ||
+                     first.agreed.action == Action::kProcessSetOf ||
                      first.agreed.action == Action::kRemoveProcessSet;
   // These change what running steps refer to: the sets, the backends, the connections.
   if (alone && !steps_.wait_for_steps(1)) return;
@@ -363,6 +364,7 @@ void Engine::run_step(const std::vector<const AgreedOp*>& step) {
   if (first.status == HORA_OK) {
     switch (first.agreed.action) {
       case Action::kAddProcessSet:
+      case Action::kProcessSetOf:
         return add_set(first, take_pending(set, *step.front()));
       case Action::kRemoveProcessSet:
         return remove_set(first, take_pending(set, *step.front()));
@@ -394,6 +396,10 @@ void Engine::leave(const Response& response) {
 void Engine::add_set(const Response& response, const OperationPtr& operation) {
   const auto id = static_cast<std::int32_t>(response.numbers.at(0));
   const std::vector<std::int32_t> ranks(response.agreed.shape.begin(), response.agreed.shape.end());
+  if (sets_.find(id) != nullptr) {  // another rank has asked for it before
+    if (operation != nullptr) operation->number = id;
+    return queue_.finish(operation, HORA_OK, {});
+  }
   // Creating backends takes messages, and only this thread waits for them.
   if (FastPath* fast_path = mailbox_.channel().fast_path()) fast_path->set_attentive(false);
   const Status made = make_set(id, ranks);

@@ -364,6 +364,27 @@ TEST_CASE("process sets: static and dynamic, side by side") {
   });
 }
 
+TEST_CASE("process sets: ranks make and find them without the others") {
+  run_all(world_of(4), [](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    std::int32_t id = -1;
+    // Ranks 0 and 3 never ask, and rank 0 hands out the numbers.
+    if (rank == 1 || rank == 2) {
+      check(communicator.process_set_of({2, 1}, &id).status == HORA_OK, "no set");
+      check(communicator.engine().sets().ranks(id)->size() == 2, "its ranks");
+      Tensor tensor(HORA_INT32, {7});
+      fill(tensor, rank);
+      hora_request request = reduce_request("of two", tensor, tensor);
+      request.process_set = id;
+      Call(communicator, request).finish();
+      check(tensor.get(3) == reduced(HORA_INT32, HORA_SUM, {1, 2}, 3), "the sum of two");
+    }
+    check(communicator.process_set_of({0, 1, 2, 3}, &id).status == HORA_OK && id == 0, "the world");
+    check(communicator.process_set_of({4}, &id).status == HORA_INVALID_ARGUMENT, "no such rank");
+    Call(communicator, bare_request(HORA_BARRIER)).finish();  // before the first of them leaves
+  });
+}
+
 // Rank 0 learns of a set's barrier although it has no part in it, rank 1 does not.
 TEST_CASE("process sets: a barrier of some ranks between tensors that share a step") {
   WorldOptions options = world_of(4);

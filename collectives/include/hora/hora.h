@@ -297,6 +297,9 @@ HORA_API void* hora_xla_call(void* call_frame);
 /* Makes a set of the given global ranks; all ranks of the world must call it with the same ranks.
  * Blocks until they have. *id gets the new set's id. */
 HORA_API hora_status hora_process_set_add(const int32_t* ranks, int32_t count, int32_t* id);
+/* The set of the given global ranks, which is made if there is none. Other ranks need not call it:
+ * their runtimes take part by themselves. Blocks until the set is there. */
+HORA_API hora_status hora_process_set_of(const int32_t* ranks, int32_t count, int32_t* id);
 /* All ranks of the world must call it. Operations in flight in the set end with HORA_ABORTED. */
 HORA_API hora_status hora_process_set_remove(int32_t id);
 /* Size of the set, this process's rank in it (-1: not a member); -1 when there is no such set. */

@@ -353,6 +353,29 @@ TEST_CASE("join: the last one completes what others asked for, and they contribu
   CHECK(responses[2].agreed.action == Action::kJoin);
 }
 
+TEST_CASE("process sets: found, or made, as soon as one rank asks") {
+  Coordinator coordinator(3);
+  Request ask;
+  ask.action = Action::kProcessSetOf;
+  ask.name = "hora.rank.1.0";
+  ask.shape = {1, 2};
+  coordinator.add(1, ask, kNow);
+  auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 1);
+  CHECK(responses[0].agreed.name == "hora.rank.1.0");
+  CHECK(responses[0].numbers == std::vector<std::int64_t>{1});
+
+  ask.name = "hora.rank.2.0";
+  coordinator.add(2, ask, kNow);
+  ask.shape = {0, 1, 2};
+  coordinator.add(2, ask, kNow);
+  responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 2);
+  CHECK(responses[0].numbers == std::vector<std::int64_t>{1});
+  CHECK(responses[1].numbers == std::vector<std::int64_t>{0});
+  CHECK(!coordinator.anything_waiting());
+}
+
 TEST_CASE("process sets: added and removed by all ranks of the world") {
   Coordinator coordinator(2);
   Request add;
