@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every Python that a rank starts runs this before its program, so that horarun can ask for its stacks: on an otherwise
-unused signal it writes the stacks of all threads to the agent of its host. Has JAX and TensorFlow find the job, if they
-are imported. Also runs the sitecustomize of the environment itself."""
+unused signal it writes the stacks of all threads to the agent of its host. Has JAX and TensorFlow find the job, and
+PyTorch the backend "hora", if they are imported. Also runs the sitecustomize of the environment itself."""
 
 import os
 import sys
+
+_C10D = "torch.distributed.distributed_c10d"
 
 
 def _offer_stacks():
@@ -26,25 +28,53 @@ def _offer_stacks():
     faulthandler.register(number_of_signal, file=number, all_threads=True, chain=False)
 
 
+def _load(name):
+    """A module of hora by its path: importing hora would load all of it."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hora", name + ".py")
+    spec = spec_from_file_location("_hora_" + name, place)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class _BeforeFrameworks:
-    """Finds no module itself: notices that JAX or TensorFlow is imported, and costs the others one look."""
+    """Notices that JAX, TensorFlow or torch.distributed is imported, and costs the others one look."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
         if name not in _frameworks:
-            return
+            return None
         _frameworks.remove(name)
-        try:  # by its path: importing hora would load all of it
-            from importlib.util import module_from_spec, spec_from_file_location
-
-            place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hora", "clusters.py")
-            spec = spec_from_file_location("_hora_clusters", place)
-            module = module_from_spec(spec)
-            spec.loader.exec_module(module)
-            module.offer(name)
+        if name == _C10D:
+            return cls._registering(path, target)
+        try:
+            _load("clusters").offer(name)
         except Exception:
             if name == "tensorflow":  # the job has asked for it
                 raise
+        return None
+
+    @staticmethod
+    def _registering(path, target):
+        """The module as it is; it registers the backend once it has been loaded."""
+        from importlib.machinery import PathFinder
+
+        spec = PathFinder.find_spec(_C10D, path, target)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            try:  # noqa: SIM105 - every start of Python would import contextlib
+                _load("torch_backends").register(module)
+            except Exception:  # a help, no condition
+                pass
+
+        spec.loader.exec_module = exec_module
+        return spec
 
 
 def _run_the_next(seen):
@@ -68,6 +98,6 @@ if "HORA_STACKS" in os.environ and len(_seen) == 1:
     except Exception:  # a help, no condition: old Pythons, no abstract sockets, a port of Python
         pass
 if "HOROVOD_RANK" in os.environ and len(_seen) == 1:
-    _frameworks = {"jax", "tensorflow"} if "HORA_TF_CONFIG" in os.environ else {"jax"}
+    _frameworks = {"jax", "tensorflow", _C10D} if "HORA_TF_CONFIG" in os.environ else {"jax", _C10D}
     sys.meta_path.insert(0, _BeforeFrameworks)
 _run_the_next(_seen)

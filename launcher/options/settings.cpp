@@ -36,6 +36,7 @@ constexpr std::string_view kVariables[] = {
     "HORA_STAR_RANKS",
     "HORA_SYSTEM_CONFIG",
     "HORA_TIMELINE_LIMIT_MB",
+    "HORA_TORCH_BACKEND",
 };
 
 }  // namespace

@@ -96,6 +96,7 @@ class Library:
         self.reset = self._function(waiting, "hora_reset", ctypes.c_int)
         self.wait_host_update = self._function(waiting, "hora_wait_host_update", ctypes.c_int, i64, i32_array)
         self.process_set_add = self._function(waiting, "hora_process_set_add", ctypes.c_int, i32_array, i32, i32_array)
+        self.process_set_of = self._function(waiting, "hora_process_set_of", ctypes.c_int, i32_array, i32, i32_array)
         self.process_set_remove = self._function(waiting, "hora_process_set_remove", ctypes.c_int, i32)
         self.timeline_start = self._function(waiting, "hora_timeline_start", ctypes.c_int, text, ctypes.c_int)
         self.timeline_stop = self._function(waiting, "hora_timeline_stop", ctypes.c_int)

@@ -60,9 +60,10 @@ def _mpi_world():
 class World:
     """A part of the job that becomes a world of its own."""
 
-    def __init__(self, comm: Any) -> None:
-        self.comm = comm
-        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+    comm: Any = None
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
         self.failure = ""
         self._callback = _library.Exchange(self._allgather)  # must live as long as the library may call it
 
@@ -81,6 +82,15 @@ class World:
         except Exception as error:  # the caller is C
             self.failure = f"{type(error).__name__}: {error}"
             return 1
+
+    def _exchange(self, own, everyones, deadline):
+        raise NotImplementedError
+
+
+class _MpiWorld(World):
+    def __init__(self, comm):
+        super().__init__(comm.Get_rank(), comm.Get_size())
+        self.comm = comm
 
     def _exchange(self, own, everyones, deadline):
         request = self.comm.Iallgather(own, everyones)
@@ -105,12 +115,14 @@ def world_of(comm: Any) -> tuple[World | None, int | None]:
     many ranks the job must then have, or None if that is not said."""
     if comm is None:
         return None, None
+    if isinstance(comm, World):
+        return comm, None
     if is_communicator(comm):
         mpi = sys.modules["mpi4py.MPI"]
         if comm == mpi.COMM_NULL or comm.Is_inter():
             raise ValueError("init(comm=...): expected a communicator that this process is a member of")
         whole = mpi.Comm.Compare(comm, mpi.COMM_WORLD) in (mpi.IDENT, mpi.CONGRUENT)
-        return (None, comm.Get_size()) if whole else (World(comm), None)
+        return (None, comm.Get_size()) if whole else (_MpiWorld(comm), None)
     try:
         ranks = [operator.index(rank) for rank in comm]
     except TypeError:
@@ -131,7 +143,7 @@ def world_of(comm: Any) -> tuple[World | None, int | None]:
         raise ValueError(f"init(comm={ranks}): MPI's world has {world.Get_size()} ranks")
     if world.Get_rank() not in ranks:
         raise ValueError(f"init(comm={ranks}): this process is rank {world.Get_rank()}, which the list leaves out")
-    return World(world.Create_group(world.Get_group().Incl(ranks))), None
+    return _MpiWorld(world.Create_group(world.Get_group().Incl(ranks))), None
 
 
 def members(comm: Any, world: Any | None) -> list[int] | None:

@@ -177,19 +177,34 @@ def _add(native, process_set):
     for set_id, ranks in _known_ranks().items():
         if ranks == process_set.ranks:
             raise ValueError(f"a process set with the ranks {ranks} already exists: its id is {set_id}")
-    ranks = (ctypes.c_int32 * len(process_set.ranks))(*process_set.ranks)
+    new_id = _id_from(native.process_set_add, process_set.ranks)
+    process_set.process_set_id = new_id
+    _registered_sets[new_id] = process_set
+    names.forget(new_id)
+
+
+def _id_from(call, members):
+    ranks = (ctypes.c_int32 * len(members))(*members)
     new_id = ctypes.c_int32(-1)
 
     def add():
-        status = native.process_set_add(ranks, len(ranks), ctypes.byref(new_id))
-        return status, native.last_error().decode(errors="replace")
+        status = call(ranks, len(ranks), ctypes.byref(new_id))
+        return status, _native.library().last_error().decode(errors="replace")
 
     status, text = _native.interruptible(add)
     if status != _native.OK:
         raise _native.failure(status, text)
-    process_set.process_set_id = new_id.value
-    _registered_sets[new_id.value] = process_set
-    names.forget(new_id.value)
+    return new_id.value
+
+
+def process_set_of(ranks: Sequence[int]) -> int:
+    """The id of the set of these ranks, which is made if there is none.
+
+    Not collective: the other ranks of the job need not call it. Blocks until the set is there. Raises as
+    add_process_set().
+    """
+    _native.check_initialized("process_set_of")
+    return _id_from(_native.library().process_set_of, ranks)
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
