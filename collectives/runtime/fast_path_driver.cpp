@@ -121,7 +121,7 @@ bool FastPathDriver::take(OperationPtr& operation) {
   links_.observer.taken(operation->request, operation->submitted);
   if (coordinates()) links_.observer.arrived(0, operation->request);
   // The tensor first, then the number: post() publishes both.
-  pack_fast_path(*fast_path, *operation, links_.world.settings.rank);
+  pack_fast_path(*fast_path, *operation, rows_in_result_, links_.world.settings.rank);
   fast_path->post(number);
   call_at_ = operation->submitted + kFastPathTimeout;
   operation_ = std::move(operation);
@@ -179,7 +179,7 @@ AtOnce FastPathDriver::run_at_once(const OperationPtr& prepared, Waiters& waiter
   // It may not have said so since its last operation with rank 0 ended, and others would ring it.
   fast_path.listen(false);
   // The tensor first, then the number, as in take().
-  pack_fast_path(fast_path, operation, links_.world.settings.rank);
+  pack_fast_path(fast_path, operation, rows_in_result_, links_.world.settings.rank);
   fast_path.post(number);
   // The other ranks post meanwhile.
   const auto now = coarse_now();

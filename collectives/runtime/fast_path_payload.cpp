@@ -95,11 +95,15 @@ void for_each_span(const Operation& operation, const Span& part, std::size_t mos
   });
 }
 
-// What other ranks reduce: before this rank's share, and after it.
+// All of the operation but this part of it: what is before it, and after it.
+std::array<Span, 2> all_but(const Span& part, const Operation& operation) {
+  const std::size_t end = part.begin + part.bytes;
+  return {Span{0, part.begin}, Span{end, bytes_of(operation) - end}};
+}
+
+// What other ranks reduce.
 std::array<Span, 2> shares_of_others(const Operation& operation, int rank, int size) {
-  const Span own = share_in_bytes(operation, rank, size);
-  const std::size_t end = own.begin + own.bytes;
-  return {Span{0, own.begin}, Span{end, bytes_of(operation) - end}};
+  return all_but(share_in_bytes(operation, rank, size), operation);
 }
 
 // What stays in a core's first cache while it is reduced and copied.
@@ -118,15 +122,27 @@ std::size_t portion_room(std::size_t room, int size) {
   return room / static_cast<std::size_t>(size) / kLineBytes * kLineBytes;
 }
 
-// Calls function(of, bytes before it, its bytes) for the rows of each rank in an alltoall.
+// Calls function(of, bytes before it, its bytes) for the rows of each rank, where it has some.
 template <typename Function>
 void for_each_portion(const Operation& operation, const std::vector<std::int64_t>& rows,
                       const Function& function) {
-  const std::vector<std::size_t> starts = starts_of(operation, rows);
+  const auto row =
+      static_cast<std::size_t>(row_elements(operation.request.shape)) * width_of(operation);
+  std::size_t before = 0;
   for (std::size_t of = 0; of < rows.size(); ++of) {
-    const std::size_t bytes = starts[of + 1] - starts[of];
-    if (bytes > 0) function(static_cast<int>(of), starts[of], bytes);
+    const std::size_t bytes = static_cast<std::size_t>(rows[of]) * row;
+    if (bytes > 0) function(static_cast<int>(of), before, bytes);
+    before += bytes;
   }
+}
+
+// Those of one rank.
+Span portion_of(const Operation& operation, const std::vector<std::int64_t>& rows, int rank) {
+  Span its{0, 0};
+  for_each_portion(operation, rows, [&](int of, std::size_t before, std::size_t bytes) {
+    if (of == rank) its = {before, bytes};
+  });
+  return its;
 }
 
 }  // namespace
@@ -209,7 +225,8 @@ bool FastPathTable::fits(const Operation& operation, const std::vector<std::int6
   return request.reduce_op != HORA_ADASUM && bytes_of(operation) <= room_;
 }
 
-void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
+void pack_fast_path(FastPath& fast_path, const Operation& operation,
+                    const std::vector<std::int64_t>& rows, int rank) {
   const Request& request = operation.request;
   const std::size_t bytes = bytes_of(operation);
   if (bytes == 0 || (request.action == Action::kBroadcast && request.root != rank)) return;
@@ -226,22 +243,25 @@ void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
   // Scaling happens on the way into shared memory, so it costs no pass of its own.
   char* const place = fast_path.own_place(bytes);
   const bool scales = reduces(request.action) && request.prescale != 1.0;
-  if (!scales && takes_two_turns(fast_path, operation)) {
-    for (const Span& part : shares_of_others(operation, rank, fast_path.size())) {
-      for_each_span(operation, part, bytes, [&](const PieceSpan& its) {
+  const auto put = [&](const Span& part) {
+    for_each_span(operation, part, bytes, [&](const PieceSpan& its) {
+      if (scales) {
+        kernels().scale[request.dtype](place + its.begin, its.input,
+                                       static_cast<std::int64_t>(its.bytes / width_of(operation)),
+                                       request.prescale);
+      } else {
         std::memcpy(place + its.begin, its.input, its.bytes);
-      });
-    }
-    return;
+      }
+    });
+  };
+  // What only this rank needs stays where it is, unless it is scaled.
+  if (!scales && takes_two_turns(fast_path, operation)) {
+    for (const Span& part : shares_of_others(operation, rank, fast_path.size())) put(part);
+  } else if (!scales && request.action == Action::kReducescatter) {
+    for (const Span& part : all_but(portion_of(operation, rows, rank), operation)) put(part);
+  } else {
+    put({0, bytes});
   }
-  for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
-    if (scales) {
-      kernels().scale[request.dtype](place + before, piece.input, piece.count, request.prescale);
-    } else {
-      const auto its = static_cast<std::size_t>(piece.count) * width_of(operation);
-      if (its > 0) std::memcpy(place + before, piece.input, its);
-    }
-  });
 }
 
 bool takes_two_turns(const FastPath& fast_path, const Operation& operation) {
@@ -290,14 +310,21 @@ namespace {
 void take_portions(const FastPath& fast_path, Operation& operation,
                    const std::vector<std::int64_t>& rows, int rank) {
   const std::size_t room = portion_room(fast_path.room(), fast_path.size());
+  const std::size_t own = portion_of(operation, operation.request.splits, rank).begin;
   auto* const result = static_cast<char*>(operation.result.data());
-  const std::vector<std::size_t> own = starts_of(operation, operation.request.splits);
   for_each_portion(operation, rows, [&](int of, std::size_t before, std::size_t its) {
-    const char* const from =
-        of == rank
-            ? static_cast<const char*>(operation.input) + own[static_cast<std::size_t>(rank)]
-            : fast_path.place_of(of, fast_path.room()) + static_cast<std::size_t>(rank) * room;
+    const char* const from = of == rank ? static_cast<const char*>(operation.input) + own
+                                        : fast_path.place_of(of, fast_path.room()) +
+                                              static_cast<std::size_t>(rank) * room;
     std::memcpy(result + before, from, its);
+  });
+}
+
+void gather_rows(const FastPath& fast_path, Operation& operation,
+                 const std::vector<std::int64_t>& rows, int rank) {
+  auto* const result = static_cast<char*>(operation.result.data());
+  for_each_portion(operation, rows, [&](int of, std::size_t before, std::size_t its) {
+    std::memcpy(result + before, of == rank ? operation.input : fast_path.place_of(of, its), its);
   });
 }
 
@@ -306,14 +333,16 @@ void reduce_rows(const FastPath& fast_path, Operation& operation,
   const Request& request = operation.request;
   const int size = fast_path.size();
   const std::size_t bytes = bytes_of(operation);
-  const std::vector<std::size_t> starts = starts_of(operation, rows);
-  const std::size_t begin = starts[static_cast<std::size_t>(rank)];
-  const std::size_t end = starts[static_cast<std::size_t>(rank) + 1];
-  if (begin == end) return;
-  reduce_ranks(
-      operation.result.data(), [&](int of) { return fast_path.place_of(of, bytes) + begin; }, size,
-      static_cast<std::int64_t>((end - begin) / width_of(operation)), request.dtype,
-      kernel_op(request), request.postscale, divisor_of(request, size));
+  const Span own = portion_of(operation, rows, rank);
+  if (own.bytes == 0) return;
+  const auto source = [&](int of) {
+    const bool here = of == rank && request.prescale == 1.0;
+    return (here ? static_cast<const char*>(operation.input) : fast_path.place_of(of, bytes)) +
+           own.begin;
+  };
+  reduce_ranks(operation.result.data(), source, size,
+               static_cast<std::int64_t>(own.bytes / width_of(operation)), request.dtype,
+               kernel_op(request), request.postscale, divisor_of(request, size));
 }
 
 }  // namespace
@@ -323,18 +352,9 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
   const Request& request = operation.request;
   const std::size_t bytes = bytes_of(operation);
   LeaderFastPath* const leaders = fast_path.between_hosts();
-  const auto source = [&](int of) { return fast_path.place_of(of, bytes); };
   if (request.action == Action::kAllgather) {
-    const std::vector<std::size_t> starts = starts_of(operation, rows);
-    auto* const result = static_cast<char*>(operation.result.data());
-    if (leaders != nullptr) {
-      std::memcpy(result, leaders->result(), starts.back());
-      return;
-    }
-    for (std::size_t of = 0; of < rows.size(); ++of) {
-      const std::size_t its = starts[of + 1] - starts[of];
-      std::memcpy(result + starts[of], fast_path.place_of(static_cast<int>(of), its), its);
-    }
+    if (leaders == nullptr) return gather_rows(fast_path, operation, rows, rank);
+    std::memcpy(operation.result.data(), leaders->result(), starts_of(operation, rows).back());
   } else if (request.action == Action::kAlltoall) {
     take_portions(fast_path, operation, rows, rank);
   } else if (bytes == 0) {
@@ -344,7 +364,8 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
   } else if (request.action == Action::kBroadcast) {
     // In place on the root: the result is there already.
     if (request.root == rank && operation.input == operation.output) return;
-    std::memcpy(operation.output, leaders != nullptr ? leaders->result() : source(request.root),
+    std::memcpy(operation.output,
+                leaders != nullptr ? leaders->result() : fast_path.place_of(request.root, bytes),
                 bytes);
   } else if (leaders != nullptr) {
     for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
@@ -355,8 +376,8 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
     // Every rank reduces everything by itself: a second turn would take longer.
     for_each_piece(operation, [&](const Piece& piece, std::size_t before) {
       reduce_ranks(
-          piece.output, [&](int of) { return source(of) + before; }, fast_path.size(), piece.count,
-          request.dtype, kernel_op(request), request.postscale,
+          piece.output, [&](int of) { return fast_path.place_of(of, bytes) + before; },
+          fast_path.size(), piece.count, request.dtype, kernel_op(request), request.postscale,
           divisor_of(request, fast_path.size()));
     });
   }

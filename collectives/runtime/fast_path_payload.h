@@ -38,8 +38,9 @@ class FastPathTable {
   bool allowed_[kActions][kDtypeCount] = {};
 };
 
-// To where the others find it; before it is posted.
-void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank);
+// To where the others find it; before it is posted. `rows`: as for unpack_fast_path().
+void pack_fast_path(FastPath& fast_path, const Operation& operation,
+                    const std::vector<std::int64_t>& rows, int rank);
 // Whether it takes two turns: the same on all ranks that have posted it.
 bool takes_two_turns(const FastPath& fast_path, const Operation& operation);
 // In the first of them, once it is decided: reduces this rank's share to its own outputs, and to
