@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/network/host_addresses.h"
+
 #include <algorithm>
-#include <set>
-#include <string>
-#include "rendezvous/base/address.h"
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <tuple>
+
+#include "rendezvous/base/address.h"
 
 namespace hora::launcher {
 
@@ -214,20 +216,6 @@ std::vector<std::vector<Candidate>> find_candidates(const std::vector<HostNetwor
     out.push_back(HostExaminer(host, wanted, owners, one_machine).run());
   }
   return out;
-}
-
-std::vector<std::string> addresses_for_all(const HostNetwork& source,
-                                           const std::vector<std::string>& interfaces) {
-  constexpr std::size_t kMostAddresses = 2;  // each costs a deadline where packets are dropped
-  std::vector<std::string> found;
-  const auto candidates = find_candidates({source}, interfaces);
-  for (const Candidate& each : candidates.front()) {
-    if (!each.refusal.empty() || each.address.is_loopback() || each.address.is_link_local()) {
-      continue;
-    }
-    if (found.size() < kMostAddresses) found.push_back(format_address(each.address));
-  }
-  return found;
 }
 
 // The addresses of both are known, so those come first that lie in a network of both.

@@ -55,14 +55,8 @@ bool all_on_one_machine(const std::vector<HostNetwork>& hosts);
 std::vector<std::vector<Candidate>> find_candidates(const std::vector<HostNetwork>& hosts,
                                                     const std::vector<std::string>& wanted);
 
-// Where hosts try to reach one that serves the agent or parts of the runtime, the most promising
-// address first. The network of the job is not chosen yet.
-
-// For hosts of which nothing is known yet: no address that is the source's alone.
-std::vector<std::string> addresses_for_all(const HostNetwork& source,
-                                           const std::vector<std::string>& interfaces);
-
-// For one host that has reported its addresses.
+// Where a host tries to reach one that serves parts of the runtime, the most promising address
+// first. The network of the job is not chosen yet.
 std::vector<std::string> addresses_for(const HostNetwork& host, const HostNetwork& source,
                                        const std::vector<std::string>& interfaces);
 
