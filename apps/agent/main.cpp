@@ -34,8 +34,7 @@ int usage(const char* problem) {
       stderr,
       "hora-agent: %s\n"
       "usage: hora-agent agent [--parts LIST] [--cache DIR] [--local-bundle DIR]\n"
-      "                        [--probe] [--report-sha] [--cleans-cache] [--ordered] [--launcher "
-      "PID]\n"
+      "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID]\n"
       "                        [--cpus LIST] [--cache-max-age SECONDS] [--cache-max-size BYTES]\n"
       "       hora-agent list-cache [--host NAME] [--json]\n"
       "       hora-agent clean-cache [--host NAME] [--json] [--max-age SECONDS] [--max-size BYTES] "

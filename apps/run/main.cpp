@@ -25,7 +25,7 @@
 #include "launcher/doctor/report.h"
 #include "launcher/failures/explain.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/local_hosts.h"
 #include "launcher/machine/host_facts.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/config_reader.h"

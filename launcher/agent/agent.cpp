@@ -39,8 +39,7 @@ namespace {
 
 constexpr Milliseconds kDefaultGrace{5'000};
 constexpr Milliseconds kMarkRenewal{3'600'000};   // store/directories.h: kAbandonedAfterS
-constexpr Milliseconds kFirstWords{50};           // after the start of an only rank, to a launcher
-                                                  // that has sent all that this takes
+constexpr Milliseconds kFirstWords{50};           // after the start of an only rank
 constexpr Milliseconds kFarewellTimeout{10'000};  // for a launcher that does not read the goodbye
 
 // Takes what the launcher says and hands it to the part that it is for; knows the order in which
@@ -65,7 +64,6 @@ class Agent {
   Status watch_signals();
   Status watch_shim();
   void greet();
-  void greet_briefly();
 
   void on_message(LauncherMessage message);
   void on(Heartbeat);
@@ -106,7 +104,7 @@ class Agent {
   void end_job(Milliseconds grace, int signal = SIGTERM);
   bool is_passed_on_twice(const signalfd_siginfo& info);
   void say_goodbye(Goodbye goodbye);
-  void leave();
+  void leave() { loop_->stop(); }
   void warn(std::string message);
 
   Milliseconds grace() const { return job_ ? Milliseconds(job_->order().grace_ms) : kDefaultGrace; }
@@ -128,7 +126,6 @@ class Agent {
   os::Fd signals_;
   ReservedPort reserved_port_;
   bool leaving_ = false;
-  bool done_ = false;
   struct {
     std::uint32_t signal = 0;
     bool from_shim = false;
@@ -163,9 +160,8 @@ int Agent::run() {
     share_.finished = 1;
     return kExitLauncher;
   }
-  options_.ordered ? greet_briefly() : greet();
-  // The greeting reads what the launcher has sent: its stream may have ended by then.
-  if (!done_ && !loop_->run()) return kExitLauncher;  // the shim cleans up
+  greet();
+  if (!loop_->run()) return kExitLauncher;  // the shim cleans up
   share_.finished = 1;
   if (one_cpu_) one_cpu_->stay_to_the_end();
   return kExitOk;
@@ -209,18 +205,8 @@ Status Agent::watch_shim() {
   });
 }
 
-// Facts that the launcher knows about this machine are not looked up again, and its order is
-// answered together with the Hello: the launcher is woken once.
-void Agent::greet_briefly() {
-  Hello hello = brief_hello();
-  hello.clock_ns = wall_clock_ns();
-  (void)staging_->find_missing({});
-  link_->send(std::move(hello));
-  link_->read_now();
-}
-
 void Agent::greet() {
-  Hello hello = full_hello(options_, *staging_, one_cpu_.get());
+  Hello hello = describe_host(options_, *staging_, one_cpu_.get());
   if (options_.probe) {
     if (auto listener = ProbeListener::create(*loop_)) {
       probe_listener_ = std::move(*listener);
@@ -333,7 +319,7 @@ void Agent::on(StartRanks) {
   if (link_->hung_up()) return on_launcher_lost();
   // On one CPU a launcher that is woken now takes it from the only rank. If that ends soon, all is
   // one message.
-  if (one_cpu_ && options_.ordered) link_->hold_back(kFirstWords);
+  if (one_cpu_) link_->hold_back(kFirstWords);
   job_->start();
 }
 
@@ -500,11 +486,6 @@ void Agent::say_goodbye(Goodbye goodbye) {
   if (link_->ended() || link_->all_sent()) return leave();
   if (!options_.stay) link_->set_on_all_sent([this] { leave(); });
   loop_->call_after(kFarewellTimeout, [this] { leave(); });
-}
-
-void Agent::leave() {
-  done_ = true;
-  loop_->stop();
 }
 
 void Agent::warn(std::string message) {

@@ -32,7 +32,6 @@ constexpr OptionRow<AgentOptions> kAgentRows[] = {
     {"--probe", &AgentOptions::probe},
     {"--report-sha", &AgentOptions::report_sha},
     {"--cleans-cache", &AgentOptions::cleans_cache},
-    {"--ordered", &AgentOptions::ordered},
     {"--stay", &AgentOptions::stay},
     {"--cache-max-age", &AgentOptions::cache_max_age_s},
     {"--cache-max-size", &AgentOptions::cache_max_bytes},

@@ -25,9 +25,6 @@ struct AgentOptions {
   bool probe = false;         // answer probes of other hosts
   bool report_sha = false;    // SHA-256 of the own executable in Hello
   bool cleans_cache = false;  // its rank removes unused entries there
-  // The launcher, on this machine, knows it, and its order is in the stream already: Hello is
-  // short.
-  bool ordered = false;
   // After its goodbye, until the launcher answers: a program between the two may lose what is under
   // way when the agent ends.
   bool stay = false;

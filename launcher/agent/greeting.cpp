@@ -97,15 +97,7 @@ std::vector<std::string> needed_parts(const AgentOptions& options, const Hello& 
 
 }  // namespace
 
-Hello brief_hello() {
-  Hello hello;
-  hello.version = HORA_VERSION;
-  hello.pid = ::getpid();
-  hello.machine = own_machine();
-  return hello;
-}
-
-Hello full_hello(const AgentOptions& options, Staging& staging, OneCpu* place) {
+Hello describe_host(const AgentOptions& options, Staging& staging, OneCpu* place) {
   // The CPUs that a process may use are asked of the kernel, which would report only the one CPU.
   Hello hello = [place] {
     const OneCpu::Pause pause(place);

@@ -20,10 +20,8 @@ std::vector<HostLibrary> find_host_libraries(const AgentOptions& options);
 
 // The first message of an agent: the properties of its host, and the job's parts that it lacks.
 
-// For a launcher that knows this machine itself.
-Hello brief_hello();
-// For any other. Looks at the whole machine, and at `staging` for what it lacks; `place` is left
-// meanwhile, if any. Ports and the clock are the caller's.
-Hello full_hello(const AgentOptions& options, Staging& staging, OneCpu* place);
+// Looks at the whole machine, and at `staging` for what it lacks; `place` is left meanwhile, if
+// any. Ports and the clock are the caller's.
+Hello describe_host(const AgentOptions& options, Staging& staging, OneCpu* place);
 
 }  // namespace hora::launcher

@@ -50,7 +50,7 @@ Status LauncherLink::open(Handlers handlers) {
   handlers_ = std::move(handlers);
   HORA_TRY(make_non_blocking(read_fd_));
   HORA_TRY(make_non_blocking(write_fd_));
-  HORA_TRY(loop_.watch(read_fd_, EPOLLIN, [this](std::uint32_t) { read_some(); }));
+  HORA_TRY(loop_.watch(read_fd_, EPOLLIN, [this](std::uint32_t) { read_now(); }));
   watching_read_ = true;
   // Before all frames: the login shell may have printed its own text, and the launcher skips
   // everything before the magic. Sent with the first frame.
@@ -85,8 +85,6 @@ bool LauncherLink::hung_up() const {
   pollfd stream{read_fd_, POLLRDHUP, 0};
   return ended_ || ::poll(&stream, 1, 0) > 0;
 }
-
-void LauncherLink::read_now() { read_some(); }
 
 void LauncherLink::log(LogLine line) {
   // The launcher would end a host that says more: it keeps to the same limit.
@@ -133,7 +131,7 @@ void LauncherLink::want_write(bool wanted) {
   watching_write_ = watched.has_value();
 }
 
-void LauncherLink::read_some() {
+void LauncherLink::read_now() {
   // An agent has one link and one loop's thread.
   static char chunk[kReadChunk];
   for (int turn = 0; turn < kReadsPerTurn && !ended_; ++turn) {
@@ -157,18 +155,17 @@ void LauncherLink::read_some() {
         return;
       }
       if (!frame->has_value()) break;
-      take(std::move(**frame));
+      const FrameType type = (*frame)->type;
+      auto message = read_launcher_frame(std::move(**frame), turns_);
+      if (!message) {
+        handlers_.on_violation(std::move(message).error().message);
+        continue;
+      }
+      turns_.note_received(type);
+      handlers_.on_message(std::move(*message));
     }
     if (static_cast<std::size_t>(got) < sizeof chunk) return;
   }
-}
-
-void LauncherLink::take(Frame frame) {
-  const FrameType type = frame.type;
-  auto message = read_launcher_frame(std::move(frame), turns_);
-  if (!message) return handlers_.on_violation(std::move(message).error().message);
-  turns_.note_received(type);
-  handlers_.on_message(std::move(*message));
 }
 
 void LauncherLink::end(std::string why) {

@@ -65,8 +65,6 @@ class LauncherLink {
 
  private:
   void queue(FrameType type, std::string_view payload);
-  void read_some();
-  void take(Frame frame);
   void end(std::string why);
   void want_write(bool wanted);
   void end_hold();

@@ -11,7 +11,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/host_failure.h"
 #include "launcher/failures/rank_exit_text.h"
-#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/local_hosts.h"
 #include "launcher/machine/host_facts.h"
 #include "launcher/network/host_addresses.h"
 #include "launcher/protocol/messages.h"

@@ -4,6 +4,8 @@
 #include "launcher/fleet/fleet.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
@@ -11,6 +13,7 @@
 #include "launcher/machine/host_facts.h"
 #include "launcher/network/host_addresses.h"
 #include "launcher/process/process_table.h"
+#include "launcher/text/text.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/log.h"
@@ -68,6 +71,57 @@ bool are_offered(std::vector<std::string> missing, const std::vector<NeededPart>
   return missing.empty();
 }
 
+// The libraries that agents look for on their hosts, and where programs of the job will. The
+// folders are not a secret: every process of a host may see them in the ranks' own programs.
+void add_library_arguments(const Installation& installation, std::vector<std::string>& arguments) {
+  std::vector<std::string> sonames;
+  for (const VendorNeed& need : installation.own().vendor_needs) {
+    for (std::string& soname : libraries_of(need)) sonames.push_back(std::move(soname));
+  }
+  if (sonames.empty()) return;
+  arguments.insert(arguments.end(), {"--find", join(sonames, ",")});
+  for (const auto& [option, folders] : {std::pair{"--library-path", &installation.library_path},
+                                        std::pair{"--run-path", &installation.run_path},
+                                        std::pair{"--program", &installation.program}}) {
+    if (!folders->empty()) arguments.insert(arguments.end(), {option, *folders});
+  }
+}
+
+AgentImage agent_image(const JobSpec& spec, const Installation& installation) {
+  AgentImage image;
+  const bool ships = spec.runtime == RuntimeKind::kHora;
+  for (const Build& build : installation.builds) {
+    // Hosts of that machine learn that there is none.
+    if (!build.fault.empty()) continue;
+    std::error_code unknown;  // AgentPayloads says why it cannot be read
+    image.builds.push_back({build.machine, build.agent_path, build.agent_sha256,
+                            ships ? part_list_text(build.needed_parts) : std::string(),
+                            std::filesystem::file_size(build.agent_path, unknown)});
+  }
+  image.machines = installation.machines_text();
+  if (ships) image.local_bundle = installation.own().bundle_directory;
+  add_library_arguments(installation, image.arguments);
+  if (spec.manages_cache) image.arguments.push_back("--cleans-cache");
+  // The agent has no limits of its own: what is removed is the launcher's to say, whose
+  // configuration people know.
+  if (const auto& age = spec.cache_limits.max_age) {
+    image.arguments.insert(image.arguments.end(),
+                           {"--cache-max-age", std::to_string(age->count())});
+  }
+  if (const auto& bytes = spec.cache_limits.max_bytes) {
+    image.arguments.insert(image.arguments.end(), {"--cache-max-size", std::to_string(*bytes)});
+  }
+  return image;
+}
+
+// The output of a remote shell, or the name of a directory there, is shown on one short line.
+StageObserver showing(StageObserver observer) {
+  constexpr std::size_t kShown = 512;
+  return [observer = std::move(observer)](int host, Stage stage, std::string_view detail) {
+    observer(host, stage, visible_line(shortened(detail, kShown)));
+  };
+}
+
 // For the message that it is on its way: unlike the runtime, it may be large enough for a user to
 // wonder why it takes time.
 void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes,
@@ -111,22 +165,22 @@ Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& insta
       installation_(installation),
       options_(std::move(options)),
       handler_(std::move(handler)),
-      connector_(std::make_unique<HostConnector>(
-          spec, installation, options_.probes, options_.make_remote,
-          // Any thread calls this one.
-          [this](int host, Stage stage, std::string_view detail) {
-            loop_.post([this, host, stage, text = std::string(detail)] {
-              // A host beyond the end is not needed after all.
-              if (host < size()) handler_(host, StageReached{stage, text});
-            });
-          })),
+      image_(agent_image(spec, installation)),
+      // Any thread calls this one.
+      observer_(showing([this](int host, Stage stage, std::string_view detail) {
+        loop_.post([this, host, stage, text = std::string(detail)] {
+          // A host beyond the end is not needed after all.
+          if (host < size()) handler_(host, StageReached{stage, text});
+        });
+      })),
       delivery_(loop, sharing_of(spec.ship_via), delivery_handlers()),
       trees_(loop, options_.ship_files, tree_handlers()) {}
 
 // The links go before the transports that pump them.
 Fleet::~Fleet() {
   members_.clear();
-  connector_.reset();
+  local_.reset();
+  remote_.reset();
 }
 
 // --- hosts ---------------------------------------------------------------------------------------
@@ -138,57 +192,52 @@ int Fleet::add(Host host, bool local) {
   return size() - 1;
 }
 
-bool Fleet::presume(int host, Hello hello) {
-  Member& each = member(host);
-  const Build* build = installation_.find(hello.machine);
-  if (!each.local || build == nullptr || !build->vendor_needs.empty()) return false;
-  if (options_.ship_files != nullptr && options_.ship_files->has_parts()) return false;
-  // A host that is not fit says so itself, as any other does.
-  const bool loads = options_.loads_runtime && spec_.runtime == RuntimeKind::kHora;
-  if (why_unfit_for_job(hello, name(host), *build, loads, false)) return false;
-  each.hello = std::move(hello);
-  each.presumed = true;
-  return true;
-}
-
 std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
   Member& each = member(host);
-  auto stream = connector_->connect(
-      each.host, host,
-      {.same_machine = each.local, .alone = members_.size() == 1, .ordered = each.presumed},
-      deadline);
+  AgentImage image = image_;
+  const bool is_alone = members_.size() == 1;
+  if (options_.probes && !is_alone) image.arguments.push_back("--probe");
+  one_cpu_.reset();
+  if (each.local && is_alone) one_cpu_ = OneCpu::stay();
+  image.one_cpu = one_cpu_.get();
+  // A long job has no use for it: its processes wait for each other no more, and the scheduler
+  // knows better.
+  if (one_cpu_) loop_.call_after(OneCpu::kWhile, [this] { one_cpu_.reset(); });
+  auto stream = transport_for(each).start(each.host, host, image, deadline);
   if (!stream) {
     const Error& error = stream.error();
     return Failure{std::string(each.local ? failure::kAgent : failure::kConnect), error.message,
                    failure::open_files_advice(error.errnum, "here")};
   }
-  // A long job has no use for it: its processes wait for each other no more, and the scheduler
-  // knows better.
-  if (connector_->is_on_one_cpu())
-    loop_.call_after(OneCpu::kWhile, [this] { connector_->leave_cpu(); });
   each.link = std::make_unique<HostLink>(
       loop_, std::move(*stream),
-      HostLink::Handlers{
-          [this, host](AgentMessage message) { on_message(host, std::move(message)); },
-          [this, host](const std::string& what) {
-            forget(host);
-            handler_(host, Failure{std::string(failure::kProtocol),
-                                   "its agent broke the protocol: " + what, ""});
-          },
-          [this, host](std::string detail) { on_link_end(host, std::move(detail)); },
-          [this] { trees_.pack_more(); }});
+      HostLink::Handlers{[this, host](FleetEvent event) { on_agent_event(host, std::move(event)); },
+                         [this, host](const std::string& what) {
+                           forget(host);
+                           handler_(host, Failure{std::string(failure::kProtocol),
+                                                  "its agent broke the protocol: " + what, ""});
+                         },
+                         [this, host](std::string detail) { on_link_end(host, std::move(detail)); },
+                         [this] { trees_.pack_more(); }});
   if (auto opened = each.link->open(); !opened) {
     return Failure{std::string(failure::kInternal), opened.error().message, ""};
   }
   return std::nullopt;
 }
 
-// The agent reads at once what is in its stream when it starts, and answers all of it together.
-void Fleet::begin_agents() {
-  for (Member& each : members_) {
-    if (each.presumed && each.link) each.link->write_now();
+// A job has up to two transports: one for the hosts that are this machine, one for all others. Both
+// come from the registry by name, so this file knows none of them.
+Transport& Fleet::transport_for(const Member& host) {
+  std::unique_ptr<Transport>& transport = host.local ? local_ : remote_;
+  if (transport) return *transport;
+  if (!host.local && options_.make_remote) {
+    transport = options_.make_remote(observer_);
+  } else {
+    const TransportDescriptor& descriptor =
+        host.local ? local_transport() : *find_transport(spec_.transport);
+    transport = descriptor.create(spec_, observer_);
   }
-  connector_->proceed();
+  return *transport;
 }
 
 void Fleet::keep_first(int count) {
@@ -264,47 +313,34 @@ void Fleet::forget(int host) { delivery_.lost(host); }
 
 // --- what they say -------------------------------------------------------------------------------
 
-void Fleet::on_message(int host, AgentMessage message) {
-  std::visit(
-      [this, host](auto& each) {
-        using Message = std::decay_t<decltype(each)>;
-        if constexpr (std::is_same_v<Message, Hello>) {
-          on_hello(host, std::move(each));
-        } else if constexpr (std::is_same_v<Message, DeliveryReport>) {
-          delivery_.on_report(host, each);
-        } else if constexpr (std::is_same_v<Message, TreeState>) {
-          on_tree_state(host, each);
-        } else if constexpr (std::is_same_v<Message, Goodbye>) {
-          // The agent itself is gone when its stream ends, and not before that is the host left as
-          // it was found.
-          if (each.stays) member(host).link->send_last(LeaveHost{});
-          member(host).goodbye = std::move(each);
-          loop_.call_after(kLeaveTimeout, [this, host] {
-            if (host < size() && is_open(host)) on_link_end(host, {});
-          });
-        } else {
-          if constexpr (std::is_same_v<Message, RankExit>) {
-            // Nothing is received before it happens, however late the hello came.
-            each.clock_ns = std::max<std::int64_t>(each.clock_ns, 0);  // a host may say anything
-            auto& offset = member(host).clock_offset;
-            offset = std::min(offset, std::chrono::nanoseconds(wall_clock_ns() - each.clock_ns));
-          }
-          handler_(host, std::move(each));
-        }
-      },
-      message);
+void Fleet::on_agent_event(int host, FleetEvent event) {
+  if (auto* hello = std::get_if<Hello>(&event)) return on_hello(host, std::move(*hello));
+  if (auto* report = std::get_if<DeliveryReport>(&event)) return delivery_.on_report(host, *report);
+  if (auto* state = std::get_if<TreeState>(&event)) return on_tree_state(host, *state);
+  if (auto* goodbye = std::get_if<Goodbye>(&event)) return on_goodbye(host, std::move(*goodbye));
+  if (auto* exit = std::get_if<RankExit>(&event)) {
+    // Nothing is received before it happens, however late the hello came.
+    exit->clock_ns = std::max<std::int64_t>(exit->clock_ns, 0);  // a host may say anything
+    auto& offset = member(host).clock_offset;
+    offset = std::min(offset, std::chrono::nanoseconds(wall_clock_ns() - exit->clock_ns));
+  }
+  handler_(host, std::move(event));
+}
+
+// The agent itself is gone when its stream ends, and not before that is the host left as it was
+// found.
+void Fleet::on_goodbye(int host, Goodbye goodbye) {
+  if (goodbye.stays) member(host).link->send_last(LeaveHost{});
+  member(host).goodbye = std::move(goodbye);
+  loop_.call_after(kLeaveTimeout, [this, host] {
+    if (host < size() && is_open(host)) on_link_end(host, {});
+  });
 }
 
 void Fleet::on_hello(int host, Hello hello) {
   Member& each = member(host);
   each.clock_offset =
       std::chrono::nanoseconds(wall_clock_ns() - std::max<std::int64_t>(hello.clock_ns, 0));
-  // The rest of what it would say is known already, and its order was sent by that.
-  if (std::exchange(each.presumed, false)) {
-    each.hello->version = std::move(hello.version);
-    each.hello->pid = hello.pid;
-    return handler_(host, AgentGreeted{});
-  }
   each.hello = std::move(hello);
   const Build* build = installation_.find(each.hello->machine);
   if (build == nullptr) {
@@ -452,7 +488,7 @@ void Fleet::on_link_end(int host, std::string detail) {
     if (!std::exchange(each.left, true)) handler_(host, AgentLeft{*each.goodbye});
     return;
   }
-  if (!each.hello || each.presumed) {
+  if (!each.hello) {
     return handler_(host, Failure{std::string(failure::kAgent), std::move(detail), ""});
   }
   handler_(host, AgentLost{std::move(detail), each.link->silence().last_received()});
@@ -469,7 +505,7 @@ void Fleet::beat() {
   const auto now = loop_.polled_at();  // we may have been stopped ourselves, or busy
   const Milliseconds pause = pause_between_beats(options_.lease);
   for (int host = 0; host < size(); ++host) {
-    if (!member(host).hello || member(host).presumed || !is_open(host)) continue;
+    if (!member(host).hello || !is_open(host)) continue;
     HostLink& link = *member(host).link;
     link.silence().look(next_beat_, now, pause, pulse_of_agent(is_remote(host), *hello(host)));
     const Verdict verdict = judge(link.silence().evidence(now), options_.lease);
@@ -493,7 +529,7 @@ bool Fleet::has_slow_host() const {
   const auto now = loop_.polled_at();
   for (int host = 0; host < size(); ++host) {
     const Member& each = member(host);
-    if (!each.hello || each.presumed || !is_open(host)) continue;
+    if (!each.hello || !is_open(host)) continue;
     if (each.link->silence().length(now) <= pause_between_beats(options_.lease)) continue;
     const auto agent = pulse_of_agent(is_remote(host), *each.hello);
     if (agent && agent->standing == Standing::kAtWork) return true;

@@ -11,62 +11,21 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/fleet_event.h"
 #include "launcher/fleet/host_link.h"
 #include "launcher/network/network_choice.h"
 #include "launcher/parts/bundle.h"
 #include "launcher/plan/job_spec.h"
+#include "launcher/process/one_cpu.h"
 #include "launcher/protocol/agent_conversation.h"
 #include "launcher/shipping/part_delivery.h"
 #include "launcher/shipping/user_files.h"
+#include "launcher/transports/transport.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
-
-// --- events --------------------------------------------------------------------------------------
-
-// How far the connection has come, as the transport reports it.
-struct StageReached {
-  Stage stage;
-  std::string detail;
-};
-// The agent has greeted; the runtime is on the host, or on its way.
-struct AgentGreeted {
-  bool lacks_runtime = false;  // it is on its way
-};
-// The missing parts of the runtime have arrived, or will before its order.
-struct RuntimeSupplied {
-  Supply supply;
-};
-// The runtime cannot be read on this machine: no host's fault.
-struct RuntimeMissing {
-  Error error;
-};
-// The ranks are gone, and so is the agent.
-struct AgentLeft {
-  Goodbye goodbye;
-};
-// The stream ended without a goodbye, or the agent was silent for longer than the lease.
-struct AgentLost {
-  std::string detail;
-  Clock::time_point silent_since;
-};
-
-template <typename Messages, typename... More>
-struct JoinedWith;
-template <typename... Messages, typename... More>
-struct JoinedWith<std::variant<Messages...>, More...> {
-  using type = std::variant<Messages..., More...>;
-};
-
-// What an agent says, but for Hello, DeliveryReport, TreeState and Goodbye, which the fleet keeps;
-// and what the fleet has seen itself. A Failure is the host's: it was not reached, its agent
-// reports a failure, or breaks the protocol.
-using FleetEvent = JoinedWith<AgentMessage, StageReached, AgentGreeted, RuntimeSupplied,
-                              RuntimeMissing, AgentLeft, AgentLost>::type;
 
 class Fleet {
  public:
@@ -74,7 +33,7 @@ class Fleet {
     bool probes = false;                      // the agents will try each other's addresses
     bool loads_runtime = false;               // a host that cannot load the runtime is a Failure
     std::chrono::milliseconds lease{10'000};  // the longest silence of an agent
-    MakeTransport make_remote = {};           // as HostConnector takes it
+    MakeTransport make_remote = {};           // what reaches the hosts; none: `spec.transport` says
     const ShipFiles* ship_files = nullptr;    // whose folders all hosts are offered
   };
   // Hosts are numbered in the order in which they were added. Never called from within a call of
@@ -90,13 +49,8 @@ class Fleet {
 
   // --- hosts ---
   int add(Host host, bool local);
-  // The Hello of this machine's agent is known in advance, so it counts as greeted before it is
-  // connected: everything sent until begin_agents() is in its stream when it starts. False: it has
-  // to be asked, because this host may lack something.
-  bool presume(int host, Hello hello);
   // Begins to connect; never blocks. A Failure: it could not even begin.
   std::optional<Failure> connect(int host, Clock::time_point deadline);
-  void begin_agents();         // of the hosts that were presumed
   void keep_first(int count);  // forgets the others, whose agents end by that
   int size() const { return static_cast<int>(members_.size()); }
   const std::string& name(int host) const { return member(host).host.name; }
@@ -156,7 +110,6 @@ class Fleet {
     bool local = false;
     std::unique_ptr<HostLink> link;
     std::optional<Hello> hello;
-    bool presumed = false;  // its agent has not said so itself
     std::optional<Goodbye> goodbye;
     std::chrono::nanoseconds clock_offset{0};
     std::size_t shipped_bytes = 0;
@@ -166,11 +119,13 @@ class Fleet {
     bool left = false;  // AgentLeft was reported
   };
 
+  Transport& transport_for(const Member& host);
   bool has_all(int host) const;
   Member& member(int host) { return members_[static_cast<std::size_t>(host)]; }
   const Member& member(int host) const { return members_[static_cast<std::size_t>(host)]; }
-  void on_message(int host, AgentMessage message);
+  void on_agent_event(int host, FleetEvent event);
   void on_hello(int host, Hello hello);
+  void on_goodbye(int host, Goodbye goodbye);
   void on_tree_state(int host, const TreeState& state);
   void forget(int host);
   PartDelivery::Handlers delivery_handlers();
@@ -185,7 +140,11 @@ class Fleet {
   const Installation& installation_;
   Options options_;
   Handler handler_;
-  std::unique_ptr<HostConnector> connector_;
+  const AgentImage image_;
+  const StageObserver observer_;
+  std::unique_ptr<Transport> local_;  // each is made when the first host needs it
+  std::unique_ptr<Transport> remote_;
+  std::unique_ptr<OneCpu> one_cpu_;  // where the launcher is together with its only agent, for now
   std::vector<Member> members_;
   // By hash; each is made for the first host that lacks it.
   std::map<std::string, std::shared_ptr<const std::string>> part_frames_;

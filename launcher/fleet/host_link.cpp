@@ -75,10 +75,6 @@ void HostLink::write_later() {
   });
 }
 
-void HostLink::write_now() {
-  if (fd_.valid()) write_some();
-}
-
 void HostLink::read_now() {
   if (fd_.valid()) on_io(EPOLLIN);
 }
@@ -144,25 +140,20 @@ bool HostLink::read_some() {
     conversation_.feed(rest);
   }
   const std::shared_ptr<bool> alive = alive_;
-  dispatch();
-  // A short read has emptied the socket; another one would only return EAGAIN.
-  return *alive && static_cast<std::size_t>(got) == chunk.size();
-}
-
-void HostLink::dispatch() {
-  const std::shared_ptr<bool> alive = alive_;
   const auto handlers = handlers_;
   while (*alive) {
-    auto message = conversation_.next();
+    auto event = conversation_.next<FleetEvent>();
     // After a violation nothing of the stream can be trusted, not even where the next frame begins.
-    if (!message) {
+    if (!event) {
       close();
-      handlers->on_violation(std::move(message).error().message);
-      return;
+      handlers->on_violation(std::move(event).error().message);
+      return false;
     }
-    if (!message->has_value()) return;
-    handlers->on_message(std::move(**message));
+    if (!event->has_value()) break;
+    handlers->on_event(std::move(**event));
   }
+  // A short read has emptied the socket; another one would only return EAGAIN.
+  return *alive && static_cast<std::size_t>(got) == chunk.size();
 }
 
 void HostLink::write_some() {

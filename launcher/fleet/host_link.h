@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/fleet/fleet_event.h"
 #include "launcher/protocol/agent_conversation.h"
 #include "launcher/protocol/silence.h"
 #include "rendezvous/base/result.h"
@@ -21,7 +22,7 @@ namespace hora::launcher {
 class HostLink {
  public:
   struct Handlers {
-    std::function<void(AgentMessage)> on_message;
+    std::function<void(FleetEvent)> on_event;
     // One of these two, once, never after close(); the link is closed then.
     // The agent said what it may not say.
     std::function<void(std::string what)> on_violation;
@@ -39,8 +40,8 @@ class HostLink {
 
   Status open();  // starts watching
 
-  // Queues a message; never blocks. Messages go out in order, at the end of the loop's turn. Ignored
-  // after close().
+  // Queues a message; never blocks. Messages go out in order, at the end of the loop's turn.
+  // Ignored after close().
   template <Framed Message>
   void send(const Message& message) {
     conversation_.sent(message);  // it only accepts answers to what was sent
@@ -53,8 +54,7 @@ class HostLink {
   }
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);
-  void write_now();  // what is queued, as far as there is room
-  void read_now();   // what has come, without a turn of the loop; as in one, handlers are called
+  void read_now();  // what has come, without a turn of the loop; as in one, handlers are called
   std::size_t queued_bytes() const { return queued_bytes_; }
   std::uint64_t written_bytes() const { return written_bytes_; }
   // Some of it has been written; the agent may have it.
@@ -72,7 +72,6 @@ class HostLink {
   void write_later();
   void on_io(std::uint32_t events);
   bool read_some();  // false when the link ended
-  void dispatch();
   void write_some();
   void update_watch();
   void end(std::string detail);

@@ -256,12 +256,6 @@ bool in_first_pid_namespace() {
   return pid_namespace() == kFirst;
 }
 
-std::optional<InterfaceInfo> loopback_interface() {
-  const auto item = net::loopback_interface();
-  if (!item) return std::nullopt;
-  return info_of(*item);
-}
-
 std::vector<InterfaceInfo> host_interfaces() {
   std::vector<InterfaceInfo> found;
   const auto interfaces = net::list_interfaces();

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +34,7 @@ int count_gpus();
 // Whether this process and the kernel's log give processes the same numbers.
 bool in_first_pid_namespace();
 std::vector<InterfaceInfo> host_interfaces();
-std::optional<InterfaceInfo> loopback_interface();  // if it is up; without a look at the others
-std::int64_t wall_clock_ns();                       // CLOCK_REALTIME
+std::int64_t wall_clock_ns();  // CLOCK_REALTIME
 
 // A Hello with all of that but the time.
 Hello describe_machine();

@@ -79,14 +79,6 @@ Status JobStreams::add_rank(int host, RankPlace place) {
 
 // --- output --------------------------------------------------------------------------------------
 
-void JobStreams::output(int host, const RankOutput& output) {
-  sinks_.output(host, output.rank, output.stream, output.bytes);
-}
-
-void JobStreams::output_end(int host, const RankOutputEnd& end) {
-  sinks_.end_of_stream(host, end.rank, end.stream);
-}
-
 void JobStreams::acknowledge(int host, std::size_t bytes) {
   written_ += bytes;
   std::size_t& owed = unacknowledged_[static_cast<std::size_t>(host)];

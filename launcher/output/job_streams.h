@@ -42,12 +42,7 @@ class JobStreams {
 
   // One more process of an elastic job, the next number; see OutputSinks::add_rank().
   Status add_rank(int host, RankPlace place);
-  void relabel(int rank, RankPlace place) { sinks_.relabel(rank, std::move(place)); }
-
-  void output(int host, const RankOutput& output);
-  void output_end(int host, const RankOutputEnd& end);
-
-  void show_status(const std::string& text) { sinks_.show_status(text); }  // on a terminal
+  OutputSinks& sinks() { return sinks_; }
 
   void start_input();
   void resume_input();  // after SIGCONT the terminal may be ours again

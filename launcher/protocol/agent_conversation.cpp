@@ -76,31 +76,6 @@ void AgentConversation::feed(std::string_view bytes) {
   if (!over_) frames_.feed(bytes);
 }
 
-Result<std::optional<AgentMessage>> AgentConversation::next() {
-  while (!over_) {
-    // By the header alone, so that nothing is stored for a message that may not come.
-    if (const auto header = frames_.header()) HORA_TRY(admit(*header));
-    auto frame = frames_.next();
-    if (!frame) return std::move(frame).error();
-    if (!frame->has_value()) break;
-    last_ = (*frame)->type;
-    turns_.note_received(last_);
-    Result<std::optional<AgentMessage>> message = std::optional<AgentMessage>();
-    const bool is_event =
-        visit_type(std::type_identity<AgentMessage>{}, last_,
-                   [&]<typename Message>(std::type_identity<Message>) {
-                     auto read = read_payload<Message>(std::move(**frame), kMostAgentItems);
-                     // An agent may be any program: its texts reach the user's terminal and files.
-                     if (read) *read = clean(std::move(*read));
-                     const Status good = read ? accept(std::as_const(*read)) : read.error();
-                     message = good ? std::optional<AgentMessage>(std::move(*read))
-                                    : Result<std::optional<AgentMessage>>(good.error());
-                   });
-    if (is_event) return message;
-  }
-  return std::optional<AgentMessage>();
-}
-
 std::string_view AgentConversation::last_words() const { return name_of_type(last_); }
 
 Status AgentConversation::admit(const FrameHeader& header) const {

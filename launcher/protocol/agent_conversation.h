@@ -14,6 +14,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "launcher/protocol/messages.h"
 
@@ -23,9 +25,11 @@ class AgentConversation {
  public:
   // Bytes after the agent's magic.
   void feed(std::string_view bytes);
-  // The next message; nothing when more bytes are needed, or when the agent has sent its goodbye.
-  // The Error says what is wrong; do not call it again after that.
-  Result<std::optional<AgentMessage>> next();
+  // The next message, as one of the kinds of `Event`, which has all of AgentMessage; nothing when
+  // more bytes are needed, or when the agent has sent its goodbye. The Error says what is wrong; do
+  // not call it again after that.
+  template <typename Event = AgentMessage>
+  Result<std::optional<Event>> next();
 
   // Notes what is sent to it.
   template <Framed Message>
@@ -85,5 +89,31 @@ class AgentConversation {
   std::size_t output_credit_ = 0;
   FrameType last_ = FrameType::kHello;
 };
+
+template <typename Event>
+Result<std::optional<Event>> AgentConversation::next() {
+  while (!over_) {
+    // By the header alone, so that nothing is stored for a message that may not come.
+    if (const auto header = frames_.header()) HORA_TRY(admit(*header));
+    auto frame = frames_.next();
+    if (!frame) return std::move(frame).error();
+    if (!frame->has_value()) break;
+    last_ = (*frame)->type;
+    turns_.note_received(last_);
+    Result<std::optional<Event>> event = std::optional<Event>();
+    const bool is_event =
+        visit_type(std::type_identity<AgentMessage>{}, last_,
+                   [&]<typename Message>(std::type_identity<Message>) {
+                     auto read = read_payload<Message>(std::move(**frame), kMostAgentItems);
+                     // An agent may be any program: its texts reach the user's terminal and files.
+                     if (read) *read = clean(std::move(*read));
+                     const Status good = read ? accept(std::as_const(*read)) : read.error();
+                     event = good ? std::optional<Event>(std::move(*read))
+                                  : Result<std::optional<Event>>(good.error());
+                   });
+    if (is_event) return event;
+  }
+  return std::optional<Event>();
+}
 
 }  // namespace hora::launcher

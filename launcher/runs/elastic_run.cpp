@@ -12,7 +12,7 @@
 #include "launcher/elastic/host_registry.h"
 #include "launcher/engines/registry.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/local_hosts.h"
 #include "launcher/machine/host_facts.h"
 #include "launcher/network/host_addresses.h"
 #include "rendezvous/contract/elastic_place.h"
@@ -391,7 +391,7 @@ void ElasticRun::begin_epoch() {
       const std::string& interface = interfaces_[static_cast<std::size_t>(host.index)];
       report_place(seat.worker, slot.local_rank, host.host, rendezvous::slot_text(place),
                    rendezvous::encode_elastic_place({place, state_.epoch(), interface}));
-      streams_->relabel(seat.worker, {slot.rank, slot.local_rank, host.host.name});
+      streams_->sinks().relabel(seat.worker, {slot.rank, slot.local_rank, host.host.name});
     }
   }
   for (const int worker : state_.dismissed()) {

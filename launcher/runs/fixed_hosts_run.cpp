@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/local_hosts.h"
 #include "launcher/machine/host_facts.h"
 
 namespace hora::launcher {
@@ -32,10 +32,6 @@ void FixedHostsRun::connect() {
   const Milliseconds timeout = context_.spec.start_timeout;
   const auto deadline =
       context_.narrator.start() + timeout - std::min<Milliseconds>(Milliseconds(250), timeout / 10);
-  bool is_presumed = false;
-  if (local.size() == 1 && local[0]) {
-    if (auto hello = known_hello()) is_presumed = context_.fleet.presume(0, std::move(*hello));
-  }
   for (const int host : order) {
     if (!local[host] && !files_limit_) {
       if (auto opened = open(); !opened) return launch_failed(failure::kUsage, opened.error());
@@ -49,11 +45,6 @@ void FixedHostsRun::connect() {
     if (auto opened = open(); !opened) return launch_failed(failure::kUsage, opened.error());
   }
   context_.narrator.mark("connections begun");
-  // The order is made and written before there is an agent, which finds it in its stream. A job
-  // that has failed meanwhile gets no message.
-  if (!is_presumed) return;
-  context_.feed(HostGreeted{0});
-  if (!context_.is_over()) context_.fleet.begin_agents();
 }
 
 void FixedHostsRun::prepare_all() {

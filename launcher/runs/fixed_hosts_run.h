@@ -22,8 +22,6 @@ class FixedHostsRun : public Run {
  protected:
   using Run::Run;
 
-  // The Hello of a single host's agent on this machine; nothing: it has to be asked.
-  virtual std::optional<Hello> known_hello() { return std::nullopt; }
   // The local agents run; the remote ones are not connected yet.
   virtual Status open_streams() { return Ok{}; }
   virtual std::size_t files_needed() const { return 0; }  // besides those of the links

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/local_hosts.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/net/socket.h"
 
@@ -33,20 +33,6 @@ Status StaticRun::make_plan() {
     open_hosts_.push_back(std::move(host));
   }
   return Ok{};
-}
-
-// The report has all facts of a host, a user's interface may be any, and a PMI server answers
-// later.
-std::optional<Hello> StaticRun::known_hello() {
-  const JobSpec& spec = context_.spec;
-  if (!open_hosts_.empty() || spec.runtime != RuntimeKind::kHora || !spec.pmi.empty() ||
-      !spec.network_interfaces.empty() || !spec.report_files.empty()) {
-    return std::nullopt;
-  }
-  auto presumed = presume_hello();
-  if (!presumed) return std::nullopt;
-  port_ = std::move(presumed->port);
-  return std::move(presumed->hello);
 }
 
 Status StaticRun::open_streams() { return streams_ ? streams_->open() : Status(Ok{}); }

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "launcher/machine/host_facts.h"
 #include "launcher/network/relay.h"
 #include "launcher/runs/fixed_hosts_run.h"
 
@@ -23,7 +22,6 @@ class StaticRun final : public FixedHostsRun {
   void on_relayed(const RelayMessage& message) override;
 
  private:
-  std::optional<Hello> known_hello() override;
   Status open_streams() override;
   std::size_t files_needed() const override;
   Status settle_slots() override;
@@ -36,7 +34,6 @@ class StaticRun final : public FixedHostsRun {
   std::vector<Stage> progress_;   // of the ranks of each host, once they run
   NetworkChoice network_;         // where the relay has to be opened before the orders
   std::unique_ptr<RelayChannels> relay_;
-  ReservedPort port_;  // of a Hello that was presumed
   int hosts_to_start_ = 0;
   bool starts_with_order_ = false;
 };

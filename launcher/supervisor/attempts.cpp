@@ -16,7 +16,7 @@
 
 #include "launcher/dial/step_transport.h"
 #include "launcher/engines/registry.h"
-#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/local_hosts.h"
 #include "launcher/job/restart_policy.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/signals.h"

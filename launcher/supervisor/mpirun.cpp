@@ -16,7 +16,7 @@
 #include <filesystem>
 
 #include "launcher/failures/failure_code.h"
-#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/local_hosts.h"
 #include "launcher/plan/mpirun_plan.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/captured_run.h"

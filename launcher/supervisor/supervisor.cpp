@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One direction for everything: a report of the fleet, a signal or a timer becomes an Event; the
-// job state answers with Actions; perform() hands each to the part that does it. Nothing here
+// job state answers with Actions; feed() hands each to the part that does it. Nothing here
 // decides which rank is ended, when and why.
 #include "launcher/supervisor/supervisor.h"
 
@@ -61,6 +61,116 @@ Supervisor::Supervisor(JobSpec spec, Installation installation, EnvironmentList 
 
 Supervisor::~Supervisor() = default;
 
+// --- what the fleet reports ----------------------------------------------------------------------
+
+struct Supervisor::FleetEvents {
+  Supervisor& job;
+  int host;
+
+  void operator()(const StageReached& reached) const {
+    job.narrator_.reach(host, job.fleet_->name(host), reached.stage, reached.detail);
+  }
+
+  void operator()(const AgentGreeted& greeted) const {
+    job.narrator_.agent_greeted(host, job.fleet_->name(host), *job.fleet_->hello(host),
+                                greeted.lacks_runtime, job.fleet_->shipped_bytes(host));
+    job.feed(HostGreeted{host});
+  }
+
+  void operator()(const RuntimeSupplied& supplied) const {
+    const Supply& supply = supplied.supply;
+    job.narrator_.runtime_supplied(job.fleet_->name(host),
+                                   {supply.sent_bytes, supply.fetched_bytes, supply.sources});
+  }
+
+  void operator()(const RuntimeMissing& missing) const {
+    job.launch_failed(failure::kShip, missing.error);
+  }
+
+  void operator()(AgentLeft left) const {
+    const auto& exits = job.state_->outcome().exits;
+    int missing = 0;
+    // An agent that sends its goodbye before the exits of all its ranks has lost some of them.
+    for (const Slot& slot : job.run_->plan().hosts[host].slots)
+      missing += exits.count(slot.rank) == 0;
+    job.feed(HostFinished{host, std::move(left.goodbye), missing});
+  }
+
+  void operator()(AgentLost lost) const {
+    job.feed(HostLost{host, std::move(lost.detail), lost.silent_since});
+  }
+
+  void operator()(Failure failure) const { job.feed(HostFailed{host, std::move(failure)}); }
+
+  void operator()(ProbeResult result) const { job.run_->on_probe_result(host, std::move(result)); }
+
+  void operator()(RelayPort relay) const { job.run_->on_relay_port(relay.port); }
+  void operator()(const RelayOpened& opened) const { job.run_->on_relayed(opened); }
+  void operator()(RelayedBytes relayed) const { job.run_->on_relayed(std::move(relayed)); }
+  void operator()(const RelayedBytesTaken& taken) const { job.run_->on_relayed(taken); }
+
+  void operator()(AgentReady ready) const {
+    job.narrator_.reach(host, job.fleet_->name(host), Stage::kReady);
+    job.run_->on_ready(host, std::move(ready));
+    job.feed(HostReady{host});
+  }
+
+  void operator()(const Started& started) const {
+    job.narrator_.reach(host, job.fleet_->name(host), Stage::kRanks);
+    job.narrator_.ranks_started(host, job.fleet_->name(host), started,
+                                job.fleet_->shipped_bytes(host));
+    job.run_->on_started(host);
+  }
+
+  void operator()(const RankOutput& output) const {
+    job.hang_report_->note_sign();
+    job.narrator_.output_follows();
+    job.run_->streams()->sinks().output(host, output.rank, output.stream, output.bytes);
+  }
+
+  void operator()(const RankOutputEnd& end) const {
+    job.run_->streams()->sinks().end_of_stream(host, end.rank, end.stream);
+  }
+  void operator()(const InputTaken& taken) const {
+    job.run_->streams()->input_delivered(taken.bytes);
+  }
+
+  void operator()(RankExit exit) const {
+    job.run_->streams()->rank_ended(exit.rank);
+    job.narrator_.rank_ended(job.fleet_->name(host), exit);
+    job.feed(RankEnded{host, std::move(exit), job.fleet_->clock_offset(host)});
+  }
+
+  void operator()(const RankProgress& progress) const {
+    job.hang_report_->note_sign();
+    job.run_->on_progress(host, progress);
+  }
+
+  void operator()(StackReport report) const {
+    job.hang_report_->on_stacks(host, std::move(report));
+  }
+
+  void operator()(const RankSamples& samples) const {
+    if (job.control_) job.control_->on_samples(host, samples);
+  }
+
+  void operator()(GpuFault fault) const {
+    job.narrator_.gpu_failed(job.fleet_->name(host), std::move(fault));
+  }
+
+  void operator()(RanksGone) const { job.feed(HostRanksGone{host}); }
+  void operator()(AgentSuspended) const { job.suspension_->on_host_suspended(); }
+  void operator()(const LogLine& line) const {
+    job.narrator_.agent_logged(job.fleet_->name(host), line);
+  }
+
+  // These the fleet keeps for itself.
+  void operator()(const Hello&) const {}
+  void operator()(const DeliveryReport&) const {}
+  void operator()(const TreeState&) const {}
+  void operator()(const Goodbye&) const {}
+};
+
 // --- set-up --------------------------------------------------------------------------------------
 
 Result<int> Supervisor::run() {
@@ -90,14 +200,15 @@ Status Supervisor::set_up() {
   if (!signals) return std::move(signals).error();
   signals_ = std::move(*signals);
   HORA_TRY(identify());
-  fleet_ = std::make_unique<Fleet>(
-      *loop_, job_.spec, job_.installation,
-      Fleet::Options{.probes = true,
-                     .loads_runtime = true,
-                     .lease = job_.spec.lease,
-                     .make_remote = owner_.make_remote,
-                     .ship_files = &job_.ship_files},
-      [this](int host, FleetEvent event) { on_event(host, std::move(event)); });
+  fleet_ = std::make_unique<Fleet>(*loop_, job_.spec, job_.installation,
+                                   Fleet::Options{.probes = true,
+                                                  .loads_runtime = true,
+                                                  .lease = job_.spec.lease,
+                                                  .make_remote = owner_.make_remote,
+                                                  .ship_files = &job_.ship_files},
+                                   [this](int host, FleetEvent event) {
+                                     std::visit(FleetEvents{*this, host}, std::move(event));
+                                   });
   if (job_.spec.pty) job_.spec.pty = size_of_terminal();
   suspension_ = std::make_unique<Suspension>(*loop_, *fleet_, [this] {
     if (run_->streams() != nullptr) run_->streams()->release_terminal();
@@ -228,7 +339,7 @@ void Supervisor::show_progress(const JobFigures& figures) {
   constexpr std::string_view kName = "horarun: ";
   const std::string text = progress_text(figures, ran(), width - std::min(width, kName.size()));
   if (width == 0) return narrator_.progress(text, figures);
-  run_->streams()->show_status(std::string(kName) + text);
+  run_->streams()->sinks().show_status(std::string(kName) + text);
 }
 
 void Supervisor::watch_for_stall() {
@@ -254,118 +365,6 @@ void Supervisor::watch_for_stall() {
     });
   };
   hang_report_->watch_for_stall(job_.spec.stall_after, std::move(handlers));
-}
-
-// --- what the fleet reports ----------------------------------------------------------------------
-
-struct Supervisor::FleetEvents {
-  Supervisor& job;
-  int host;
-
-  void operator()(const StageReached& reached) const {
-    job.narrator_.reach(host, job.fleet_->name(host), reached.stage, reached.detail);
-  }
-
-  void operator()(const AgentGreeted& greeted) const {
-    job.narrator_.agent_greeted(host, job.fleet_->name(host), *job.fleet_->hello(host),
-                                greeted.lacks_runtime, job.fleet_->shipped_bytes(host));
-    job.feed(HostGreeted{host});
-  }
-
-  void operator()(const RuntimeSupplied& supplied) const {
-    const Supply& supply = supplied.supply;
-    job.narrator_.runtime_supplied(job.fleet_->name(host),
-                                   {supply.sent_bytes, supply.fetched_bytes, supply.sources});
-  }
-
-  void operator()(const RuntimeMissing& missing) const {
-    job.launch_failed(failure::kShip, missing.error);
-  }
-
-  void operator()(AgentLeft left) const {
-    const auto& exits = job.state_->outcome().exits;
-    int missing = 0;
-    // An agent that sends its goodbye before the exits of all its ranks has lost some of them.
-    for (const Slot& slot : job.run_->plan().hosts[host].slots)
-      missing += exits.count(slot.rank) == 0;
-    job.feed(HostFinished{host, std::move(left.goodbye), missing});
-  }
-
-  void operator()(AgentLost lost) const {
-    job.feed(HostLost{host, std::move(lost.detail), lost.silent_since});
-  }
-
-  void operator()(Failure failure) const { job.feed(HostFailed{host, std::move(failure)}); }
-
-  void operator()(ProbeResult result) const { job.run_->on_probe_result(host, std::move(result)); }
-
-  void operator()(RelayPort relay) const { job.run_->on_relay_port(relay.port); }
-  void operator()(const RelayOpened& opened) const { job.run_->on_relayed(opened); }
-  void operator()(RelayedBytes relayed) const { job.run_->on_relayed(std::move(relayed)); }
-  void operator()(const RelayedBytesTaken& taken) const { job.run_->on_relayed(taken); }
-
-  void operator()(AgentReady ready) const {
-    job.narrator_.reach(host, job.fleet_->name(host), Stage::kReady);
-    job.run_->on_ready(host, std::move(ready));
-    job.feed(HostReady{host});
-  }
-
-  void operator()(const Started& started) const {
-    job.narrator_.reach(host, job.fleet_->name(host), Stage::kRanks);
-    job.narrator_.ranks_started(host, job.fleet_->name(host), started,
-                                job.fleet_->shipped_bytes(host));
-    job.run_->on_started(host);
-  }
-
-  void operator()(const RankOutput& output) const {
-    job.hang_report_->note_sign();
-    job.narrator_.output_follows();
-    job.run_->streams()->output(host, output);
-  }
-
-  void operator()(const RankOutputEnd& end) const { job.run_->streams()->output_end(host, end); }
-  void operator()(const InputTaken& taken) const {
-    job.run_->streams()->input_delivered(taken.bytes);
-  }
-
-  void operator()(RankExit exit) const {
-    job.run_->streams()->rank_ended(exit.rank);
-    job.narrator_.rank_ended(job.fleet_->name(host), exit);
-    job.feed(RankEnded{host, std::move(exit), job.fleet_->clock_offset(host)});
-  }
-
-  void operator()(const RankProgress& progress) const {
-    job.hang_report_->note_sign();
-    job.run_->on_progress(host, progress);
-  }
-
-  void operator()(StackReport report) const {
-    job.hang_report_->on_stacks(host, std::move(report));
-  }
-
-  void operator()(const RankSamples& samples) const {
-    if (job.control_) job.control_->on_samples(host, samples);
-  }
-
-  void operator()(GpuFault fault) const {
-    job.narrator_.gpu_failed(job.fleet_->name(host), std::move(fault));
-  }
-
-  void operator()(RanksGone) const { job.feed(HostRanksGone{host}); }
-  void operator()(AgentSuspended) const { job.suspension_->on_host_suspended(); }
-  void operator()(const LogLine& line) const {
-    job.narrator_.agent_logged(job.fleet_->name(host), line);
-  }
-
-  // These the fleet keeps for itself.
-  void operator()(const Hello&) const {}
-  void operator()(const DeliveryReport&) const {}
-  void operator()(const TreeState&) const {}
-  void operator()(const Goodbye&) const {}
-};
-
-void Supervisor::on_event(int host, FleetEvent event) {
-  std::visit([this, host](auto& each) { FleetEvents{*this, host}(std::move(each)); }, event);
 }
 
 // --- what happens to this process ----------------------------------------------------------------
@@ -456,26 +455,24 @@ void Supervisor::feed(const Event& event) {
   }
   // Before the actions: none of them may race with a planned signal.
   if (is_over() && faults_) faults_->stop();
-  for (const Action& action : actions) perform(action);
+  for (const Action& action : actions) {
+    if (std::holds_alternative<PrepareAll>(action)) {
+      run_->prepare_all();
+    } else if (std::holds_alternative<StartAll>(action)) {
+      run_->start_all();
+    } else if (const auto* terminate = std::get_if<TerminateHost>(&action)) {
+      // Not within the step that has decided this.
+      if (fleet_->close(terminate->host, terminate->grace, terminate->signal)) {
+        loop_->post([this, host = terminate->host] { feed(HostFinished{host, {}}); });
+      }
+    } else if (const auto* drop = std::get_if<DropHost>(&action)) {
+      fleet_->close(drop->host);
+    } else if (std::holds_alternative<Finish>(action)) {
+      finish();
+    }
+  }
   if (!state_->done()) arm_deadline();
   run_->on_job_event(event);
-}
-
-void Supervisor::perform(const Action& action) {
-  if (std::holds_alternative<PrepareAll>(action)) {
-    run_->prepare_all();
-  } else if (std::holds_alternative<StartAll>(action)) {
-    run_->start_all();
-  } else if (const auto* terminate = std::get_if<TerminateHost>(&action)) {
-    // Not within the step that has decided this.
-    if (fleet_->close(terminate->host, terminate->grace, terminate->signal)) {
-      loop_->post([this, host = terminate->host] { feed(HostFinished{host, {}}); });
-    }
-  } else if (const auto* drop = std::get_if<DropHost>(&action)) {
-    fleet_->close(drop->host);
-  } else if (std::holds_alternative<Finish>(action)) {
-    finish();
-  }
 }
 
 void Supervisor::launch_failed(std::string_view code, const Error& error) {

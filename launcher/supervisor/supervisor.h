@@ -109,7 +109,6 @@ class Supervisor {
 
   // What the fleet reports: each event to the part that it is for.
   struct FleetEvents;
-  void on_event(int host, FleetEvent event);
 
   // What happens to this process.
   void on_signal(int signal);
@@ -119,7 +118,6 @@ class Supervisor {
   void arm_deadline();
 
   void feed(const Event& event);
-  void perform(const Action& action);
   void launch_failed(std::string_view code, const Error& error);
   bool is_over() const { return state_->ending() || state_->done(); }
 

@@ -8,13 +8,10 @@
 
 #include <cerrno>
 #include <chrono>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "launcher/failures/failure_code.h"
 #include "launcher/plan/binding.h"
 #include "launcher/process/spawn.h"
 #include "launcher/transports/supervisor_socket.h"
@@ -45,7 +42,6 @@ std::vector<std::string> agent_arguments(const AgentImage& image) {
     arguments.insert(arguments.end(),
                      {"--cpus", format_cpu_list(cpus_in(image.one_cpu->everywhere()))});
   }
-  if (image.ordered) arguments.push_back("--ordered");
   arguments.insert(arguments.end(), image.arguments.begin(), image.arguments.end());
   return arguments;
 }
@@ -65,24 +61,28 @@ class LocalTransport : public Transport {
     reap_agents({});  // the hosts of a long job may come and go
     auto pair = make_supervisor_pair(host.name);
     if (!pair) return std::move(pair).error();
-    Start start{host_index, std::move(*pair->transport), image.own().path, agent_arguments(image)};
-    if (image.ordered) {
-      waiting_.emplace(std::move(start));
-    } else {
-      HORA_TRY(spawn_agent(start));
+    const std::string& program = image.own().path;
+    std::vector<std::string> arguments = agent_arguments(image);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    SpawnRequest request;
+    request.program = program.c_str();
+    request.argv = argv.data();
+    request.envp = environ;
+    request.stdin_fd = pair->transport->get();
+    request.stdout_fd = pair->transport->get();
+    request.stderr_fd = STDERR_FILENO;
+    request.want_pidfd = true;
+    request.resets_signals = false;  // the agent does so itself
+    SpawnOutcome outcome = spawn(request);
+    if (!outcome.ok()) {
+      return errno_error(outcome.errnum, std::string(spawn_stage_name(outcome.failed_stage)) +
+                                             " the agent " + program);
     }
+    agents_.push_back({outcome.pid, std::move(outcome.pidfd)});
+    if (observer_) observer_(host_index, Stage::kAgent, program);
     return std::move(pair->supervisor);
-  }
-
-  // On one CPU, the agent begins when all that is left for the launcher is to wait.
-  void proceed() override {
-    if (!waiting_) return;
-    const Start start = *std::exchange(waiting_, std::nullopt);
-    if (const Status started = spawn_agent(start); !started) {
-      const Error& error = started.error();
-      send_failure(start.stream, {std::string(failure::kAgent), error.message,
-                                  failure::open_files_advice(error.errnum, "here")});
-    }
   }
 
  private:
@@ -91,43 +91,8 @@ class LocalTransport : public Transport {
     os::Fd pidfd;  // becomes readable when it has ended; not before Linux 5.3
   };
 
-  struct Start {
-    int host_index;
-    os::Fd stream;  // the agent's end
-    std::string program;
-    std::vector<std::string> arguments;
-  };
-
-  Status spawn_agent(const Start& start) {
-    std::vector<std::string> arguments = start.arguments;
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    SpawnRequest request;
-    request.program = start.program.c_str();
-    request.argv = argv.data();
-    request.envp = environ;
-    request.stdin_fd = start.stream.get();
-    request.stdout_fd = start.stream.get();
-    request.stderr_fd = STDERR_FILENO;
-    request.want_pidfd = true;
-    request.resets_signals = false;  // the agent does so itself
-    SpawnOutcome outcome = spawn(request);
-    if (!outcome.ok()) {
-      return errno_error(outcome.errnum, std::string(spawn_stage_name(outcome.failed_stage)) +
-                                             " the agent " + start.program);
-    }
-    {
-      std::lock_guard lock(mutex_);
-      agents_.push_back({outcome.pid, std::move(outcome.pidfd)});
-    }
-    if (observer_) observer_(start.host_index, Stage::kAgent, start.program);
-    return Ok{};
-  }
-
   void reap_agents(std::chrono::milliseconds timeout) {
     const auto deadline = Clock::now() + timeout;
-    std::lock_guard lock(mutex_);
     while (true) {
       std::erase_if(agents_, [](const Agent& agent) {
         const pid_t ended = ::waitpid(agent.pid, nullptr, WNOHANG);
@@ -148,9 +113,7 @@ class LocalTransport : public Transport {
   }
 
   StageObserver observer_;
-  std::mutex mutex_;
   std::vector<Agent> agents_;
-  std::optional<Start> waiting_;  // for proceed()
 };
 
 constexpr TransportDescriptor kDescriptor{.name = "local",

@@ -36,7 +36,6 @@ struct AgentImage {
   std::string machines;                // what this installation has builds for, for messages
   std::string local_bundle;            // the bundle's directory on this machine
   const OneCpu* one_cpu = nullptr;     // where the launcher stays for now; null: everywhere
-  bool ordered = false;                // this machine's agent starts with proceed()
   std::vector<std::string> arguments;  // appended to the agent's argv on every host
 
   const AgentBuild& own() const { return builds.front(); }
@@ -51,8 +50,6 @@ class Transport {
   // Never blocks. The Error is for what is wrong before anything started (bad --rsh, no fds left).
   virtual Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                                Clock::time_point deadline) = 0;
-  // The agent's order is in the stream (AgentImage::ordered): what start() has left is done now.
-  virtual void proceed() {}
 };
 
 // For hosts that a transport of the registry does not reach.

@@ -96,32 +96,19 @@ bool is_bridge_name(std::string_view interface_name, std::string_view driver) {
   });
 }
 
-// getifaddrs() lists all interfaces and all addresses, in two dumps of the kernel's, and is done
-// for the sake of those that other hosts reach. Of lo, everything can be asked by name.
-std::optional<Interface> loopback_interface() {
-  const os::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq flags = request_for("lo");
-  ifreq address = request_for("lo");
-  ifreq mask = request_for("lo");
-  if (!socket.valid() || ::ioctl(socket.get(), SIOCGIFFLAGS, &flags) != 0 ||
-      ::ioctl(socket.get(), SIOCGIFADDR, &address) != 0 ||
-      ::ioctl(socket.get(), SIOCGIFNETMASK, &mask) != 0) {
-    return std::nullopt;
-  }
-  constexpr short kUsable = IFF_UP | IFF_RUNNING | IFF_LOOPBACK;
-  sockaddr_storage storage{};
-  std::memcpy(&storage, &address.ifr_addr, sizeof address.ifr_addr);
-  const auto endpoint = from_sockaddr(storage);
-  if ((flags.ifr_flags & kUsable) != kUsable || !endpoint) return std::nullopt;
+namespace {
+
+// What is the same for all of its addresses.
+Interface ask_driver(int socket, const char* name) {
   Interface interface;
-  interface.name = "lo";
-  interface.address = endpoint->address;
-  interface.prefix_length = prefix_of(&mask.ifr_netmask);
-  interface.up = true;
-  interface.loopback = true;
-  interface.mtu = mtu_of(socket.get(), "lo");
+  interface.name = name;
+  interface.virtual_bridge = is_bridge_name(name, driver_of(socket, name));
+  interface.speed_mbps = speed_of(socket, name);
+  interface.mtu = mtu_of(socket, name);
   return interface;
 }
+
+}  // namespace
 
 Result<std::vector<Interface>> list_interfaces() {
   ifaddrs* head = nullptr;
@@ -142,18 +129,17 @@ Result<std::vector<Interface>> list_interfaces() {
                 family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
     const auto endpoint = from_sockaddr(storage);
     if (!endpoint) continue;
-    Interface interface;
-    interface.name = entry->ifa_name;
+    const auto known =
+        std::find_if(interfaces.begin(), interfaces.end(),
+                     [entry](const Interface& other) { return other.name == entry->ifa_name; });
+    Interface interface =
+        known == interfaces.end() ? ask_driver(socket.get(), entry->ifa_name) : *known;
     interface.address = endpoint->address;
     interface.prefix_length = prefix_of(entry->ifa_netmask);
     const unsigned flags = entry->ifa_flags;
     // UP is the administrator's wish, RUNNING the carrier.
     interface.up = (flags & IFF_UP) != 0 && (flags & IFF_RUNNING) != 0;
     interface.loopback = (flags & IFF_LOOPBACK) != 0;
-    interface.virtual_bridge =
-        is_bridge_name(interface.name, driver_of(socket.get(), entry->ifa_name));
-    interface.speed_mbps = speed_of(socket.get(), entry->ifa_name);
-    interface.mtu = mtu_of(socket.get(), entry->ifa_name);
     interfaces.push_back(std::move(interface));
   }
   return interfaces;

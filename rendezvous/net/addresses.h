@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +31,6 @@ struct Interface {
 
 // One entry for each address, IPv4 and IPv6, in the kernel's order.
 Result<std::vector<Interface>> list_interfaces();
-
-// The IPv4 address of lo, if it is up. Asks for this one alone, which takes a tenth of the time.
-std::optional<Interface> loopback_interface();
 
 // Whether the name of a driver or an interface is that of a bridge between containers or virtual
 // machines.  [pure]

@@ -17,7 +17,6 @@ TEST_CASE("agent options: values, numbers and flags") {
                                        "--probe",
                                        "--report-sha",
                                        "--cleans-cache",
-                                       "--ordered",
                                        "--cache-max-age",
                                        "2592000",
                                        "--cache-max-size",
@@ -44,7 +43,7 @@ TEST_CASE("agent options: values, numbers and flags") {
         std::vector<NeededPart>{{"0123456789abcdef", false}, {"fedcba9876543210", true}});
   CHECK(options->cache_directory == "/c");
   CHECK(options->local_bundle == "/l");
-  CHECK((options->probe && options->report_sha && options->cleans_cache && options->ordered));
+  CHECK((options->probe && options->report_sha && options->cleans_cache));
   CHECK(cache_limits(options->cache_max_age_s, options->cache_max_bytes) ==
         CacheLimits{std::chrono::seconds(2592000), std::uint64_t{5'000'000'000}});
   CHECK(options->library_path == "/a:/b");

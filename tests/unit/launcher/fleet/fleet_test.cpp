@@ -45,17 +45,6 @@ struct Agents {
     return host;
   }
 
-  int presume(const std::string& name) {
-    const int host = fleet->add(Host{name, "", 1}, true);
-    Hello hello;
-    hello.machine = own_machine();
-    hello.hostname = "presumed";
-    const bool presumed = fleet->presume(host, std::move(hello));
-    REQUIRE(presumed);
-    REQUIRE_FALSE(fleet->connect(host, Clock::now() + 20s));
-    return host;
-  }
-
   void run() {
     loop->call_after(30s, [this] {
       timed_out = true;
@@ -125,48 +114,9 @@ TEST_CASE("no rank's end is later than its report, however late its agent's gree
   CHECK(agents.hosts_with<RankExit>().size() == 1);
 }
 
-TEST_CASE("an agent that is presumed finds its order when it starts") {
+TEST_CASE("a program that is not an agent is a failure of its host") {
   Agents agents;
-  agents.on_event = [&](int host, const FleetEvent& event) {
-    if (std::holds_alternative<AgentGreeted>(event)) {
-      CHECK(agents.fleet->hello(host)->pid > 0);
-      CHECK(agents.fleet->hello(host)->hostname == "presumed");
-    } else if (const auto* exit = std::get_if<RankExit>(&event)) {
-      CHECK(exit->exit_code == 3);
-    } else if (std::holds_alternative<AgentLeft>(event)) {
-      agents.loop->stop();
-    }
-  };
-  const int host = agents.presume("a");
-  CHECK(agents.fleet->hello(host)->pid == 0);
-  agents.fleet->send(host, test::shell_order("exit 3"));
-  agents.fleet->send_start(host);
-  agents.fleet->begin_agents();
-  agents.run();
-  CHECK(agents.hosts_with<AgentGreeted>().size() == 1);
-  CHECK(agents.hosts_with<RankExit>().size() == 1);
-  CHECK(agents.hosts_with<Failure>().empty());
-}
-
-TEST_CASE("what an agent has to be asked is not presumed") {
-  Agents agents;
-  Hello hello;
-  hello.machine = "vax";
-  CHECK_FALSE(agents.fleet->presume(agents.fleet->add(Host{"a", "", 1}, true), hello));
-  hello.machine = own_machine();
-  CHECK_FALSE(agents.fleet->presume(agents.fleet->add(Host{"b", "", 1}, false), hello));
-  agents.installation.builds[0].vendor_needs.resize(1);
-  CHECK_FALSE(agents.fleet->presume(agents.fleet->add(Host{"c", "", 1}, true), hello));
-  for (int host = 0; host < 3; ++host) CHECK_FALSE(agents.fleet->hello(host));
-}
-
-TEST_CASE("an agent that is presumed and says nothing is a failure of its host") {
-  // One cannot be started, the other one is none.
-  const auto [program, message] =
-      GENERATE(std::pair{"/nonexistent/hora-agent", "/nonexistent/hora-agent"},
-               std::pair{"/bin/true", "no agent answered"});
-  Agents agents;
-  agents.installation.builds[0].agent_path = program;
+  agents.installation.builds[0].agent_path = "/bin/true";
   agents.fleet = std::make_unique<Fleet>(*agents.loop, agents.spec, agents.installation,
                                          Fleet::Options{.loads_runtime = true},
                                          [&](int host, FleetEvent event) {
@@ -174,15 +124,13 @@ TEST_CASE("an agent that is presumed and says nothing is a failure of its host")
                                              agents.loop->stop();
                                            agents.events.emplace_back(host, std::move(event));
                                          });
-  const int host = agents.presume("a");
-  agents.fleet->send(host, test::shell_order("exit 3"));
+  agents.connect("a");
   agents.fleet->begin_heartbeats();
-  agents.fleet->begin_agents();
   agents.run();
   const auto* failure = std::get_if<Failure>(&agents.events.back().second);
   REQUIRE(failure != nullptr);
   CHECK(failure->code == "E_AGENT");
-  CHECK(failure->message.find(message) != std::string::npos);
+  CHECK(failure->message.find("no agent answered") != std::string::npos);
 }
 
 TEST_CASE("an agent that dies is lost, once") {

@@ -57,10 +57,10 @@ struct Loop {
 TEST_CASE("frames behind shell noise arrive; heartbeats only count as a sign of life") {
   Loop loop;
   Pair pair;
-  std::vector<AgentMessage> got;
+  std::vector<FleetEvent> got;
   std::string end;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[&](AgentMessage message) { got.push_back(std::move(message)); },
+                {[&](FleetEvent message) { got.push_back(std::move(message)); },
                  [](const std::string& what) { FAIL(what); },
                  [&](std::string detail) {
                    end = std::move(detail);
@@ -83,7 +83,7 @@ TEST_CASE("a stream without an agent ends with what the shell said") {
   Pair pair;
   std::string end;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[](const AgentMessage&) { FAIL("nothing was said"); },
+                {[](const FleetEvent&) { FAIL("nothing was said"); },
                  [](const std::string& what) { FAIL(what); },
                  [&](std::string detail) {
                    end = std::move(detail);
@@ -101,7 +101,7 @@ TEST_CASE("endless noise is given up on") {
   Pair pair;
   std::string end;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[](const AgentMessage&) {}, [](const std::string& what) { FAIL(what); },
+                {[](const FleetEvent&) {}, [](const std::string& what) { FAIL(what); },
                  [&](std::string detail) {
                    end = std::move(detail);
                    loop.loop->stop();
@@ -119,7 +119,7 @@ TEST_CASE("small frames and shared ones go out in order, to a slow reader") {
   Loop loop;
   Pair pair;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[](const AgentMessage&) {}, [](const std::string&) {}, [](const std::string&) {}});
+                {[](const FleetEvent&) {}, [](const std::string&) {}, [](const std::string&) {}});
   REQUIRE(link.open());
   const auto shared = std::make_shared<const std::string>(
       encode_frame(FrameType::kData, std::string(3 << 20, 'd')) +
@@ -154,7 +154,7 @@ TEST_CASE("a handler may destroy the link") {
   int messages = 0;
   link = std::make_unique<HostLink>(
       *loop.loop, std::move(pair.ours),
-      HostLink::Handlers{[&](const AgentMessage&) {
+      HostLink::Handlers{[&](const FleetEvent&) {
                            ++messages;
                            link.reset();
                            loop.loop->stop();
@@ -171,15 +171,14 @@ TEST_CASE("nothing is read after a violation of the protocol") {
   Loop loop;
   Pair pair;
   std::string wrong;
-  HostLink link(
-      *loop.loop, std::move(pair.ours),
-      {[](const AgentMessage& message) { REQUIRE(std::holds_alternative<Hello>(message)); },
-       [&](std::string what) {
-         REQUIRE(wrong.empty());
-         wrong = std::move(what);
-         loop.loop->stop();
-       },
-       [](const std::string& detail) { FAIL(detail); }});
+  HostLink link(*loop.loop, std::move(pair.ours),
+                {[](const FleetEvent& message) { REQUIRE(std::holds_alternative<Hello>(message)); },
+                 [&](std::string what) {
+                   REQUIRE(wrong.empty());
+                   wrong = std::move(what);
+                   loop.loop->stop();
+                 },
+                 [](const std::string& detail) { FAIL(detail); }});
   REQUIRE(link.open());
   write_all(pair.theirs.get(), std::string(kAgentMagic) + hello_frame() +
                                    encode_frame(FrameType::kReady) + log_frame("not read"));
