@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import torch
 
-from hora.basics import Average, Max, Min, Product, Sum, rank
+from hora.basics import Average, Sum, rank
 from hora.operations import scatter_op, set_id_of, wait_now
 from hora.process_sets import ProcessSet
+from horovod.torch.selecting import SELECTING, derived, selecting_gradient
 from horovod.torch.tensors import ops as _ops
 
 TYPE_CHECKING = False
@@ -75,7 +76,7 @@ def _remember(ctx, inputs, output):
     ctx.rows = [tensor.shape[0] if tensor.dim() else 1 for tensor in tensors]
     kind, op = ctx.arguments[0], ctx.arguments[4]
     ctx.count = len(tensors)
-    if kind == "allreduce" and op in (Min, Max, Product):
+    if kind == "allreduce" and op in SELECTING:
         ctx.save_for_backward(*tensors, *output)
     elif kind == "alltoall" and len(output) > 1:
         ctx.save_for_backward(output[1])
@@ -83,7 +84,7 @@ def _remember(ctx, inputs, output):
 
 def _backward(ctx, gradients):
     kind, grouped, name, *rest = ctx.arguments
-    return (_gradients(ctx, gradients, kind, grouped, _sub(name), *rest), *[None] * len(ctx.arguments))
+    return (_gradients(ctx, gradients, kind, grouped, derived(name), *rest), *[None] * len(ctx.arguments))
 
 
 def _reduce(tensor, name, op, prescale, postscale, process_set):
@@ -94,20 +95,14 @@ def _gather(tensor, name, process_set):
     return call("allgather", [tensor], name, process_set)[0]
 
 
-def _sub(name, suffix="grad"):
-    return None if name is None else f"{name}.{suffix}"
-
-
 def _gradients(ctx, gradients, kind, grouped, name, set_id, op, prescale, postscale, root, splits):
     """As the autograd functions of horovod.torch.differentiable."""
     process_set = _process_set(set_id)
     if kind == "allreduce":
-        if op not in (Min, Max, Product):
+        if op not in SELECTING:
             return call("allreduce", gradients, name, process_set, grouped, op, prescale, postscale)
-        from horovod.torch.differentiable import selecting_gradient
-
         inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        names = [_sub(name, index) for index in range(ctx.count)] if grouped else [name]
+        names = [derived(name, index) for index in range(ctx.count)] if grouped else [name]
         return [
             selecting_gradient(*parts, op, prescale, postscale, own, process_set, _reduce, _gather)
             for own, *parts in zip(names, gradients, inputs, outputs)

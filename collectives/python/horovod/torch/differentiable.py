@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import torch
 
-from hora.basics import Average, Max, Min, Product, Sum, rank
+from hora.basics import Average, Sum, rank
 from hora.operations import choose_op, numeric_splits, scatter_op, wait_now
 from hora.process_sets import ProcessSet, global_process_set
+from horovod.torch.selecting import SELECTING, derived, selecting_gradient
 from horovod.torch.tensors import ops as _ops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 # Code that torch.compile traces calls the operator of horovod.torch.compiled, where PyTorch can have one.
@@ -42,11 +43,6 @@ def _differentiates(tensor):
 
 def _any_differentiates(tensors):
     return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
-
-
-def _derived(name, suffix):
-    """The name of an operation that belongs to another one. One without a name stays without."""
-    return None if name is None else f"{name}.{suffix}"
 
 
 # --- allreduce --------------------------------------------------------------------------------------
@@ -94,7 +90,7 @@ class HorovodAllreduce(torch.autograd.Function):
         op = choose_op(op, average)
         ctx.arguments = name, op, prescale, postscale, process_set
         output = _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
-        if op in _SELECTING:
+        if op in SELECTING:
             ctx.save_for_backward(tensor, output)
         return output
 
@@ -102,9 +98,11 @@ class HorovodAllreduce(torch.autograd.Function):
     def backward(ctx, gradient):
         """Reduces the gradient in the same way; Min and Max pass it to the ranks whose element was chosen."""
         name, op, prescale, postscale, process_set = ctx.arguments
-        name = _derived(name, "grad")
-        if op in _SELECTING:
-            gradient = selecting_gradient(gradient, *ctx.saved_tensors, op, prescale, postscale, name, process_set)
+        name = derived(name, "grad")
+        if op in SELECTING:
+            gradient = selecting_gradient(
+                gradient, *ctx.saved_tensors, op, prescale, postscale, name, process_set, allreduce, allgather
+            )
         else:
             gradient = allreduce(gradient, name, op, prescale, postscale, process_set)
         return (gradient, *_NONES)
@@ -120,7 +118,7 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         ctx.arguments = name, op, prescale, postscale, process_set
         outputs = wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
         ctx.count = len(tensors)
-        if op in _SELECTING:
+        if op in SELECTING:
             ctx.save_for_backward(*tensors, *outputs)
         return tuple(outputs)
 
@@ -128,8 +126,8 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
     def backward(ctx, *gradients):
         """Reduces the gradients together."""
         name, op, prescale, postscale, process_set = ctx.arguments
-        name = _derived(name, "grad")
-        if op in _SELECTING:
+        name = derived(name, "grad")
+        if op in SELECTING:
             inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
             reduced = [
                 selecting_gradient(
@@ -139,44 +137,16 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
                     op,
                     prescale,
                     postscale,
-                    _derived(name, index),
+                    derived(name, index),
                     process_set,
+                    allreduce,
+                    allgather,
                 )
                 for index, (gradient, source, output) in enumerate(zip(gradients, inputs, outputs))
             ]
         else:
             reduced = grouped_allreduce(gradients, name, op, prescale, postscale, process_set)
         return (*_NONES, *reduced)
-
-
-# Min and Max pass each gradient to the ranks whose element was chosen (in equal parts), Product
-# to every rank, multiplied by the others' elements. Adding up, as for Sum, would be wrong.
-_SELECTING = (Min, Max, Product)
-
-
-def selecting_gradient(
-    gradient: torch.Tensor,
-    source: torch.Tensor,
-    output: torch.Tensor,
-    op: int,
-    prescale: float,
-    postscale: float,
-    name: str | None,
-    process_set: ProcessSet,
-    reduce: Callable[..., torch.Tensor] | None = None,
-    gather: Callable[..., torch.Tensor] | None = None,
-) -> torch.Tensor:
-    """The gradient of an allreduce by Min, Max or Product, made of allreduce() and allgather() or of these two."""
-    reduce = reduce or allreduce
-    total = reduce(gradient, name, Sum, 1.0, 1.0, process_set)
-    if op == Product:
-        gathered = (gather or allgather)(source.unsqueeze(0), _derived(name, "others"), process_set)
-        gathered = gathered * prescale
-        rows = [row for row in range(process_set.size()) if row != process_set.rank()]
-        return total * gathered[rows].prod(dim=0) * (prescale * postscale)
-    chosen = (source * prescale * postscale == output).to(gradient.dtype)
-    ties = reduce(chosen, _derived(name, "ties"), Sum, 1.0, 1.0, process_set)
-    return total * chosen / ties.clamp(min=1) * (prescale * postscale)
 
 
 # --- allgather --------------------------------------------------------------------------------------
@@ -270,7 +240,7 @@ class HorovodBroadcast(torch.autograd.Function):
     def backward(ctx, gradient):
         """The average of the gradients on the root, zeros elsewhere."""
         root_rank, name, process_set = ctx.arguments
-        name = _derived(name, "grad")
+        name = derived(name, "grad")
         reduced = allreduce(gradient, name, Average, 1.0, 1.0, process_set)
         if rank() != root_rank:
             reduced = reduced * 0
@@ -319,7 +289,7 @@ class HorovodAlltoall(torch.autograd.Function):
     def backward(ctx, gradient, _):
         """Sends the rows of the gradient back where they came from."""
         name, process_set = ctx.arguments
-        name = _derived(name, "grad")
+        name = derived(name, "grad")
         returned, _ = alltoall(gradient, ctx.received_splits, name, process_set)
         if ctx.unsent:
             padding = returned.new_zeros((ctx.unsent, *returned.shape[1:]))
@@ -359,7 +329,7 @@ def _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped)
 def _scattered_gradients(gradients, name, op, process_set, prescale, postscale):
     factor = prescale * postscale * (process_set.size() if op == Sum else 1)
     for index, gradient in enumerate(gradients):
-        gathered = allgather(gradient, _derived(name, f"grad.{index}"), process_set)
+        gathered = allgather(gradient, derived(name, f"grad.{index}"), process_set)
         yield gathered if factor == 1 else gathered * factor
 
 
