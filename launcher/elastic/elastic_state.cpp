@@ -250,7 +250,7 @@ void ElasticState::advance_waiting(TimePoint now, Actions& actions) {
       !registry_.may_return(now)) {
     return finish_without_hosts(failure::kElasticHosts, shortage(threshold(), now), actions);
   }
-  if (!enough && epoch_ > 0 && !roster_.is_connecting() &&
+  if (!enough && !roster_.is_connecting() && now < phase_deadline_ &&
       !std::exchange(shortage_reported_, true)) {
     add_message(true,
                 shortage(threshold(), now) + "; it waits for more, " +

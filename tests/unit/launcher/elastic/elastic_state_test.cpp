@@ -105,6 +105,21 @@ TEST_CASE("a host that does not answer is not waited for longer than the start t
   CHECK(job.plan() == "2 ranks: a:2");
 }
 
+TEST_CASE("too few hosts at the start: what is missing is said once, and more are waited for") {
+  Job job(options(4, 2), "a:2");
+  job.agents_answer();
+  const std::string expected =
+      "the job needs 4 ranks to start (-np), and the hosts that can be used have room for 2 ranks: "
+      "a:2; it waits for more, 10m at the most";
+  REQUIRE(job.texts.size() == 1);
+  CHECK(job.texts.back().find(expected) == 0);
+  job(Tick{}, 5s);
+  CHECK(job.texts.size() == 1);
+  job.list("a:2,b:2");
+  job.agents_answer();
+  CHECK(job.plan() == "4 ranks: a:2, b:2");
+}
+
 TEST_CASE("all ranks end well: success") {
   Job job = running(options(2, 2), "a:1,b:1");
   job.exit(1, 0);
