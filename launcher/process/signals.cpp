@@ -61,6 +61,7 @@ bool ends_job(int signal) {
 Status check_interrupted() {
   sigset_t waiting;
   if (::sigpending(&waiting) != 0) return errno_error(errno, "looking for signals");
+  if (sigisemptyset(&waiting) == 1) return Ok{};
   const sigset_t ending = ending_signals();
   for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     if (sigismember(&waiting, signal) == 1 && sigismember(&ending, signal) == 1) {

@@ -43,8 +43,6 @@ class Stream {
   virtual bool push() { return true; }
   // True when a part of a handshake or message has arrived, but no whole one.
   virtual bool in_between() const { return false; }
-  // True when the peer has keys and buffers here, so it costs more than its socket.
-  virtual bool has_session() const { return false; }
   // Why a call failed with EPROTO, for a person.
   virtual std::string_view trouble() const { return {}; }
 

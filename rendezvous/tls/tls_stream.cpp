@@ -171,7 +171,6 @@ class TlsStream final : public net::Stream {
   bool must_push() const override { return sent_ < outgoing_.size(); }
   bool push() override;
   bool in_between() const override { return session_ ? session_.in_between() : !hello_.empty(); }
-  bool has_session() const override { return static_cast<bool>(session_); }
   std::string_view trouble() const override { return trouble_; }
 
   // For a client, before anything else.
