@@ -118,6 +118,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   self->recorder_.flight().open(settings.flight_recorder, slot,
                                 settings.worker < 0 ? settings.rank : settings.worker);
   offer_stacks(settings.flight_recorder, slot);
+  self->recorder_.watch_gpus(settings.local_rank);
   std::optional<Heartbeat> signs = open_life_signs(start);
   RankInfo rank_info = own_rank_info(start);
   // The address of the heartbeat socket travels with the rank info, so it needs no exchange of its

@@ -328,6 +328,18 @@ void FlightRecorder::ran_at_once(const Request& request, Clock::time_point now) 
   ++page_->collectives;
 }
 
+// A reader may see some numbers of one second and some of the next.
+void FlightRecorder::gpus(const rendezvous::FlightGpus& now) {
+  if (page_ == nullptr) return;
+  store(page_->gpus.percent, now.percent);
+  store(page_->gpus.used_bytes, now.used_bytes);
+  store(page_->gpus.total_bytes, now.total_bytes);
+  store(page_->gpus.peak_bytes, now.peak_bytes);
+  store(page_->gpus.percent_sum, now.percent_sum);
+  store(page_->gpus.samples, now.samples);
+  store(page_->gpus.count, now.count);
+}
+
 void FlightRecorder::lost_record(std::string_view what) {
   if (page_ != nullptr) copy_text(page_->lost_record, what);
 }

@@ -53,7 +53,10 @@ class FlightRecorder {
   // The others leave, before this one has asked, or because another one asked first.
   void others_left();
   void world_ended();
-  // "its timeline: No space left on device". Any thread, one at a time.
+  bool is_open() const { return page_ != nullptr; }
+  // Any thread, one at a time, likewise below.
+  void gpus(const rendezvous::FlightGpus& now);
+  // "its timeline: No space left on device".
   void lost_record(std::string_view what);
 
  private:

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "collectives/trace/flight_recorder.h"
+#include "collectives/trace/gpu_watch.h"
 #include "collectives/trace/nvtx_ranges.h"
 #include "collectives/trace/observer.h"
 #include "collectives/trace/timeline.h"
@@ -33,6 +34,8 @@ class Recorder final : public Observer {
   void open_ranges() { ranges_ = NvtxRanges::open(); }
 
   FlightRecorder& flight() { return flight_; }
+  // Once the flight record is open.
+  void watch_gpus(int local_rank) { gpus_ = GpuWatch::start(flight_, local_rank); }
   bool wants_all() const noexcept override {
     return ranges_ != nullptr || timeline_.load(std::memory_order_relaxed) != nullptr;
   }
@@ -68,6 +71,7 @@ class Recorder final : public Observer {
   void for_each_range(const Function& function) noexcept;
 
   FlightRecorder flight_;
+  std::unique_ptr<GpuWatch> gpus_;         // null: there are none
   std::unique_ptr<NvtxRanges> ranges_;     // null: no tool listens
   std::deque<StepActivities> activities_;  // by place
   std::mutex switching_;

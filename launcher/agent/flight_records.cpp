@@ -131,11 +131,23 @@ RankCounters FlightRecords::counters_of(int rank) const {
   constexpr std::int64_t kNsPerMs = 1'000'000;
   const auto counted = rendezvous::flight_counters(page_of(rank), now_ns());
   if (!counted) return {};
+  const rendezvous::FlightGpus& gpus = counted->gpus;
+  const auto bytes = [](std::uint64_t value) {
+    return std::min(static_cast<std::int64_t>(value), kMostBytes);
+  };
   return {.uses_runtime = true,
           .collectives = std::min(counted->collectives, kMostCounted),
           .bytes = std::min(counted->bytes, kMostCounted),
           .waited_us = counted->waited_ns / kNsPerUs,
-          .last_ms = counted->last_ended_ns < 0 ? -1 : counted->last_ended_ns / kNsPerMs};
+          .last_ms = counted->last_ended_ns < 0 ? -1 : counted->last_ended_ns / kNsPerMs,
+          .gpu_count = static_cast<int>(std::min<std::uint32_t>(gpus.count, kMostGpus)),
+          .gpu_percent = gpus.percent,
+          .gpu_mean_percent = gpus.samples == 0 ? -1
+                                                : static_cast<int>(std::min<std::uint64_t>(
+                                                      gpus.percent_sum / gpus.samples, 100)),
+          .gpu_bytes = bytes(gpus.used_bytes),
+          .gpu_peak_bytes = bytes(gpus.peak_bytes),
+          .gpu_total_bytes = bytes(gpus.total_bytes)};
 }
 
 std::optional<rendezvous::FlightStanding> FlightRecords::standing_of(int rank) const {

@@ -35,6 +35,10 @@ RankFigures rank_figures(const TimedSample& before, const TimedSample& now) {
   figures.bytes_per_s = rate(then.bytes, counters.bytes);
   figures.cpu_percent = rate(before.sample.cpu_ms, now.sample.cpu_ms) / 10;
   figures.rss_bytes = now.sample.rss_bytes;
+  figures.gpus = counters.gpu_count;
+  figures.gpu_percent = counters.gpu_percent;
+  figures.gpu_bytes = counters.gpu_bytes;
+  figures.gpu_total_bytes = counters.gpu_total_bytes;
   figures.last_ms = counters.last_ms;
   figures.last_line = now.sample.last_line;
   return figures;
@@ -96,6 +100,10 @@ void append_rank(std::string& out, const RankFigures& rank) {
   members.add("last_collective_ms", rank.last_ms);
   members.add("cpu_percent", rank.cpu_percent);
   members.add("rss_bytes", rank.rss_bytes);
+  members.add("gpus", rank.gpus);
+  members.add("gpu_percent", rank.gpu_percent);
+  members.add("gpu_bytes", rank.gpu_bytes);
+  members.add("gpu_total_bytes", rank.gpu_total_bytes);
   members.add("last_line", rank.last_line);
   out += '}';
 }
@@ -112,6 +120,10 @@ RankFigures parse_rank(const Json& in) {
   in.at("last_collective_ms").get_to(rank.last_ms);
   in.at("cpu_percent").get_to(rank.cpu_percent);
   in.at("rss_bytes").get_to(rank.rss_bytes);
+  in.at("gpus").get_to(rank.gpus);
+  in.at("gpu_percent").get_to(rank.gpu_percent);
+  in.at("gpu_bytes").get_to(rank.gpu_bytes);
+  in.at("gpu_total_bytes").get_to(rank.gpu_total_bytes);
   in.at("last_line").get_to(rank.last_line);
   return rank;
 }
@@ -123,6 +135,8 @@ RankFigures parse_rank(const Json& in) {
 JobFigures figures_between(const SamplesOfRanks& before, const SamplesOfRanks& now) {
   JobFigures all;
   double longest_wait = 0;
+  int gpu_percent = 0;
+  int gpu_percent_known = 0;
   for (const auto& [rank, sample] : now) {
     const auto first = before.find(rank);
     if (first == before.end()) continue;
@@ -133,9 +147,16 @@ JobFigures figures_between(const SamplesOfRanks& before, const SamplesOfRanks& n
     all.bytes_per_s += figures.bytes_per_s;
     all.cpu_percent += figures.cpu_percent;
     all.rss_bytes += figures.rss_bytes;
+    all.gpus += figures.gpus;
+    all.gpu_bytes += figures.gpu_bytes;
+    if (figures.gpu_percent >= 0) {
+      gpu_percent += figures.gpu_percent;
+      ++gpu_percent_known;
+    }
     if (figures.uses_runtime) longest_wait = std::max(longest_wait, figures.wait_share);
   }
   all.ranks = static_cast<int>(all.worst.size());
+  if (gpu_percent_known > 0) all.gpu_percent = gpu_percent / gpu_percent_known;
   for (RankFigures& rank : all.worst) {
     if (rank.uses_runtime) rank.delay_share = longest_wait - rank.wait_share;
   }
@@ -160,7 +181,8 @@ void UsageSeries::add(double at_s, const JobFigures& figures) {
   std::int64_t largest = 0;
   for (const RankFigures& rank : figures.worst) largest = std::max(largest, rank.rss_bytes);
   points_.push_back({at_s, figures.rss_bytes, largest, figures.cpu_percent,
-                     figures.collectives_per_s, figures.bytes_per_s});
+                     figures.collectives_per_s, figures.bytes_per_s, figures.gpus,
+                     figures.gpu_percent, figures.gpu_bytes});
 }
 
 // Names and base units as its documentation asks for. What a rank does not have is left out.
@@ -168,28 +190,37 @@ std::string prometheus_text(int job, const JobFigures& figures) {
   struct Metric {
     const char* name;
     const char* help;
-    bool needs_runtime;
+    bool (*is_known)(const RankFigures& rank);
     double (*value)(const RankFigures& rank);
   };
+  constexpr auto kAlways = [](const RankFigures&) { return true; };
+  constexpr auto kRuntime = [](const RankFigures& rank) { return rank.uses_runtime; };
   static constexpr Metric kMetrics[] = {
-      {"delay_ratio", "Share of the time for which other ranks waited for this one.", true,
+      {"delay_ratio", "Share of the time for which other ranks waited for this one.", kRuntime,
        [](const RankFigures& rank) { return rank.delay_share; }},
-      {"wait_ratio", "Share of the time in which this rank waited for others.", true,
+      {"wait_ratio", "Share of the time in which this rank waited for others.", kRuntime,
        [](const RankFigures& rank) { return rank.wait_share; }},
-      {"collectives_per_second", "Collectives that the rank came through.", true,
+      {"collectives_per_second", "Collectives that the rank came through.", kRuntime,
        [](const RankFigures& rank) { return rank.collectives_per_s; }},
-      {"collective_bytes_per_second", "Bytes of the tensors that the rank gave to them.", true,
+      {"collective_bytes_per_second", "Bytes of the tensors that the rank gave to them.", kRuntime,
        [](const RankFigures& rank) { return rank.bytes_per_s; }},
-      {"cpus", "CPUs that the rank's processes use.", false,
+      {"cpus", "CPUs that the rank's processes use.", kAlways,
        [](const RankFigures& rank) { return rank.cpu_percent / 100; }},
-      {"memory_bytes", "Resident memory of the rank's processes.", false,
-       [](const RankFigures& rank) { return static_cast<double>(rank.rss_bytes); }}};
+      {"memory_bytes", "Resident memory of the rank's processes.", kAlways,
+       [](const RankFigures& rank) { return static_cast<double>(rank.rss_bytes); }},
+      {"gpu_ratio", "Share of the last second in which the GPUs that the rank sees worked.",
+       [](const RankFigures& rank) { return rank.gpu_percent >= 0; },
+       [](const RankFigures& rank) { return rank.gpu_percent / 100.0; }},
+      {"gpu_memory_bytes", "Memory in use of the GPUs that the rank sees.",
+       [](const RankFigures& rank) { return rank.gpus > 0; },
+       [](const RankFigures& rank) { return static_cast<double>(rank.gpu_bytes); }}};
   std::string out;
   for (const Metric& metric : kMetrics) {
     const std::string name = std::string("horarun_rank_") + metric.name;
+    if (std::ranges::none_of(figures.worst, metric.is_known)) continue;
     out += "# HELP " + name + " " + metric.help + "\n# TYPE " + name + " gauge\n";
     for (const RankFigures& rank : figures.worst) {
-      if (metric.needs_runtime && !rank.uses_runtime) continue;
+      if (!metric.is_known(rank)) continue;
       // Its quoting of labels is that of JSON, for what a host may be called.
       out += name + "{job=\"" + std::to_string(job) + "\",rank=\"" + std::to_string(rank.rank) +
              "\",host=" + Json(rank.host).dump(-1, ' ', false, Json::error_handler_t::replace) +
@@ -209,6 +240,9 @@ std::string figures_json(int job, const JobFigures& figures) {
   members.add("bytes_per_s", figures.bytes_per_s);
   members.add("cpu_percent", figures.cpu_percent);
   members.add("rss_bytes", figures.rss_bytes);
+  members.add("gpus", figures.gpus);
+  members.add("gpu_percent", figures.gpu_percent);
+  members.add("gpu_bytes", figures.gpu_bytes);
   members.begin("worst");
   out += '[';
   for (const RankFigures& rank : figures.worst) {
@@ -228,6 +262,9 @@ Result<JobFigures> parse_figures(std::string_view json) {
     in.at("bytes_per_s").get_to(figures.bytes_per_s);
     in.at("cpu_percent").get_to(figures.cpu_percent);
     in.at("rss_bytes").get_to(figures.rss_bytes);
+    in.at("gpus").get_to(figures.gpus);
+    in.at("gpu_percent").get_to(figures.gpu_percent);
+    in.at("gpu_bytes").get_to(figures.gpu_bytes);
     for (const Json& rank : in.at("worst")) figures.worst.push_back(parse_rank(rank));
   } catch (const Json::exception&) {
     return make_error(ErrorCode::kFailed,

@@ -29,6 +29,10 @@ struct RankFigures {
   double bytes_per_s = 0;  // of the tensors that it gave to them
   double cpu_percent = 0;  // of one CPU
   std::int64_t rss_bytes = 0;
+  int gpus = 0;          // that it sees, used by any process; 0: not known
+  int gpu_percent = -1;  // of the last second, their mean; -1: not known
+  std::int64_t gpu_bytes = 0;
+  std::int64_t gpu_total_bytes = 0;
   std::string last_line;      // of its output
   std::int64_t last_ms = -1;  // since its last collective; -1: there was none
   friend bool operator==(const RankFigures&, const RankFigures&) = default;
@@ -41,6 +45,9 @@ struct JobFigures {
   double bytes_per_s = 0;        // of all ranks, likewise below
   double cpu_percent = 0;
   std::int64_t rss_bytes = 0;
+  int gpus = 0;
+  int gpu_percent = -1;  // the mean of the ranks that know it
+  std::int64_t gpu_bytes = 0;
   std::vector<RankFigures> worst;  // all of them, the largest delay first
   friend bool operator==(const JobFigures&, const JobFigures&) = default;
 };
@@ -64,6 +71,9 @@ struct UsagePoint {
   double cpu_percent = 0;              // of all ranks, likewise below
   double collectives_per_s = 0;        // but for this, as in JobFigures
   double bytes_per_s = 0;
+  int gpus = 0;
+  int gpu_percent = -1;
+  std::int64_t gpu_bytes = 0;
 };
 class UsageSeries {
  public:

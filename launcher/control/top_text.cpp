@@ -57,6 +57,7 @@ std::string since_text(std::int64_t ms) {
 
 struct Row {
   std::string rank, host, delays, waits, collectives, bytes, last, cpu, memory;
+  std::string gpu = "", gpu_memory = "";  // both empty in a job without GPUs
 };
 
 std::string row_text(const Row& row) {
@@ -64,7 +65,14 @@ std::string row_text(const Row& row) {
                     right(row.delays, 6) + right(row.waits, 6) + right(row.collectives, 8) +
                     right(row.bytes, 8) + right(row.last, 6) + right(row.cpu, 6) +
                     right(row.memory, 7);
+  if (!row.gpu.empty()) out += right(row.gpu, 5) + right(row.gpu_memory, 7);
   return out + "\n";
+}
+
+// For a job that has GPUs: `gpus` of them are a rank's, or all.
+void add_gpus(Row& row, int gpus, int gpu_percent, std::int64_t gpu_bytes) {
+  row.gpu = gpu_percent < 0 ? "-" : percent(gpu_percent / 100.0);
+  row.gpu_memory = gpus == 0 ? "-" : bytes_text(static_cast<double>(gpu_bytes));
 }
 
 Row row_of(const RankFigures& rank) {
@@ -102,11 +110,20 @@ std::string top_text(const JobSummary& job, const JobFigures& figures) {
                      counted(static_cast<std::uint64_t>(job.ranks), "rank") + " on " +
                      counted(job.hosts.size(), "host") + "  ";
   if (head.size() + 10 < kTopWidth) head += shortened(command_text(job), kTopWidth - head.size());
-  std::string out =
-      head + "\n" +
-      row_text({"RANK", "HOST", "DELAYS", "WAITS", "COLL/S", "BYTES/S", "LAST", "CPU", "MEMORY"});
+  const bool has_gpus = figures.gpus > 0;
+  Row titles{"RANK", "HOST", "DELAYS", "WAITS", "COLL/S", "BYTES/S", "LAST", "CPU", "MEMORY"};
+  if (has_gpus) {
+    titles.gpu = "GPU";
+    titles.gpu_memory = "GPUMEM";
+  }
+  std::string out = head + "\n" + row_text(titles);
   const std::size_t rows = std::min(figures.worst.size(), kTopRows);
-  for (std::size_t i = 0; i < rows; ++i) out += row_text(row_of(figures.worst[i]));
+  for (std::size_t i = 0; i < rows; ++i) {
+    const RankFigures& rank = figures.worst[i];
+    Row row = row_of(rank);
+    if (has_gpus) add_gpus(row, rank.gpus, rank.gpu_percent, rank.gpu_bytes);
+    out += row_text(row);
+  }
   Row all;
   all.rank = "all";
   all.host = std::to_string(figures.ranks) + " ranks";
@@ -114,6 +131,7 @@ std::string top_text(const JobSummary& job, const JobFigures& figures) {
   all.bytes = bytes_text(figures.bytes_per_s);
   all.cpu = percent(figures.cpu_percent / 100);
   all.memory = bytes_text(static_cast<double>(figures.rss_bytes));
+  if (has_gpus) add_gpus(all, figures.gpus, figures.gpu_percent, figures.gpu_bytes);
   return out + row_text(all) + last_lines(figures);
 }
 
@@ -129,6 +147,10 @@ std::string progress_text(const JobFigures& figures, std::chrono::milliseconds r
   }
   text += "CPU " + percent(figures.cpu_percent / 100) + ", memory " +
           bytes_text(static_cast<double>(figures.rss_bytes));
+  if (figures.gpu_percent >= 0) text += ", GPU " + percent(figures.gpu_percent / 100.0);
+  if (figures.gpus > 0) {
+    text += ", GPU memory " + bytes_text(static_cast<double>(figures.gpu_bytes));
+  }
   if (!figures.worst.empty() && figures.worst.front().delay_share >= kLeastDelay) {
     const RankFigures& worst = figures.worst.front();
     text = "rank " + std::to_string(worst.rank) + " on " + worst.host + " delays the others for " +

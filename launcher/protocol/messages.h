@@ -317,12 +317,25 @@ struct RankCounters {
   std::int64_t bytes = 0;      // of the tensors that it gave to them
   std::int64_t waited_us = 0;  // for other ranks
   std::int64_t last_ms = -1;   // since its last collective ended; -1: none has
+  // Of the GPUs that it sees, used by any process; none: not known.
+  int gpu_count = 0;
+  int gpu_percent = -1;       // of the last second, their mean; -1: not known
+  int gpu_mean_percent = -1;  // of all the time
+  std::int64_t gpu_bytes = 0;
+  std::int64_t gpu_peak_bytes = 0;
+  std::int64_t gpu_total_bytes = 0;
   static void fields(auto& visit, auto& m) {
     visit("uses_runtime", m.uses_runtime);
     visit("collectives", m.collectives, Range{0, kMostCounted});
     visit("bytes", m.bytes, Range{0, kMostCounted});
     visit("waited_us", m.waited_us, Range{0, kLongestUs});
     visit("last_ms", m.last_ms, Range{-1, kLongestMs});
+    visit("gpu_count", m.gpu_count, Range{0, kMostGpus});
+    visit("gpu_percent", m.gpu_percent, Range{-1, 100});
+    visit("gpu_mean_percent", m.gpu_mean_percent, Range{-1, 100});
+    visit("gpu_bytes", m.gpu_bytes, Range{0, kMostBytes});
+    visit("gpu_peak_bytes", m.gpu_peak_bytes, Range{0, kMostBytes});
+    visit("gpu_total_bytes", m.gpu_total_bytes, Range{0, kMostBytes});
   }
   friend bool operator==(const RankCounters&, const RankCounters&) = default;
 };

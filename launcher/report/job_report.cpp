@@ -122,6 +122,12 @@ Json ranks_json(const JobReport& report) {
       one["collective_bytes"] = exit.counters.bytes;
       one["waited_ms"] = exit.counters.waited_us / 1000;
     }
+    if (exit.counters.gpu_count > 0) {
+      one["gpus"] = exit.counters.gpu_count;
+      one["gpu_mean_percent"] = exit.counters.gpu_mean_percent;
+      one["gpu_peak_bytes"] = exit.counters.gpu_peak_bytes;
+      one["gpu_total_bytes"] = exit.counters.gpu_total_bytes;
+    }
     if (!exit.last_operation.empty()) one["last_operation"] = exit.last_operation;
     one["last_stderr"] = exit.last_stderr;
     out.push_back(std::move(one));
@@ -148,7 +154,7 @@ void add_delays(const JobReport& report, Json& out) {
   }
 }
 
-// Absent in jobs of a few seconds.
+// Absent in jobs of a few seconds. What is said of GPUs is absent where there are none.
 void add_usage(const JobReport& report, Json& out) {
   for (const UsagePoint& point : report.usage) {
     out["usage"].push_back({{"at_s", point.at_s},
@@ -157,6 +163,9 @@ void add_usage(const JobReport& report, Json& out) {
                             {"cpu_percent", point.cpu_percent},
                             {"collectives_per_s", point.collectives_per_s},
                             {"bytes_per_s", point.bytes_per_s}});
+    if (point.gpus == 0) continue;
+    out["usage"].back()["gpu_percent"] = point.gpu_percent;
+    out["usage"].back()["gpu_bytes"] = point.gpu_bytes;
   }
 }
 

@@ -143,6 +143,18 @@ std::string how_text(const RankExit& exit) {
   return how;
 }
 
+// Two cells of a row.
+std::string gpu_cells(const RankCounters& counters) {
+  const std::string use =
+      counters.gpu_mean_percent < 0 ? "" : std::to_string(counters.gpu_mean_percent) + "%";
+  const std::string memory =
+      counters.gpu_count == 0
+          ? ""
+          : bytes_text(counters.gpu_peak_bytes) + " of " + bytes_text(counters.gpu_total_bytes);
+  return "<td data-is=\"GPU use\">" + use + "</td><td data-is=\"peak GPU memory\">" + memory +
+         "</td>";
+}
+
 // Each rank from the first end to the last: the first one is what one looks for.
 std::string lanes(const JobReport& report) {
   if (report.outcome->exits.empty()) return "";
@@ -161,10 +173,13 @@ std::string lanes(const JobReport& report) {
   const auto key_of = [&](std::size_t row) {
     return std::pair(class_of(*exits[row]) != "bad", exits[row]->clock_ns);
   };
+  const bool has_gpus =
+      std::ranges::any_of(exits, [](const RankExit* exit) { return exit->counters.gpu_count > 0; });
   std::string out =
       html_section("Ranks") +
       note_of_rows(exits.size(), "ranks", "those that failed, then the first to end.") +
-      "<table>\n<tr><th>rank</th><th>ended</th><th>peak memory</th><th>CPU time</th>"
+      "<table>\n<tr><th>rank</th><th>ended</th><th>peak memory</th><th>CPU time</th>" +
+      (has_gpus ? "<th>GPU use</th><th>peak GPU memory</th>" : "") +
       "<th style=\"width:40%\">after the first one that ended</th></tr>\n";
   for (const std::size_t row : rows_to_show(exits.size(), key_of)) {
     const RankExit& exit = *exits[row];
@@ -178,8 +193,9 @@ std::string lanes(const JobReport& report) {
            html_escaped(program_label(report.programs, ranks[row])) +
            "</td><td data-is=\"ended\" class=\"" + look + "\">" + how_text(exit) +
            "</td><td data-is=\"peak memory\">" + bytes_text(exit.max_rss_bytes) +
-           "</td><td data-is=\"CPU time\">" + cpu +
-           "</td><td data-is=\"after the first one that ended\"><div class=\"lane\">" +
+           "</td><td data-is=\"CPU time\">" + cpu + "</td>" +
+           (has_gpus ? gpu_cells(exit.counters) : "") +
+           "<td data-is=\"after the first one that ended\"><div class=\"lane\">" +
            bar(0, std::max(at, whole / 100), whole, "\" class=\"bar-" + look + "\"", after) +
            "</div><small>" + after + "</small></td></tr>\n";
   }
@@ -246,6 +262,13 @@ std::string usage(const JobReport& report) {
              [](const UsagePoint& p) { return static_cast<double>(p.largest_rss_bytes); }, bytes) +
          chart(
              report, "CPU of all ranks", [](const UsagePoint& p) { return p.cpu_percent; }, cpus) +
+         chart(
+             report, "GPUs of all ranks, their mean",
+             [](const UsagePoint& p) { return std::max(p.gpu_percent, 0); },
+             [](double value) { return std::to_string(nearest(value)) + "%"; }) +
+         chart(
+             report, "Memory of the GPUs of all ranks",
+             [](const UsagePoint& p) { return static_cast<double>(p.gpu_bytes); }, bytes) +
          chart(
              report, "Bytes of collectives of all ranks",
              [](const UsagePoint& p) { return p.bytes_per_s; },

@@ -104,6 +104,12 @@ std::optional<FlightCounters> flight_counters(std::string_view bytes, std::int64
     if (is_whole(note)) newest = std::max(newest, note.ended_ns);
   }
   counters.last_ended_ns = newest > 0 ? ns_since(newest, now_ns) : -1;
+  FlightGpus& gpus = counters.gpus = page->gpus;
+  gpus.percent = std::clamp(gpus.percent, -1, 100);
+  for (std::uint64_t* each :
+       {&gpus.used_bytes, &gpus.total_bytes, &gpus.peak_bytes, &gpus.percent_sum, &gpus.samples}) {
+    *each = std::min(*each, kMost);
+  }
   return counters;
 }
 

@@ -13,7 +13,7 @@
 namespace hora::rendezvous {
 
 inline constexpr std::size_t kFlightPageBytes = 4096;
-inline constexpr std::uint64_t kFlightMagic = 0x33544c4641524f48;  // "HORAFLT3"
+inline constexpr std::uint64_t kFlightMagic = 0x34544c4641524f48;  // "HORAFLT4"
 
 // One operation. `stamp` is odd while the note is being written, and grows with every note.
 struct FlightNote {
@@ -28,7 +28,7 @@ struct FlightNote {
 static_assert(sizeof(FlightNote) == 128);
 
 inline constexpr std::size_t kFlightAsked = 8;
-inline constexpr std::size_t kFlightSteps = 23;
+inline constexpr std::size_t kFlightSteps = 22;
 
 // kJoining: in the call that joins the job, until all ranks have met. kLeft: this rank has asked to
 // leave, before the others did or anything broke; most do so when their process begins to end.
@@ -38,6 +38,17 @@ enum class FlightState : std::uint32_t {
   kEnded = 2,
   kJoining = 3,
   kLeft = 4
+};
+
+// The GPUs that a rank sees, as their driver describes them each second, used by any process.
+struct FlightGpus {
+  std::uint32_t count = 0;       // 0: not known
+  std::int32_t percent = -1;     // of the time in which they worked, their mean; -1: not known
+  std::uint64_t used_bytes = 0;  // of all of them, likewise below
+  std::uint64_t total_bytes = 0;
+  std::uint64_t peak_bytes = 0;   // the largest used_bytes so far
+  std::uint64_t percent_sum = 0;  // of `samples`
+  std::uint64_t samples = 0;
 };
 
 // Zeroed memory is a valid page of a rank that never used the runtime.
@@ -53,7 +64,8 @@ struct FlightPage {
   std::uint64_t bytes = 0;            // of the tensors that it gave to them
   std::uint64_t waited_ns = 0;        // for other ranks to ask for what it had asked for
   std::int64_t waiting_since_ns = 0;  // it waits so now, of the monotonic clock; 0: it does not
-  char lost_record[56] = {};       // "its timeline: No space left on device"; empty: none is lost
+  char lost_record[136] = {};  // "its timeline: No space left on device"; empty: none is lost
+  FlightGpus gpus;
   FlightNote asked[kFlightAsked];  // the newest operations that this rank asked for; they end
                                    // when all ranks agree
   FlightNote steps[kFlightSteps];  // the newest that it took part in
@@ -96,6 +108,7 @@ struct FlightCounters {
   std::int64_t bytes = 0;          // of the tensors that it gave to them
   std::int64_t waited_ns = 0;      // the wait that it is in included
   std::int64_t last_ended_ns = 0;  // how long ago its last collective ended; -1: none has
+  FlightGpus gpus;
 };
 // Nothing when no rank wrote the page. Any bytes are safe to give: no number is beyond 10^18.
 std::optional<FlightCounters> flight_counters(std::string_view page, std::int64_t now_ns);

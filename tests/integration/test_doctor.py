@@ -67,7 +67,7 @@ def test_libraries_are_used_on_every_host_and_by_all_together(horarun, hosts):
 
 def test_the_libraries_of_a_gpu_are_used(horarun):
     doubles = os.path.join(horarun.build, "tests", "gpu_double")
-    if not os.path.exists(os.path.join(doubles, "libnvidia-ml.so.1")):
+    if not os.path.exists(os.path.join(doubles, "libnccl.so.2")):
         pytest.skip("the doubles of the GPU's libraries were not built")
     libraries = {"LD_LIBRARY_PATH": doubles}
     done = horarun.run("doctor", "--json", "--start-timeout", "30s", env=libraries).expect(0)

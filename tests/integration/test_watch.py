@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,6 +152,71 @@ def test_the_report_names_the_rank_that_the_others_waited_for(horarun, tmp_path)
     assert len(used) > 1 and all(4e6 < point["largest_rss_bytes"] < point["rss_bytes"] for point in used), used
     assert "Who made the others wait" in files[1].read_text() and "<polyline points=" in files[1].read_text()
     assert re.search(r"rank 2 on localhost: the others waited [\d.]+ s for it", files[1].read_text())
+
+
+@pytest.fixture
+def nvml(build, tmp_path):
+    """The environment in which NVIDIA's management library is its double, for four GPUs."""
+    double = os.path.join(build, "tests", "gpu_double", "libnvidia-ml.so.1")
+    if not os.path.exists(double):
+        pytest.skip("built without the double of NVML")
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    shutil.copy(double, folder)
+    return {"LD_LIBRARY_PATH": str(folder), "HORA_DOUBLE_DEVICES": "4"}
+
+
+GIB = 1 << 30
+
+
+def test_the_gpus_of_each_rank_are_shown(horarun, ask, nvml, tmp_path):
+    """Rank r is given GPU 3 - r, which is busy for 43 - r percent of the time; it has 4 - r of 8 GiB in use."""
+    pytest.importorskip("numpy")
+    program = tmp_path / "late.py"
+    program.write_text(LATE)
+    files = [tmp_path / "report.json", tmp_path / "report.html"]
+    reports = [word for file in files for word in ("--report", file)]
+    environment = {"XDG_RUNTIME_DIR": str(ask.runtime), "CUDA_VISIBLE_DEVICES": "3,2,1,GPU-d0b1e000", **nvml}
+    job = horarun.start(*reports, "--gpus-per-rank", 1, "-np", 4, sys.executable, str(program), 10, env=environment)
+    job_in(ask, job.pid, "running")
+
+    def known():
+        done = ask("top", job.pid, "--once", "--json")
+        figures = json.loads(done.stdout) if done.returncode == 0 else {"gpus": 0}
+        return figures["gpus"] == 4 and figures
+
+    figures = until(known, "the figures of four GPUs")
+    for rank in figures["worst"]:
+        number = 3 - rank["rank"]
+        assert (rank["gpus"], rank["gpu_percent"]) == (1, 40 + number), rank
+        assert (rank["gpu_bytes"], rank["gpu_total_bytes"]) == ((number + 1) * GIB, 8 * GIB), rank
+    assert figures["gpu_bytes"] == 10 * GIB and figures["gpu_percent"] == 41, figures
+    table = ask("top", job.pid, "--once").stdout
+    assert re.search(r"GPU +GPUMEM\n", table) and re.search(r"^ *2 .* 41% +2\.0G\w*$", table, re.M), table
+    assert all(len(line) <= 80 for line in table.splitlines()), table
+    text = ask("top", job.pid, "--once", "--prometheus").stdout
+    assert re.search(r'horarun_rank_gpu_ratio{job="\d+",rank="1",host="localhost"} 0\.42\n', text), text
+    assert re.search(r'horarun_rank_gpu_memory_bytes{job="\d+",rank="3",host="localhost"} 1073741824', text), text
+    job.finish().expect(0)
+    report = json.loads(files[0].read_text())
+    for rank in report["ranks"]:
+        number = 3 - rank["rank"]
+        assert (rank["gpus"], rank["gpu_mean_percent"]) == (1, 40 + number), rank
+        assert (rank["gpu_peak_bytes"], rank["gpu_total_bytes"]) == ((number + 1) * GIB, 8 * GIB), rank
+    assert any(point.get("gpu_bytes") == 10 * GIB for point in report["usage"]), report["usage"]
+    page = files[1].read_text()
+    assert "4.0 GiB of 8.0 GiB" in page and "Memory of the GPUs of all ranks: at most 10.0 GiB" in page
+
+
+@pytest.mark.parametrize("visible, share", [(None, [40, 41]), ("0,1", [40, 40]), ("", [-1, -1]), ("7", [-1, -1])])
+def test_a_rank_has_the_gpus_that_cuda_shows_it(horarun, nvml, tmp_path, visible, share):
+    """Without the variable it is the one with its local number; a rank of two has their mean, rounded down."""
+    file = tmp_path / "report.json"
+    given = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    program = "import time; import hora.numpy as hvd; hvd.init(); hvd.barrier(); time.sleep(0.5)"
+    horarun.run("-np", 2, "--report", file, sys.executable, "-c", program, env={**nvml, **given}).expect(0)
+    ranks = sorted(json.loads(file.read_text())["ranks"], key=lambda rank: rank["rank"])
+    assert [rank.get("gpu_mean_percent", -1) for rank in ranks] == share, ranks
 
 
 def test_a_job_is_listed_and_cancelled(horarun, ask):

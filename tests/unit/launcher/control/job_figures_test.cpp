@@ -76,11 +76,33 @@ TEST_CASE("Ranks of one sample only are left out, and counters that go back give
   CHECK(figures.worst[0].wait_share == 0);
 }
 
+TEST_CASE("The use of GPUs is the mean of the ranks that know it, their memory a sum") {
+  SamplesOfRanks now = four_ranks(true);
+  for (const int rank : {0, 1, 3}) {
+    RankCounters& counters = now[rank].sample.counters;
+    counters.gpu_count = 2;
+    counters.gpu_percent = rank == 3 ? -1 : 40 + 10 * rank;
+    counters.gpu_bytes = 100;
+  }
+  const JobFigures figures = figures_between(four_ranks(false), now);
+  CHECK(figures.gpus == 6);
+  CHECK(figures.gpu_percent == 45);
+  CHECK(figures.gpu_bytes == 300);
+  const std::string text = prometheus_text(7, figures);
+  CHECK(text.find("horarun_rank_gpu_ratio{job=\"7\",rank=\"1\",host=\"\"} 0.5\n") !=
+        std::string::npos);
+  CHECK(text.find("horarun_rank_gpu_ratio{job=\"7\",rank=\"3\"") == std::string::npos);
+  CHECK(prometheus_text(7, figures_between(four_ranks(false), four_ranks(true))).find("gpu") ==
+        std::string::npos);
+}
+
 TEST_CASE("Figures come back from JSON") {
   JobFigures figures = figures_between(four_ranks(false), four_ranks(true));
+  figures.gpus = figures.worst[0].gpus = 2;
+  figures.gpu_percent = figures.worst[0].gpu_percent = 50;
+  figures.gpu_bytes = figures.worst[0].gpu_bytes = 7;
+  figures.worst[0].gpu_total_bytes = 8;
   figures.worst[0].host = "node\"1";
-  figures.worst[1].last_line = "50% \xc3\xa9\t\\ \x01";
-  figures.worst[2].cpu_percent = 12.5;
   const std::string all = figures_json(7, figures);
   CHECK(all.find('\n') == all.size() - 1);
   const auto back = parse_figures(all);

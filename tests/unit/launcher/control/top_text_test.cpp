@@ -84,6 +84,24 @@ TEST_CASE("Of many ranks the table has the worst ten and all, on 80 columns") {
   }
 }
 
+TEST_CASE("In a job with GPUs the table has two columns more, on 80 columns") {
+  JobFigures figures = figures_of(3);
+  CHECK(lines_of(top_text(job_of(3), figures))[1].find("GPU") == std::string::npos);
+  figures.gpus = 8;
+  figures.gpu_percent = 100;
+  figures.gpu_bytes = 80ll << 30;
+  figures.worst[0].gpus = 8;
+  figures.worst[0].gpu_percent = 100;
+  figures.worst[0].gpu_bytes = 80ll << 30;
+  const auto lines = lines_of(top_text(job_of(3), figures));
+  for (const std::string& line : lines) CHECK(line.size() <= 80);
+  CHECK(lines[1].ends_with("GPU GPUMEM"));
+  CHECK(lines[2].find("100%") != std::string::npos);
+  CHECK(lines[3].ends_with(" -      -"));
+  const std::string progress = progress_text(figures, 10s, 0);
+  CHECK(progress.find(", GPU 100%, GPU memory ") != std::string::npos);
+}
+
 TEST_CASE("A rank without the runtime shows what the kernel knows") {
   JobFigures figures = figures_of(1);
   figures.worst[0].uses_runtime = false;

@@ -136,11 +136,15 @@ TEST_CASE("samples come once for each time that they were asked for, of ranks of
   CHECK(talk(std::vector<RankSample>(100, one)).wrong.find("are the most") != std::string::npos);
   other.counters.collectives = -1;
   CHECK(talk({one, other}).wrong == "samples: 'collectives' is -1");
+  other.counters.collectives = 0;
+  other.counters.gpu_percent = 101;
+  CHECK(talk({one, other}).wrong == "samples: 'gpu_percent' is 101");
   one.rank = 1;
   CHECK(talk({one}).wrong.starts_with("samples: "));
   // The longest that two ranks can have is let through.
   RankSample longest{2,
-                     {true, kMostCounted, kMostCounted, kLongestUs, kLongestMs},
+                     {true, kMostCounted, kMostCounted, kLongestUs, kLongestMs, kMostGpus, 100, 100,
+                      kMostBytes, kMostBytes, kMostBytes},
                      std::string(kMostLastLine, 'x'),
                      kLongestMs,
                      kMostBytes};
