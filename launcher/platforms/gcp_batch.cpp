@@ -10,10 +10,11 @@ namespace {
 std::optional<PlatformNodes> find(const EngineInputs& inputs) {
   const std::string path = text_of(inputs, "BATCH_HOSTS_FILE");
   const auto text = path.empty() ? Result<std::string>(std::string()) : inputs.read_file(path);
-  if (!text) return std::nullopt;
   PlatformNodes found;
-  // Their order is not documented, so these names say nothing about a node's index.
-  found.count = static_cast<int>(names_in(*text).size());
+  // Their order is not documented, so these names say nothing about a node's index. A container may
+  // not see the file.
+  found.count = text ? static_cast<int>(names_in(*text).size())
+                     : number_of(inputs, "BATCH_TASK_COUNT").value_or(1);
   if (number_of(inputs, "BATCH_TASK_COUNT").value_or(found.count) == found.count) {
     found.index = number_of(inputs, "BATCH_TASK_INDEX");
   }
