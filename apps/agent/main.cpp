@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "launcher/agent/agent.h"
+#include "launcher/agent/container_host.h"
 #include "launcher/agent/shim.h"
 #include "launcher/plan/binding.h"
 #include "launcher/protocol/exit_code.h"
@@ -36,6 +37,8 @@ int usage(const char* problem) {
       "usage: hora-agent agent [--parts LIST] [--cache DIR] [--local-bundle DIR]\n"
       "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID]\n"
       "                        [--cpus LIST] [--cache-max-age SECONDS] [--cache-max-size BYTES]\n"
+      "                        [--container IMAGE [--container-runtime NAME] [--container-args "
+      "ARGS] [--wdir DIR]]\n"
       "       hora-agent list-cache [--host NAME] [--json]\n"
       "       hora-agent clean-cache [--host NAME] [--json] [--max-age SECONDS] [--max-size BYTES] "
       "[--dry-run]\n"
@@ -203,6 +206,12 @@ int main(int argc, char** argv) {
   }
   options->own_sha256 = std::move(*image);
   settle_signals();
+  if (options->contained) {
+    announce_contained();
+    options->launcher = 0;  // a number of another namespace
+  } else if (!options->container.empty()) {
+    return run_in_container(*options, words.subspan(2));
+  }
   // Away from the terminal's Ctrl-C, and no mount kept busy. A session leader stays what it is.
   (void)::setsid();
   (void)!::chdir("/");

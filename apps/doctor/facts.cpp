@@ -322,6 +322,11 @@ Json software_facts(bool deep, std::chrono::milliseconds timeout) {
   const std::string text(trim(libc.output));
   if (libc.exit_code == 0 && text.rfind("glibc ", 0) == 0) out["glibc"] = text.substr(6);
   out["nvidia"] = nvidia_facts(timeout);
+  // What horarun --container could use.
+  for (const std::string name : {"apptainer", "singularity", "podman", "docker"}) {
+    const Answer version = ask({name, "--version"}, timeout);
+    if (version.exit_code == 0) out["containers"][name] = std::string(trim(version.output));
+  }
   if (!out["nvidia"].empty()) out["gpu_processes"] = gpu_processes(timeout);
   out["python"] = python.get();
   return out;

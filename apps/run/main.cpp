@@ -105,9 +105,13 @@ Result<std::string> current_directory() {
 
 // Where agents are, a folder that is named from here has no meaning.
 Status complete_working_directory(JobSpec& spec) {
-  if (spec.working_directory.starts_with('/')) return Ok{};
+  const bool has_relative_image = spec.container && is_image_path(spec.container->image) &&
+                                  !spec.container->image.starts_with('/');
+  if (spec.working_directory.starts_with('/') && !has_relative_image) return Ok{};
   auto directory = current_directory();
   if (!directory) return std::move(directory).error();
+  if (has_relative_image) spec.container->image = *directory + "/" + spec.container->image;
+  if (spec.working_directory.starts_with('/')) return Ok{};
   if (!spec.working_directory.empty()) *directory += "/" + spec.working_directory;
   spec.working_directory = std::move(*directory);
   return Ok{};
@@ -444,8 +448,10 @@ int execute(const RunDoctor& command) {
   auto installation = find_installation();
   if (!installation) return complain(installation.error());
   announce_engine(command.job);
+  JobSpec job = command.job;
+  if (const auto good = complete_working_directory(job); !good) return complain(good.error());
   const auto examined =
-      examine(command.job, *installation, split_environment(environ), command.deep, stdout);
+      examine(job, *installation, split_environment(environ), command.deep, stdout);
   return examined ? *examined : complain(examined.error());
 }
 

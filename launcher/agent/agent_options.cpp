@@ -37,6 +37,11 @@ constexpr OptionRow<AgentOptions> kAgentRows[] = {
     {"--cache-max-size", &AgentOptions::cache_max_bytes},
     {"--launcher", &AgentOptions::launcher},
     {"--cpus", &AgentOptions::cpus},
+    {"--container", &AgentOptions::container},
+    {"--container-runtime", &AgentOptions::container_runtime},
+    {"--container-args", &AgentOptions::container_args},
+    {"--wdir", &AgentOptions::working_directory},
+    {"--contained", &AgentOptions::contained},
     {"--shim-margin-ms", &AgentOptions::shim_margin_ms},
     {"--suspended-lease-ms", &AgentOptions::suspended_lease_ms},
 };

@@ -38,6 +38,12 @@ struct AgentOptions {
   // Where it may run when it leaves the CPU on which it was started, that of the launcher
   // (process/one_cpu.h): "0-3,8". Empty: it is everywhere already.
   std::string cpus;
+  // An image: this agent only starts another one in it (agent/container_host.h). Empty: none.
+  std::string container;
+  std::string container_runtime;  // empty: the first one here
+  std::string container_args;     // words of a shell
+  std::string working_directory;  // of the job, which is to be seen there
+  bool contained = false;         // this is that other one
   // Beyond the grace: when the launcher is gone and the agent does nothing, the shim steps in.
   int shim_margin_ms = 10'000;
   // For how long ranks stay stopped for a launcher that was suspended (Ctrl-Z) and may be gone with

@@ -208,7 +208,7 @@ HostOrder Doctor::order_for(int host) const {
                                       {"HORA_DOCTOR_TIMEOUT_MS", std::to_string(timeout().count())},
                                       {"HORA_DOCTOR_RANKS", std::to_string(ranks)},
                                       {"HORA_DOCTOR_CACHE", hello.cache_directory}});
-  if (!local) order.own_variables = own_variables_of_remote();
+  if (!local || spec_.container) order.own_variables = own_variables_of_remote();
   order.prepend_paths = {{"PATH", "@bundle@/bin"}};
   order.ranks.push_back({0, 0, {}, StdinSource::kStream});
   order.grace_ms = kGrace.count();

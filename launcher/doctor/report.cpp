@@ -26,7 +26,7 @@ std::string short_text(const Json& value) {
 }
 
 // "4 CPUs, 15.6 GiB, Python 3.11.2, torch 2.1.0"
-std::string summary_of(const HostExamination& host) {
+std::string summary_of(const HostExamination& host, bool verbose) {
   if (host.failure) return "not examined";
   if (host.machine.is_null()) return "no answer";
   std::string out = short_text(member(host.machine, "cpu.usable")) + " CPUs";
@@ -45,6 +45,9 @@ std::string summary_of(const HostExamination& host) {
     if (packages.is_object() && packages.contains(name))
       out += ", " + name + " " + short_text(packages[name]);
   }
+  const Json& containers = member(host.software, "containers");
+  if (!verbose || !containers.is_object()) return out;
+  for (const auto& [name, version] : containers.items()) out += ", " + short_text(version);
   return out;
 }
 
@@ -177,7 +180,7 @@ std::string report_text(const Examination& examination, const std::vector<Findin
   std::string out;
   for (const HostExamination& host : examination.hosts) {
     out += padded(host.name, width + 2) + padded(verdict_on(host.name, findings).text, 9) +
-           summary_of(host) + "\n";
+           summary_of(host, verbose) + "\n";
   }
   for (const Finding& finding : findings) {
     if (finding.severity == Severity::kNote && !verbose) continue;
@@ -205,7 +208,7 @@ std::string report_html(const Examination& examination, const std::vector<Findin
     const Verdict verdict = verdict_on(host.name, findings);
     out += "<tr><td data-is=\"host\">" + html_escaped(host.name) +
            "</td><td data-is=\"verdict\" class=\"" + verdict.look + "\">" + verdict.text +
-           "</td><td data-is=\"it has\">" + html_escaped(summary_of(host)) + "</td></tr>\n";
+           "</td><td data-is=\"it has\">" + html_escaped(summary_of(host, false)) + "</td></tr>\n";
   }
   out += "</table>\n";
   if (!notes.empty()) out += "<details><summary>Notes</summary>\n" + notes + "</details>\n";

@@ -210,6 +210,11 @@ constexpr FailureClass kFailureClasses[] = {
      "agent in time.",
      "Run it by hand: COMMAND HOST true. The message quotes its last lines. In a batch system, look "
      "at its daemon on that host."},
+    {failure::kContainer, kExitLauncher, "a host does not run the image of --container",
+     "The host has no program for it (apptainer, podman or docker), the image is not there, its "
+     "registry asks for a login, or the program may not make containers. The message has its words.",
+     "Run the image by hand on that host: podman run --rm IMAGE true. Log in there (podman login), "
+     "or fetch the image before the job. --container-runtime chooses another program."},
     {failure::kRendezvous, kExitLauncher, "the rendezvous server could not start",
      "The server could not listen on the chosen address.",
      "Choose another network with --network-interfaces. Check the limit on open files."},

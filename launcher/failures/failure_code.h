@@ -44,6 +44,7 @@ inline constexpr std::string_view kTimeout = "E_TIMEOUT";             // exit 12
 inline constexpr std::string_view kHostLost = "E_HOST_LOST";
 inline constexpr std::string_view kEngine = "E_ENGINE";  // the batch system has ended the job
 inline constexpr std::string_view kRsh = "E_RSH";        // --rsh command failed
+inline constexpr std::string_view kContainer = "E_CONTAINER";  // the image does not run there
 inline constexpr std::string_view kRendezvous = "E_RENDEZVOUS";
 inline constexpr std::string_view kOutput = "E_OUTPUT";      // standard output takes no more
 inline constexpr std::string_view kUnfit = "E_HOSTS_UNFIT";  // --check-hosts found errors

@@ -73,13 +73,15 @@ bool are_offered(std::vector<std::string> missing, const std::vector<NeededPart>
 
 // The libraries that agents look for on their hosts, and where programs of the job will. The
 // folders are not a secret: every process of a host may see them in the ranks' own programs.
-void add_library_arguments(const Installation& installation, std::vector<std::string>& arguments) {
+void add_library_arguments(const JobSpec& spec, const Installation& installation,
+                           std::vector<std::string>& arguments) {
   std::vector<std::string> sonames;
   for (const VendorNeed& need : installation.own().vendor_needs) {
     for (std::string& soname : libraries_of(need)) sonames.push_back(std::move(soname));
   }
   if (sonames.empty()) return;
   arguments.insert(arguments.end(), {"--find", join(sonames, ",")});
+  if (spec.container) return;  // in an image there are other folders
   for (const auto& [option, folders] : {std::pair{"--library-path", &installation.library_path},
                                         std::pair{"--run-path", &installation.run_path},
                                         std::pair{"--program", &installation.program}}) {
@@ -100,7 +102,16 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation) {
   }
   image.machines = installation.machines_text();
   if (ships) image.local_bundle = installation.own().bundle_directory;
-  add_library_arguments(installation, image.arguments);
+  add_library_arguments(spec, installation, image.arguments);
+  if (const auto& container = spec.container) {
+    image.arguments.insert(image.arguments.end(), {"--container", container->image});
+    for (const auto& [option, value] :
+         {std::pair{"--container-runtime", container->runtime},
+          std::pair{"--container-args", container->args},
+          std::pair{"--wdir", spec.ship_files.empty() ? spec.working_directory : std::string()}}) {
+      if (!value.empty()) image.arguments.insert(image.arguments.end(), {option, value});
+    }
+  }
   if (spec.manages_cache) image.arguments.push_back("--cleans-cache");
   // The agent has no limits of its own: what is removed is the launcher's to say, whose
   // configuration people know.

@@ -160,9 +160,9 @@ HostOrder make_order(const JobSpec& spec, const Plan& plan, std::size_t host,
   CommonEnvironment environment(spec, launcher_environment, same_machine,
                                 rendezvous_address(spec, routes[host], routes[0], identity));
   order.environment = with_variables(environment.of_all(), device_variables(own.host));
-  // Only remote hosts have an environment of their own to inherit; here it is the forwarded one
-  // already.
-  if (!same_machine) order.own_variables = own_variables_of_remote();
+  // Only remote hosts and images have an environment of their own to inherit; here it is the
+  // forwarded one already.
+  if (!same_machine || spec.container) order.own_variables = own_variables_of_remote();
   if (spec.runtime == RuntimeKind::kHora) {
     order.prepend_paths = {{"PATH", "@bundle@/bin"},
                            {"LD_LIBRARY_PATH", "@bundle@/lib"},

@@ -450,6 +450,33 @@ void read_output(const OptionValues& values, JobSpec& job) {
                                        : StdinPolicy::kRankZero;
 }
 
+// What the host does with the words is known here already.
+Status read_container(const OptionValues& values, JobSpec& job) {
+  if (!values.has("--container")) return Ok{};
+  ContainerSpec container{values.text("--container"), values.text("--container-runtime"),
+                          values.joined("--container-args", " ")};
+  if (container.image.empty() || container.image.starts_with('-')) {
+    return usage("--container: expected an image, found " + quote(container.image));
+  }
+  if (values.has("--mpi")) {
+    return usage("--container cannot be used with --mpi: mpirun starts the ranks, not horarun");
+  }
+  const auto words = split_shell_words(container.args);
+  if (!words) return words.error().with_context("--container-args");
+  const bool may_be_folder = is_image_path(container.image) && !container.image.ends_with(".sif");
+  const auto runtimes = container_runtimes();
+  const bool is_taken = std::any_of(runtimes.begin(), runtimes.end(), [&](const auto& each) {
+    return (container.runtime.empty() || container.runtime == each.name) &&
+           each.takes(container.image, may_be_folder);
+  });
+  if (!is_taken) {
+    return usage("--container-runtime " + container.runtime + " does not run " +
+                 quote(container.image) + ": --container-runtime apptainer does");
+  }
+  job.container = std::move(container);
+  return Ok{};
+}
+
 }  // namespace
 
 // A descriptor has no extension: >(program) in a shell, or a pipe that a program passes on.
@@ -485,6 +512,7 @@ Status read_reach_options(const OptionValues& values, const ProcessInputs& input
   job.json = values.has("--json");
   job.cache_limits =
       read_cache_limits(values, "--cache-max-age", "--cache-max-size", job.cache_limits);
+  HORA_TRY(read_container(values, job));
   return read_transport(values, inputs, job);  // last: a transport may look at any of the above
 }
 

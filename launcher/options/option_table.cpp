@@ -4,6 +4,8 @@
 // may be given; "needs" names an option without which a row has no effect.
 #include "launcher/options/option_table.h"
 
+#include "launcher/plan/container.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -211,6 +213,15 @@ constexpr OptionRow kRows[] = {
     {.names = "--rsh", .kind = kText, .metavar = "COMMAND", .group = kReach,
      .help = "connect with COMMAND HOST ...: ssh, 'kubectl exec -i'",
      .traits = kCommon | kOurs, .verbs = kAll},
+    {.names = "--container", .kind = kText, .metavar = "IMAGE", .group = kReach,
+     .help = "run the ranks in an image: python:3.12, docker://NAME, FILE.sif, /FOLDER",
+     .traits = kCommon | kOurs, .verbs = kVerbLaunch | kVerbDoctor},
+    {.names = "--container-runtime", .kind = kChoice, .metavar = kContainerRuntimes, .group = kReach,
+     .help = "what runs the image (default: the first that a host has)", .traits = kOurs,
+     .verbs = kVerbLaunch | kVerbDoctor, .needs = "--container"},
+    {.names = "--container-args", .kind = kText, .metavar = "ARGS", .group = kReach,
+     .help = "extra arguments for it: '--mount type=bind,source=/data,destination=/data'",
+     .traits = kRepeats | kOurs, .verbs = kVerbLaunch | kVerbDoctor, .needs = "--container"},
     {.names = "--fan-out", .kind = kCount, .metavar = "N", .group = kReach,
      .help = "hosts to connect to at the same time (default: 64)", .traits = kOurs, .verbs = kAll | kVerbKubernetes,
      .least = 1, .most = 4096},

@@ -13,6 +13,7 @@
 
 #include "launcher/plan/cache_limits.h"
 #include "launcher/plan/chaos.h"
+#include "launcher/plan/container.h"
 #include "launcher/plan/host_list.h"
 #include "launcher/plan/output_lines.h"
 #include "launcher/plan/selection.h"
@@ -175,6 +176,7 @@ struct JobSpec {
   std::string ship_environment;          // --ship-env: a Python environment; empty: none
   ShipVia ship_via = ShipVia::kAuto;     // --ship-via
   RuntimeKind runtime = RuntimeKind::kHora;
+  std::optional<ContainerSpec> container;  // none: ranks run on the hosts themselves
   bool rendezvous_tls = false;  // --rendezvous-tls
   bool by_mpirun = false;       // --mpi
   std::string pmi;              // --pmi: "pmix", "pmi1"; empty: the ranks are served none

@@ -127,6 +127,7 @@ EnvironmentList forwarded_environment(const EnvironmentList& launcher_environmen
   EnvironmentList list;
   for (const auto& variable : launcher_environment) {
     if (spec.pods && !matches_any(variable.first, kForPods)) continue;
+    if (spec.container && is_variable_of_image(variable.first)) continue;
     const Travel travel = travel_of(variable.first);
     if (travel == Travel::kNowhere || (travel == Travel::kThisMachine && !same_machine)) continue;
     list.push_back(variable);

@@ -104,6 +104,16 @@ TEST_CASE("Options win over the environment") {
   CHECK(value_of(list, "NCCL_IB_DISABLE") == "1");
 }
 
+TEST_CASE("Where software lies is an image's own to say") {
+  JobSpec spec;
+  spec.container = ContainerSpec{"python:3.12", "", ""};
+  spec.variables = {{"CUDA_HOME", "/mine"}};
+  const auto list = forwarded_environment(
+      {{"PATH", "/bin"}, {"LD_LIBRARY_PATH", "/lib"}, {"CUDA_HOME", "/cuda"}, {"TOKEN", "a\nb"}},
+      spec, true);
+  CHECK(list == EnvironmentList{{"TOKEN", "a\nb"}, {"CUDA_HOME", "/mine"}});
+}
+
 TEST_CASE("An environment is split as getenv reads it") {
   const char* entries[] = {"A=1", "B=", "=odd", "no_equals", "A=2", "C=x=y", nullptr};
   CHECK(split_environment(entries) == EnvironmentList{{"A", "1"}, {"B", ""}, {"C", "x=y"}});
