@@ -23,7 +23,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 10;
+inline constexpr std::uint32_t kBorderVersion = 9;
 
 // The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
@@ -174,13 +174,7 @@ struct GroupContext {
   const char* job = "";             // unique among the jobs on this host
   Services* services = nullptr;
   Notices* notices = nullptr;  // null: not wanted
-  // What listen() returned here, which connect() takes over, and the cards of all, by rank. Null:
-  // not every rank listens.
-  PeerLinks* listening = nullptr;
-  const char* const* cards = nullptr;
 };
-// Where other ranks find links that listen.
-inline constexpr std::size_t kLinksCardBytes = 64;
 
 // The rank's knowledge before it creates anything.
 struct ProbeContext {
@@ -256,10 +250,6 @@ struct BackendDescriptor {
                   ErrorText& error) noexcept = nullptr;
   bool (*to_device)(std::int32_t device, const HostCopy* copies, std::int64_t count,
                     ErrorText& error) noexcept = nullptr;
-  // For links that can listen before the ranks meet: these get the cards with all else, and not in
-  // an exchange of their own. Only rank, address, timeout_ms and local_size of the context are set.
-  PeerLinks* (*listen)(const GroupContext& context, char (&card)[kLinksCardBytes],
-                       ErrorText& error) noexcept = nullptr;
 };
 
 // The one symbol that a module exports. Null: what the module needs is not on this host.

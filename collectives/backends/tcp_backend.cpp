@@ -48,17 +48,6 @@ std::optional<tcp::Contact> contact_of(const void* bytes) {
   return tcp::Contact{*endpoint, card.key};
 }
 
-static_assert(sizeof(ContactFrame) <= kLinksCardBytes);
-
-std::vector<tcp::Contact> contacts_on(const char* const* cards, int world_size) {
-  std::vector<tcp::Contact> contacts;
-  // A card that is none fails when it is used: no address, so no connection.
-  for (int rank = 0; rank < world_size; ++rank) {
-    contacts.push_back(contact_of(cards[rank]).value_or(tcp::Contact{}));
-  }
-  return contacts;
-}
-
 // By rank: the set of the links is the world, so its index is the rank.
 bool learn_contacts(const GroupContext& group, const tcp::Contact& own,
                     std::vector<tcp::Contact>& contacts, ErrorText& error) {
@@ -83,28 +72,6 @@ std::vector<int> neighbours(const GroupContext& group) {
   return left == right ? std::vector<int>{left} : std::vector<int>{left, right};
 }
 
-Result<tcp::Contact> open(const GroupContext& group, std::unique_ptr<tcp::Links>& links) {
-  links = std::make_unique<tcp::Links>(group.rank, std::chrono::milliseconds(group.timeout_ms),
-                                       cores_for(group.local_size));
-  auto address = parse_ip_address(group.address);
-  if (!address) return std::move(address).error();
-  return links->listen(*address);
-}
-
-PeerLinks* listen(const GroupContext& group, char (&card)[kLinksCardBytes],
-                  ErrorText& error) noexcept {
-  try {
-    std::unique_ptr<tcp::Links> links;
-    const auto contact = open(group, links);
-    if (!contact) return error.set("%s", contact.error().message.c_str()), nullptr;
-    const ContactFrame mine = card_of(*contact);
-    std::memcpy(card, &mine, sizeof mine);
-    return links.release();
-  } catch (const std::exception& failure) {
-    return error.set("%s", failure.what()), nullptr;
-  }
-}
-
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const auto refuse = [&](const Error& why) -> PeerLinks* {
     error.set("connecting the ranks over %s: %s", group.address, why.message.c_str());
@@ -113,16 +80,15 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
     return nullptr;
   };
   try {
-    std::unique_ptr<tcp::Links> links(static_cast<tcp::Links*>(group.listening));
+    auto links = std::make_unique<tcp::Links>(
+        group.rank, std::chrono::milliseconds(group.timeout_ms), cores_for(group.local_size));
+    auto address = parse_ip_address(group.address);
+    if (!address) return refuse(address.error());
+    auto contact = links->listen(*address);
+    // The others learn it by the exchange, in which this rank does not take part.
+    if (!contact) return refuse(contact.error());
     std::vector<tcp::Contact> contacts;
-    if (links != nullptr) {
-      contacts = contacts_on(group.cards, group.world_size);
-    } else {
-      auto contact = open(group, links);
-      // The others learn it by the exchange, in which this rank does not take part.
-      if (!contact) return refuse(contact.error());
-      if (!learn_contacts(group, *contact, contacts, error)) return nullptr;
-    }
+    if (!learn_contacts(group, *contact, contacts, error)) return nullptr;
     links->learn(std::move(contacts));
     if (Status met = links->meet(neighbours(group)); !met) return refuse(met.error());
     return links.release();
@@ -134,13 +100,8 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
 
 // Above Gloo, below the hierarchy that uses it, and below what knows more of the machine.
 constexpr auto kRows = rows_for_all_operations({.score = 110});
-constexpr BackendDescriptor make_descriptor() {
-  BackendDescriptor descriptor = peer_links_descriptor("tcp", "TCP", kRows, connect);
-  descriptor.traits = kAnyThread;
-  descriptor.listen = listen;
-  return descriptor;
-}
-constexpr BackendDescriptor kDescriptor = make_descriptor();
+constexpr BackendDescriptor kDescriptor =
+    with_traits(peer_links_descriptor("tcp", "TCP", kRows, connect), kAnyThread);
 
 }  // namespace
 

@@ -26,9 +26,6 @@ struct ControlIdentity {
 struct ControlWorld {
   std::unique_ptr<ControlChannel> channel;
   std::vector<std::string> rank_infos;  // by rank
-  // What this rank still does with the rendezvous, during the set-up that follows: the end of this
-  // waits for it.
-  std::shared_ptr<void> farewell = {};
 };
 
 // A listening socket for the workers, before its address is published.

@@ -43,28 +43,19 @@ class SetServices final : public Services {
   const std::vector<std::string>& notes() const { return notes_; }
 
   // The last round; `mine` says why this rank failed, or is empty. Returns one objection, the same
-  // on all ranks of the set; empty on success. An error if the ranks cannot exchange anything. In
-  // success the ranks also give each other `besides`, which spares another round: besides().
-  Result<std::string> conclude(const std::string& mine, bool own, const std::string& besides) {
+  // on all ranks of the set; empty on success. An error if the ranks cannot exchange anything.
+  Result<std::string> conclude(const std::string& mine, bool own) {
     if (objection_.empty() && !broken_) {
       // The others may still be inside a library call that waits for this rank.
       const Brings what = mine.empty() ? Brings::kSuccess
                           : own        ? Brings::kOwnObjection
                                        : Brings::kObjection;
       timeout_ += kLibraryTimeout;
-      const std::string& text = mine.empty() ? besides : mine;
-      static_cast<void>(allgather(what, {std::string(1, static_cast<char>(what)) + text}));
+      static_cast<void>(allgather(what, {std::string(1, static_cast<char>(what)) + mine}));
     }
     // Not an objection: the ranks cannot exchange anything, so the world has to end.
     if (broken_) return *broken_;
     return objection_;
-  }
-
-  // After a success, by set index.
-  std::vector<std::string> besides() const {
-    std::vector<std::string> texts;
-    for (const std::string& part : parts_) texts.push_back(part.substr(1));
-    return texts;
   }
 
   bool exchange(const void* data, std::size_t bytes, bool bytes_to_each,
@@ -221,27 +212,6 @@ std::vector<std::string> usable_backends(const Settings& settings) {
   return usable;
 }
 
-ListeningLinks ListeningLinks::open(const Settings& settings, const std::string& address,
-                                    const std::vector<std::string>& backends) {
-  ListeningLinks opened;
-  for (const std::string& id : backends) {
-    const auto descriptor = load_backend(*find_backend_row(id));
-    if (!descriptor || (*descriptor)->listen == nullptr) continue;
-    GroupContext context;
-    context.rank = settings.rank;
-    context.local_size = settings.local_size;
-    context.timeout_ms = settings.start_timeout.count();
-    context.address = address.c_str();
-    char card[kLinksCardBytes] = {};
-    ErrorText error;
-    opened.backend = *descriptor;
-    opened.links.reset(opened.backend->listen(context, card, error));
-    if (opened.links != nullptr) opened.card.assign(card, sizeof card);
-    break;
-  }
-  return opened;
-}
-
 BackendPool::BackendPool(const World& world, OobAllgather* oob) : world_(world), oob_(oob) {
   std::vector<std::vector<std::string>> usable;
   for (const RankInfo& each : world.rank_infos) usable.push_back(each.backends);
@@ -313,16 +283,6 @@ bool BackendPool::wanted_for(const Entry& entry, const ProcessSet& set) const {
   return false;
 }
 
-namespace {
-
-std::string first_of(const std::vector<std::string>& votes) {
-  const auto objects = [](const std::string& vote) { return !vote.empty(); };
-  const auto first = std::find_if(votes.begin(), votes.end(), objects);
-  return first == votes.end() ? std::string() : *first;
-}
-
-}  // namespace
-
 // All ranks of the world exchange what they know about an attempt of some of them. Returns the
 // first objection, which names its rank; empty on success.
 Result<std::string> BackendPool::first_objection(const std::string& mine) {
@@ -332,7 +292,9 @@ Result<std::string> BackendPool::first_objection(const std::string& mine) {
   const Deadline deadline = Clock::now() + world_.settings.start_timeout;
   auto votes = oob_->exchange(0, all, {mine}, deadline);
   if (!votes) return std::move(votes).error();
-  return first_of(*votes);
+  const auto objects = [](const std::string& vote) { return !vote.empty(); };
+  const auto first = std::find_if(votes->begin(), votes->end(), objects);
+  return first == votes->end() ? std::string() : *first;
 }
 
 Status BackendPool::create_backends(ProcessSet& set) {
@@ -347,8 +309,7 @@ Status BackendPool::make_backends(ProcessSet& set) {
   bool changed = true;
   set.table.clear();
   std::vector<const Entry*> made;  // for this set; ranks that are not in it count, too
-  Composition composition = plan_composition(set);
-  while (changed) {  // dropping one may make another one useful
+  while (changed) {                // dropping one may make another one useful
     changed = false;
     for (Entry& entry : entries_) {
       if (entry.dropped || std::count(made.begin(), made.end(), &entry) > 0 ||
@@ -360,8 +321,7 @@ Status BackendPool::make_backends(ProcessSet& set) {
       // Links connect the whole world, so ranks outside of the set take part, too; otherwise they
       // only vote.
       if (set.index >= 0 || entry.descriptor->connect != nullptr) {
-        if (connects_now(entry, set)) HORA_TRY(make_part_within(composition, set));
-        mine = objection_to(create(entry, set, composition), backend);
+        mine = objection_to(create(entry, set), backend);
         if (!mine) return std::move(mine).error();
       }
       // Where all ranks have created it together, they know already.
@@ -383,11 +343,7 @@ Status BackendPool::make_backends(ProcessSet& set) {
   for (const SelectionRow& row : table_) {
     if (set.find_backend(row.backend) != nullptr) set.table.push_back(row);
   }
-  Status composed = compose(set, composition);
-  for (const auto& [host, ranks] : composition.members) {
-    oob_->forget_scope(scope_within(set.id, host));
-  }
-  return composed;
+  return compose(set);
 }
 
 void BackendPool::keep(ProcessSet& set, SetBackend backend) {
@@ -403,88 +359,55 @@ void BackendPool::keep(ProcessSet& set, SetBackend backend) {
   set.backends.push_back(std::move(backend));
 }
 
-// For links that connect the world, and do so now.
-bool BackendPool::connects_now(const Entry& entry, const ProcessSet& set) const {
-  return entry.descriptor->connect != nullptr && entry.links == nullptr &&
-         set.size() == world_.settings.size;
-}
-
-BackendPool::Composition BackendPool::plan_composition(const ProcessSet& set) {
+Status BackendPool::compose(ProcessSet& set) {
   const RankInfo& agreed = world_.rank_infos.front();
-  Composition composition;
   std::vector<std::int32_t> hosts;
   for (std::int32_t rank : set.ranks) hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
+  Entry* within = nullptr;
+  Entry* between = nullptr;
   for (Entry& entry : entries_) {
-    if (!entry.dropped && entry.scope == Scope::kHost) composition.within = &entry;
+    if (!entry.dropped && entry.scope == Scope::kHost) within = &entry;
+    if (!entry.dropped && entry.links != nullptr) between = &entry;
   }
   // A rank outside of the set computes a plan as a member would, to know whether there is anything
   // to create; it then only votes.
-  composition.plan = plan_hierarchy(set.ranks, hosts, std::max(set.index, 0));
-  composition.allreduce = agreed.hierarchical_allreduce != Choice::kOff;
-  composition.allgather =
-      agreed.hierarchical_allgather != Choice::kOff && composition.plan.in_blocks;
+  const Hierarchy plan = plan_hierarchy(set.ranks, hosts, std::max(set.index, 0));
+  const bool allreduce = agreed.hierarchical_allreduce != Choice::kOff;
+  const bool allgather = agreed.hierarchical_allgather != Choice::kOff && plan.in_blocks;
   // All ranks come to the same answer: the plan follows from hosts and settings that all of them
   // have.
-  composition.wanted = composition.within != nullptr && is_worth_hierarchy(hosts) &&
-                       (composition.allreduce || composition.allgather);
-  if (!composition.wanted) return composition;
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    composition.members[hosts[i]].push_back(set.ranks[i]);
-  }
-  // The ranks of each host exchange what shared memory needs, all hosts at the same time.
-  for (const auto& [host, ranks] : composition.members) {
-    oob_->define_scope(scope_within(set.id, host), ranks);
-  }
-  return composition;
-}
-
-// Once. A host with one rank of the set needs nothing within the host.
-Status BackendPool::make_part_within(Composition& composition, const ProcessSet& set) {
-  if (!composition.wanted || composition.objection || set.index < 0) return Ok{};
-  composition.objection = std::string();
-  const Hierarchy& plan = composition.plan;
-  if (plan.local.size() == 1) return Ok{};
-  ProcessSet on_host;
-  on_host.id = scope_within(set.id, world_.hosts[static_cast<std::size_t>(plan.local.front())]);
-  on_host.ranks = plan.local;
-  on_host.index = plan.local_index;
-  Composition none;
-  auto mine = objection_to(create(*composition.within, on_host, none), composition.part_within);
-  if (!mine) return std::move(mine).error();
-  composition.objection = std::move(*mine);
-  return Ok{};
-}
-
-Status BackendPool::compose(ProcessSet& set, Composition& composition) {
-  Entry* between = nullptr;
-  for (Entry& entry : entries_) {
-    if (!entry.dropped && entry.links != nullptr) between = &entry;
-  }
-  if (!composition.wanted || composition.within->dropped || between == nullptr) return Ok{};
-  Entry& within = *composition.within;
-  // Where the links have connected just now, all ranks know already.
-  if (!composition.agreed) {
-    HORA_TRY(make_part_within(composition, set));
-    auto objection = first_objection(composition.objection.value_or(""));
-    if (!objection) return std::move(objection).error();
-    composition.agreed = std::move(*objection);
-  }
-  if (!composition.agreed->empty()) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    left_out_.emplace_back(kHierarchical, *composition.agreed);
+  if (within == nullptr || between == nullptr || !is_worth_hierarchy(hosts) ||
+      !(allreduce || allgather)) {
     return Ok{};
   }
-  if (set.index < 0) return Ok{};
+  std::map<std::int32_t, std::vector<std::int32_t>> members;
+  for (std::size_t i = 0; i < hosts.size(); ++i) members[hosts[i]].push_back(set.ranks[i]);
+  // The ranks of each host exchange what shared memory needs, all hosts at the same time.
+  for (const auto& [host, ranks] : members) {
+    oob_->define_scope(scope_within(set.id, host), ranks);
+  }
+  Result<std::string> mine{std::string()};
+  BackendPtr backend;
+  if (set.index >= 0) {
+    mine = objection_to(create_composed(*within, *between->links, set, plan), backend);
+    if (!mine) return std::move(mine).error();
+  }
+  auto objection = first_objection(*mine);
+  if (!objection) return std::move(objection).error();
+  for (const auto& [host, ranks] : members) oob_->forget_scope(scope_within(set.id, host));
+  if (!objection->empty()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left_out_.emplace_back(kHierarchical, *objection);
+    return Ok{};
+  }
+  if (backend == nullptr) return Ok{};
   // The composed backend may do only what both of its parts may.
-  const std::uint32_t of_both = within.descriptor->traits & between->descriptor->traits;
+  const std::uint32_t of_both = within->descriptor->traits & between->descriptor->traits;
   const std::uint32_t traits =
-      (of_both & kAnyThread) | (within.descriptor->traits & kUsesSizeHints);
-  BackendPtr backend(make_hierarchical_backend(composition.plan, composition.part_within.release(),
-                                               *between->links, set.id,
-                                               options_for(composition.plan.hosts())));
+      (of_both & kAnyThread) | (within->descriptor->traits & kUsesSizeHints);
   keep(set, {kHierarchical, Scope::kHosts, Algorithm::kComposed, traits, std::move(backend)});
   for (const hora_operation operation : {HORA_ALLREDUCE, HORA_ALLGATHER}) {
-    if (!(operation == HORA_ALLREDUCE ? composition.allreduce : composition.allgather)) continue;
+    if (!(operation == HORA_ALLREDUCE ? allreduce : allgather)) continue;
     Capability row;
     row.operation = operation;
     row.score = kHierarchicalScore;
@@ -493,31 +416,30 @@ Status BackendPool::compose(ProcessSet& set, Composition& composition) {
   return Ok{};
 }
 
+Result<BackendPtr> BackendPool::create_composed(Entry& within, PeerLinks& between,
+                                                const ProcessSet& set, const Hierarchy& plan) {
+  // A host with one rank of the set needs nothing within the host.
+  Backend* local = nullptr;
+  if (plan.local.size() > 1) {
+    ProcessSet on_host;
+    on_host.id = scope_within(set.id, world_.hosts[static_cast<std::size_t>(plan.local.front())]);
+    on_host.ranks = plan.local;
+    on_host.index = plan.local_index;
+    auto created = create(within, on_host);
+    if (!created) return std::move(created).error();
+    local = created->release();
+  }
+  return BackendPtr(
+      make_hierarchical_backend(plan, local, between, set.id, options_for(plan.hosts())));
+}
+
 PointToPoint::Options BackendPool::options_for(int ranks) const {
   PointToPoint::Options options;
   options.allreduce = allreduce_borders(ranks, round_trip_);
   return options;
 }
 
-// Without what lives for the creation only.
-GroupContext BackendPool::context_of(const ProcessSet& members) const {
-  GroupContext context;
-  context.set = members.id;
-  context.index = members.index;
-  context.size = members.size();
-  context.ranks = members.ranks.data();
-  context.rank = world_.settings.rank;
-  context.world_size = world_.settings.size;
-  context.local_rank = world_.settings.local_rank;
-  context.local_size = world_.settings.local_size;
-  context.timeout_ms = world_.settings.start_timeout.count();
-  context.address = world_.address.c_str();
-  context.job = world_.settings.job_id.c_str();
-  return context;
-}
-
-Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set,
-                                       Composition& composition) {
+Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   const bool links_peers = entry.descriptor->connect != nullptr;
   ProcessSet all;  // peer links connect the whole world, once
   for (int rank = 0; rank < world_.settings.size; ++rank) all.ranks.push_back(rank);
@@ -528,18 +450,27 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set,
   for (std::int32_t rank : members.ranks) {
     hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
   }
-  GroupContext context = context_of(members);
+  GroupContext context;
+  context.set = members.id;
+  context.index = members.index;
+  context.size = members.size();
+  context.ranks = members.ranks.data();
   context.hosts = hosts.data();
+  context.rank = world_.settings.rank;
+  context.world_size = world_.settings.size;
+  context.local_rank = world_.settings.local_rank;
+  context.local_size = world_.settings.local_size;
+  context.timeout_ms = world_.settings.start_timeout.count();
+  context.address = world_.address.c_str();
+  context.job = world_.settings.job_id.c_str();
   context.services = &services;
   context.notices = entry.notices.get();
   ErrorText error;
   const auto conclude = [&](bool good) -> Status {
-    auto objection = services.conclude(good ? std::string() : reason_of(error), error.own,
-                                       composition.objection.value_or(""));
+    auto objection = services.conclude(good ? std::string() : reason_of(error), error.own);
     if (!objection) return std::move(objection).error();
-    if (!objection->empty()) return make_error(ErrorCode::kUnavailable, std::move(*objection));
-    if (composition.objection) composition.agreed = first_of(services.besides());
-    return Ok{};
+    if (objection->empty()) return Ok{};
+    return make_error(ErrorCode::kUnavailable, std::move(*objection));
   };
   if (!links_peers) {
     BackendPtr backend(entry.descriptor->create(context, error));
@@ -553,7 +484,7 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set,
   }
   // Connected once, for the first set that wants it, and shared by all later ones.
   if (entry.links == nullptr) {
-    PeerLinks* const links = connect(entry, context, error);
+    PeerLinks* const links = entry.descriptor->connect(context, error);
     if (Status all_well = conclude(links != nullptr); !all_well) {
       // Another rank failed: what was created here has no peers.
       if (links != nullptr) links->destroy();
@@ -567,19 +498,6 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set,
   if (set.index < 0) return BackendPtr();
   return BackendPtr(
       make_peer_links_backend(*entry.links, set.ranks, set.index, set.id, options_for(set.size())));
-}
-
-// All ranks see the same cards, so either all go by them or none does.
-PeerLinks* BackendPool::connect(const Entry& entry, GroupContext& context, ErrorText& error) {
-  std::vector<const char*> cards;
-  for (const RankInfo& each : world_.rank_infos) {
-    if (each.links_card.size() == kLinksCardBytes) cards.push_back(each.links_card.data());
-  }
-  if (entry.descriptor == listening_.backend && cards.size() == world_.rank_infos.size()) {
-    context.cards = cards.data();
-    context.listening = listening_.links.release();
-  }
-  return entry.descriptor->connect(context, error);
 }
 
 void BackendPool::drop(Entry& entry, std::string why) {

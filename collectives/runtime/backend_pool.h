@@ -4,10 +4,8 @@
 
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,22 +24,6 @@ Status check_backend_names(const Settings& settings);
 // The ids of the backends that probe well in this process, in the order of the registry.
 std::vector<std::string> usable_backends(const Settings& settings);
 
-struct DestroyLinks {
-  void operator()(PeerLinks* links) const { links->destroy(); }
-};
-
-// Opened before the ranks meet.
-struct ListeningLinks {
-  // Of the first of these backends that can listen. Not a failure: without a card on every rank,
-  // the backend connects as if there were none.
-  static ListeningLinks open(const Settings& settings, const std::string& address,
-                             const std::vector<std::string>& backends);
-
-  const BackendDescriptor* backend = nullptr;
-  std::unique_ptr<PeerLinks, DestroyLinks> links;
-  std::string card;  // for the other ranks
-};
-
 class BackendPool {
  public:
   // `oob` may be null in a world of one.
@@ -52,8 +34,6 @@ class BackendPool {
 
   // From host to host, as all ranks know it alike; 0: not known. Before the first set.
   void set_round_trip(std::chrono::microseconds round_trip) { round_trip_ = round_trip; }
-  // Before the first set.
-  void use(ListeningLinks listening) { listening_ = std::move(listening); }
   // Collective over the world, also for ranks that are not members. A backend that cannot be made
   // on one rank is left out on all of them. An error when none is left for a set.
   Status create_backends(ProcessSet& set);
@@ -100,28 +80,12 @@ class BackendPool {
     std::unique_ptr<EntryNotices> notices;  // backends have its address
   };
 
-  // A backend for a set out of one within hosts and links between them.
-  struct Composition {
-    bool wanted = false;  // the set can gain by it
-    bool allreduce = false;
-    bool allgather = false;
-    Entry* within = nullptr;
-    Hierarchy plan;
-    std::map<std::int32_t, std::vector<std::int32_t>> members;  // by host
-    BackendPtr part_within;
-    std::optional<std::string> objection;  // of this rank to its part; empty: it has it
-    std::optional<std::string> agreed;     // the first objection of all, once they know it
-  };
-
   Status make_backends(ProcessSet& set);
-  bool connects_now(const Entry& entry, const ProcessSet& set) const;
-  // The last vote on links that connect is one on the composition, too.
-  Result<BackendPtr> create(Entry& entry, const ProcessSet& set, Composition& composition);
-  GroupContext context_of(const ProcessSet& members) const;
-  PeerLinks* connect(const Entry& entry, GroupContext& context, ErrorText& error);
-  Composition plan_composition(const ProcessSet& set);
-  Status make_part_within(Composition& composition, const ProcessSet& set);
-  Status compose(ProcessSet& set, Composition& composition);
+  Result<BackendPtr> create(Entry& entry, const ProcessSet& set);
+  // Out of one backend within hosts and a links between them, where the set can gain by it.
+  Status compose(ProcessSet& set);
+  Result<BackendPtr> create_composed(Entry& within, PeerLinks& between, const ProcessSet& set,
+                                     const Hierarchy& plan);
   void keep(ProcessSet& set, SetBackend backend);
   Result<std::string> first_objection(const std::string& mine);
   bool wanted_for(const Entry& entry, const ProcessSet& set) const;
@@ -132,7 +96,6 @@ class BackendPool {
   const World& world_;
   OobAllgather* oob_;
   std::chrono::microseconds round_trip_{0};
-  ListeningLinks listening_;
   std::vector<Entry> entries_;
   SelectionTable table_;
   bool goes_on_without_ = false;

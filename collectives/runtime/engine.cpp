@@ -38,7 +38,6 @@ Engine::~Engine() {
 
 Status Engine::set_up(Listeners listeners) {
   meet_on_host(std::move(listeners.on_host));
-  pool_.use(std::move(listeners.links));
   Status created = create_backends(std::move(listeners.between_hosts));
   mailbox_.oob().leave_host();
   if (created || world_.settings.size == 1) return created;
@@ -89,7 +88,6 @@ Status Engine::create_backends(OwnSockets sockets) {
     if (Coordinator* const coordinator = negotiator_.coordinator()) coordinator->add_set(sorted);
     HORA_TRY(make_set(static_cast<std::int32_t>(sets_.size()), std::move(sorted)));
   }
-  pool_.use({});  // what listens still has no use
   // After the backends of the world: what can be tuned depends on them.
   tuner_.start(world_, sets_.world());
   log_backends();

@@ -28,7 +28,6 @@
 #include "rendezvous/net/addresses.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
-#include "rendezvous/os/threads.h"
 #include "rendezvous/serve.h"
 
 namespace hora::collectives {
@@ -368,22 +367,11 @@ Result<os::Fd> open_door(const Communicator::Start& start, const std::vector<std
 }
 
 // All have met. The program may be replaced by another one (exec) that joins the next world of the
-// job as its first: that one must not find where this world has met. The others go on meanwhile:
-// they do not wait until the rendezvous, which may be far away, has answered.
-void take_addresses_back(const Communicator::Start& start, std::vector<std::string> keys,
-                         ControlWorld& world) {
-  const auto take = [store = start.store, keys = std::move(keys)] {
-    for (const std::string& key : keys) {
-      static_cast<void>(store->remove(key, Clock::now() + kAskTimeout));
-    }
-  };
-  auto thread = os::start_service_thread("hora-farewell", take);
-  if (!thread) return take();
-  const auto end = [](std::thread* each) {
-    each->join();
-    delete each;
-  };
-  world.farewell = std::shared_ptr<std::thread>(new std::thread(std::move(*thread)), end);
+// job as its first: that one must not find where this world has met.
+void take_addresses_back(const Communicator::Start& start, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    static_cast<void>(start.store->remove(key, Clock::now() + kAskTimeout));
+  }
 }
 
 bool is_void(const Communicator::Start& start) {
@@ -416,7 +404,7 @@ Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
   };
   auto world = large ? gather_tree(std::move(*listener), self, deadline, std::move(roll))
                      : gather_workers(std::move(*listener), self, deadline, std::move(roll));
-  if (world) take_addresses_back(start, std::move(keys), *world);
+  if (world) take_addresses_back(start, keys);
   return world;
 }
 
@@ -473,7 +461,7 @@ class Worker {
     way.over = above > 0 ? "the first rank of host " + std::to_string(above) : "rank 0";
     way.on_no_connection = [this, above](bool refused) { note_cut_off({true, above}, refused); };
     auto world = join(above > 0 ? key_of_host(start_, above) : start_.meeting_key, std::move(way));
-    if (world) take_addresses_back(start_, std::move(keys), *world);
+    if (world) take_addresses_back(start_, keys);
     return world;
   }
 
