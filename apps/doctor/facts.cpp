@@ -24,6 +24,7 @@
 #include "child.h"
 #include "facts.h"
 #include "hardware_text.h"
+#include "launcher/plan/container.h"
 #include "launcher/process/cgroup_limits.h"
 #include "python_questions.h"
 #include "rendezvous/base/text.h"
@@ -323,7 +324,8 @@ Json software_facts(bool deep, std::chrono::milliseconds timeout) {
   if (libc.exit_code == 0 && text.rfind("glibc ", 0) == 0) out["glibc"] = text.substr(6);
   out["nvidia"] = nvidia_facts(timeout);
   // What horarun --container could use.
-  for (const std::string name : {"apptainer", "singularity", "podman", "docker"}) {
+  for (const launcher::ContainerRuntime& each : launcher::container_runtimes()) {
+    const std::string name(each.program);
     const Answer version = ask({name, "--version"}, timeout);
     if (version.exit_code == 0) out["containers"][name] = std::string(trim(version.output));
   }

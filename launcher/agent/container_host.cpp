@@ -94,11 +94,12 @@ std::vector<std::string> shared_variables() {
 }
 
 // What device files show: a driver without a device, or the reverse, is the runtime's to report.
-ContainerHost describe_host(const AgentOptions& options, const std::string& agent) {
+ContainerHost describe_host(const AgentOptions& options, bool image_is_folder,
+                            const std::string& agent) {
   ContainerHost host;
   host.uid = ::geteuid();
   host.gid = ::getegid();
-  host.image_is_folder = is_image_path(options.container) && is_folder(options.container);
+  host.image_is_folder = image_is_folder;
   host.has_nvidia = exists("/dev/nvidiactl");
   for (const char* path : {"/etc/cdi/nvidia.yaml", "/etc/cdi/nvidia.json",
                            "/var/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.json"}) {
@@ -129,34 +130,21 @@ struct ChosenRuntime {
 };
 
 // Whether it can make containers is seen when it tries: a look would take as long.
-std::optional<ChosenRuntime> find_runtime(const AgentOptions& options, bool image_is_folder) {
-  for (const ContainerRuntime& each : container_runtimes()) {
-    const bool is_wanted =
-        options.container_runtime.empty() || options.container_runtime == each.name;
-    if (!is_wanted || !each.takes(options.container, image_is_folder)) continue;
-    ProgramSearch found = search_program(each.program, variable("PATH"), AT_FDCWD);
-    if (!found.path.empty()) return ChosenRuntime{&each, std::move(found.path)};
+std::optional<ChosenRuntime> first_here(const std::vector<const ContainerRuntime*>& runtimes) {
+  for (const ContainerRuntime* each : runtimes) {
+    ProgramSearch found = search_program(each->program, variable("PATH"), AT_FDCWD);
+    if (!found.path.empty()) return ChosenRuntime{each, std::move(found.path)};
   }
   return std::nullopt;
 }
 
 // Each host says all that it was looked for, since hosts differ.
-Failure no_runtime(const AgentOptions& options, bool image_is_folder) {
+Failure no_runtime(const std::string& image, const std::vector<const ContainerRuntime*>& runtimes) {
   std::vector<std::string> names;
-  for (const ContainerRuntime& each : container_runtimes()) {
-    const bool is_wanted =
-        options.container_runtime.empty() || options.container_runtime == each.name;
-    if (is_wanted && each.takes(options.container, image_is_folder)) {
-      names.emplace_back(each.program);
-    }
-  }
-  if (is_image_path(options.container) && !exists(options.container.c_str())) {
-    return container_failure("there is no image '" + options.container + "'",
-                             "put it there, or name an image of a registry");
-  }
-  return container_failure("nothing there runs the image '" + options.container +
-                               "': PATH has no " + join(names, ", no "),
-                           "install one of them there, or leave --container out");
+  for (const ContainerRuntime* each : runtimes) names.emplace_back(each->program);
+  return container_failure(
+      "nothing there runs the image '" + image + "': PATH has no " + join(names, ", no "),
+      "install one of them there, or leave --container out");
 }
 
 // From the program's last error on; what comes before are attempts and progress.
@@ -324,10 +312,16 @@ void announce_contained() { (void)!::write(STDERR_FILENO, &kBegun, 1); }
 
 int run_in_container(const AgentOptions& options, std::span<const char* const> words) {
   (void)::setsid();  // away from the terminal's Ctrl-C, as an agent
-  const bool image_is_folder = is_image_path(options.container) && is_folder(options.container);
-  auto found = find_runtime(options, image_is_folder);
-  const bool is_missing = is_image_path(options.container) && !exists(options.container.c_str());
-  if (!found || is_missing) return report(no_runtime(options, image_is_folder));
+  const std::string& image = options.container;
+  const bool is_path = is_image_path(image);
+  if (is_path && !exists(image.c_str())) {
+    return report(container_failure("there is no image '" + image + "'",
+                                    "put it there, or name an image of a registry"));
+  }
+  const bool image_is_folder = is_path && is_folder(image);
+  const auto runtimes = runtimes_for(image, image_is_folder, options.container_runtime);
+  auto found = first_here(runtimes);
+  if (!found) return report(no_runtime(image, runtimes));
   auto args = split_shell_words(options.container_args);
   if (!args) return report({std::string(failure::kUsage), args.error().message, ""});
   std::array<char, 4096> exe{};
@@ -338,9 +332,9 @@ int run_in_container(const AgentOptions& options, std::span<const char* const> w
   start.args = *std::move(args);
   start.agent = {std::string(exe.data(), static_cast<std::size_t>(length)), "agent", "--contained"};
   start.agent.insert(start.agent.end(), words.begin(), words.end());
-  const ContainerHost host = describe_host(options, start.agent.front());
-  std::vector<std::string> command = found->runtime->start(options.container, host, start);
-  return Container(*std::move(found), start.name).run(std::move(command), options.container);
+  const ContainerHost host = describe_host(options, image_is_folder, start.agent.front());
+  std::vector<std::string> command = found->runtime->start(image, host, start);
+  return Container(*std::move(found), start.name).run(std::move(command), image);
 }
 
 }  // namespace hora::launcher

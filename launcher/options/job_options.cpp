@@ -464,12 +464,7 @@ Status read_container(const OptionValues& values, JobSpec& job) {
   const auto words = split_shell_words(container.args);
   if (!words) return words.error().with_context("--container-args");
   const bool may_be_folder = is_image_path(container.image) && !container.image.ends_with(".sif");
-  const auto runtimes = container_runtimes();
-  const bool is_taken = std::any_of(runtimes.begin(), runtimes.end(), [&](const auto& each) {
-    return (container.runtime.empty() || container.runtime == each.name) &&
-           each.takes(container.image, may_be_folder);
-  });
-  if (!is_taken) {
+  if (runtimes_for(container.image, may_be_folder, container.runtime).empty()) {
     return usage("--container-runtime " + container.runtime + " does not run " +
                  quote(container.image) + ": --container-runtime apptainer does");
   }

@@ -128,6 +128,16 @@ bool is_image_path(std::string_view image) {
 
 std::span<const ContainerRuntime> container_runtimes() { return kRuntimes; }
 
+std::vector<const ContainerRuntime*> runtimes_for(std::string_view image, bool image_is_folder,
+                                                  std::string_view name) {
+  std::vector<const ContainerRuntime*> fit;
+  for (const ContainerRuntime& each : kRuntimes) {
+    const bool is_wanted = name.empty() || name == each.name;
+    if (is_wanted && each.takes(image, image_is_folder)) fit.push_back(&each);
+  }
+  return fit;
+}
+
 bool is_variable_of_image(std::string_view name) {
   return name.starts_with("CONDA_") ||
          std::find(std::begin(kOfImage), std::end(kOfImage), name) != std::end(kOfImage);

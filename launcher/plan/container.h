@@ -58,6 +58,9 @@ struct ContainerRuntime {
 // ids, and have the limits and devices of the allocation. Podman needs no daemon either. Docker is
 // the last, because who may use it is root in all but name.
 std::span<const ContainerRuntime> container_runtimes();
+// Those of them that take this image, of one name or, if that is empty, of any.
+std::vector<const ContainerRuntime*> runtimes_for(std::string_view image, bool image_is_folder,
+                                                  std::string_view name);
 // "apptainer|podman|docker"
 inline constexpr std::string_view kContainerRuntimes = "apptainer|podman|docker";
 
