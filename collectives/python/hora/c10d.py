@@ -38,11 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-_CODE_OF = {
-    getattr(torch, name): code
-    for code, name in dtypes.NAME_OF_CODE.items()
-    if isinstance(getattr(torch, name, None), torch.dtype)
-}
+_CODE_OF = dtypes.codes_of_torch(torch)
 # Types that libhora does not reduce, and those as which they are reduced.
 _WIDER = {
     getattr(torch, name): wider
@@ -794,7 +790,7 @@ class _Collectives:
         for output, parts in zip(outputs, inputs):
             if any(part.numel() != output.numel() for part in parts):
                 return self._reduce_uneven(outputs, inputs, opts)
-        flat = [torch.cat([_dense(part).reshape(-1) for part in self._by_place(parts)]) for parts in inputs]
+        flat = [torch.cat([_dense(part).reshape(-1) for part in parts]) for parts in inputs]
         return self._scatter_reduced(outputs, flat, opts)
 
     def _reduce_uneven(self, outputs, inputs, opts):
@@ -821,8 +817,6 @@ class _Collectives:
                     f"reduce_scatter: the input needs {len(self._ranks)} times the {output.numel()} elements of the "
                     f"output, and has {source.numel()}"
                 )
-        if self._order is not None:
-            sources = [torch.cat(self._by_place(_dense(each).reshape(-1).chunk(len(self._ranks)))) for each in sources]
         return self._scatter_reduced(outputs, sources, opts)
 
     def _by_place(self, parts):
@@ -834,9 +828,9 @@ class _Collectives:
         given = opts.reduceOp
         if _kind_of(given) in _BITWISE or any(each.dtype in _WIDER for each in sources):
             parts = [list(each.detach().reshape(-1).chunk(len(self._ranks))) for each in sources]
-            if self._order is not None:  # back to that of the group
-                parts = [[each[self._order.index(rank)] for rank in range(len(each))] for each in parts]
             return self._reduce_uneven(outputs, parts, opts)
+        if self._order is not None:
+            sources = [torch.cat(self._by_place(_dense(each).reshape(-1).chunk(len(self._ranks)))) for each in sources]
         op, factor = _reduction_of(given)
         key, requests, kept = [], [], []
         for number, each in enumerate(sources):

@@ -8,6 +8,7 @@ import zlib
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 UINT8 = 0
 INT8 = 1
@@ -36,6 +37,13 @@ NAME_OF_CODE = {
 }
 CODE_OF_NAME = {name: code for code, name in NAME_OF_CODE.items()}
 SIZE_OF_CODE = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2)
+
+
+def codes_of_torch(torch: Any) -> dict[Any, int]:
+    """The codes of the dtypes of PyTorch that libhora knows, by dtype: not all releases have all of them."""
+    of_name = {code: getattr(torch, name, None) for code, name in NAME_OF_CODE.items()}
+    return {dtype: code for code, dtype in of_name.items() if isinstance(dtype, torch.dtype)}
+
 
 #: Codes that can be averaged without losing a fraction, and that have gradients.
 FLOATING = frozenset((FLOAT16, FLOAT32, FLOAT64, BFLOAT16))

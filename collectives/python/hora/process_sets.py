@@ -197,6 +197,13 @@ def _id_from(call, members):
     return new_id.value
 
 
+def process_set_by_id(set_id: int) -> ProcessSet:
+    """A ProcessSet for a set that the runtime knows by this id; it has no list of ranks."""
+    process_set = ProcessSet([])
+    process_set.process_set_id = set_id
+    return process_set
+
+
 def process_set_of(ranks: Sequence[int]) -> int:
     """The id of the set of these ranks, which is made if there is none.
 

@@ -12,7 +12,7 @@ import torch
 
 from hora.basics import Average, Sum, rank
 from hora.operations import scatter_op, set_id_of, wait_now
-from hora.process_sets import ProcessSet
+from hora.process_sets import process_set_by_id
 from horovod.torch.selecting import SELECTING, derived, selecting_gradient
 from horovod.torch.tensors import ops as _ops
 
@@ -21,15 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-
-def _process_set(set_id):
-    process_set = ProcessSet([])
-    process_set.process_set_id = set_id
-    return process_set
+    from hora.process_sets import ProcessSet
 
 
 def _run(tensors, kind, grouped, name, set_id, op, prescale, postscale, root, splits):
-    process_set = _process_set(set_id)
+    process_set = process_set_by_id(set_id)
     if kind == "broadcast":
         return [_ops.broadcast_now(tensors[0], root, name, process_set)]
     if kind == "alltoall":
@@ -45,7 +41,7 @@ def _run(tensors, kind, grouped, name, set_id, op, prescale, postscale, root, sp
 
 def _shapes(tensors, kind, grouped, name, set_id, op, prescale, postscale, root, splits):
     """What the operator returns, without running it."""
-    process_set = _process_set(set_id)
+    process_set = process_set_by_id(set_id)
     if kind in ("allreduce", "broadcast"):
         return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
     if kind == "alltoall" and splits is not None:
@@ -97,7 +93,7 @@ def _gather(tensor, name, process_set):
 
 def _gradients(ctx, gradients, kind, grouped, name, set_id, op, prescale, postscale, root, splits):
     """As the autograd functions of horovod.torch.differentiable."""
-    process_set = _process_set(set_id)
+    process_set = process_set_by_id(set_id)
     if kind == "allreduce":
         if op not in SELECTING:
             return call("allreduce", gradients, name, process_set, grouped, op, prescale, postscale)

@@ -26,7 +26,7 @@ from hora.compression import checked
 from hora.control import barrier  # noqa: F401
 from hora.operations import choose_op, numeric_splits, wait_now
 from hora.process_sets import *  # noqa: F403
-from hora.process_sets import ProcessSet, global_process_set
+from hora.process_sets import ProcessSet, global_process_set, process_set_by_id
 from horovod.torch import differentiable
 from horovod.torch.compression import Compression
 from horovod.torch.differentiable import (  # noqa: F401
@@ -270,9 +270,7 @@ def join(device: int = -1) -> int:
 
 
 def _barrier_of(process_set_id: int = 0) -> None:
-    process_set = ProcessSet([])
-    process_set.process_set_id = process_set_id
-    operations.barrier(process_set)
+    operations.barrier(process_set_by_id(process_set_id))
 
 
 # Stands for Horovod's compiled extension, of which programs ask whether it is there and use what is not tied to

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_CODE_OF = {
-    getattr(torch, name): code
-    for code, name in dtypes.NAME_OF_CODE.items()
-    if isinstance(getattr(torch, name, None), torch.dtype)
-}
+_CODE_OF = dtypes.codes_of_torch(torch)
 _CPU = _native.CPU_DEVICE
 _STRIDED = torch.strided
 _CPU_DEVICE = torch.device("cpu")
