@@ -337,13 +337,21 @@ Status read_restarts(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
-// TensorFlow's cluster cannot change, and the ranks make it with a file and a rendezvous of ours.
-Status check_tf_config(const OptionValues& values, const JobSpec& job) {
-  if (!values.has("--tf-config")) return Ok{};
-  if (job.elastic) return usage("--tf-config cannot be used with elastic jobs; --restarts can");
-  if (job.by_mpirun) return usage("--tf-config cannot be used with --mpi; --pmi can");
-  if (job.runtime == RuntimeKind::kHost) {
-    return usage("--tf-config cannot be used with --runtime host, which brings no Python packages");
+// Hooks of the Python packages that travel with the runtime do the work.
+Status check_framework_options(const OptionValues& values, const JobSpec& job) {
+  for (const std::string_view option : {"--tf-config", "--torch-backend"}) {
+    if (!values.has(option)) continue;
+    // TensorFlow's cluster cannot change.
+    if (job.elastic && option == "--tf-config") {
+      return usage("--tf-config cannot be used with elastic jobs; --restarts can");
+    }
+    if (job.by_mpirun) {
+      return usage(std::string(option) + " cannot be used with --mpi; --pmi can");
+    }
+    if (job.runtime == RuntimeKind::kHost) {
+      return usage(std::string(option) +
+                   " cannot be used with --runtime host, which brings no Python packages");
+    }
   }
   return Ok{};
 }
@@ -581,7 +589,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   HORA_TRY(read_shown_ranks(values, job));
   HORA_TRY(read_restarts(values, job));
   HORA_TRY(read_placement(values, job));
-  HORA_TRY(check_tf_config(values, job));
+  HORA_TRY(check_framework_options(values, job));
   HORA_TRY(read_environment_options(values, inputs, job, warnings));
   read_knobs(values, job);
   return Ok{};

@@ -44,7 +44,7 @@ print(dist.get_backend(), tensor.tolist())
 """
     finished = run(code, tmp_path)
     assert finished.code == 0 and finished.out.count("gloo [2.0, 2.0]") == 2, str(finished)
-    finished = run(code, tmp_path, "-x", "HORA_TORCH_BACKEND=hora")
+    finished = run(code, tmp_path, "--torch-backend", "hora")
     assert finished.code == 0 and finished.out.count("hora [2.0, 2.0]") == 2, str(finished)
 
 

@@ -64,7 +64,7 @@ def test_a_function_on_the_ranks_of_an_allocation(allocation, cluster, build, pa
     horarun = os.path.join(build, "bin", "horarun")
     environment = {**cluster.environment, **held.variables, "PYTHONPATH": packages, "HORARUN": horarun}
     command = [PYTHON, str(tmp_path / "caller.py"), np]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     expected = ["node1"] * 4 + ["node2"] * 2 + ["node3", "node4"]
     count = 8 if np == "None" else 4

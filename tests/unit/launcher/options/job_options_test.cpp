@@ -307,6 +307,22 @@ TEST_CASE("TF_CONFIG for the ranks") {
   }
 }
 
+TEST_CASE("The backend of torch.distributed") {
+  const JobSpec job = job_of({"-np", "2", "--torch-backend", "hora", "x"});
+  REQUIRE(job.knobs.size() == 1);
+  CHECK(job.knobs[0].name == "HORA_TORCH_BACKEND");
+  CHECK(job.knobs[0].value == "hora");
+  CHECK(error_of({"-np", "2", "--torch-backend", "gloo", "x"}).find("--torch-backend") !=
+        std::string::npos);
+  CHECK(job_of({"-np", "2", "--min-np", "1", "--torch-backend=hora", "x"}).elastic);
+  for (const Words& other : {Words{"--mpi"}, Words{"--runtime", "host"}}) {
+    Words words{"-np", "2", "--torch-backend=hora"};
+    words.insert(words.end(), other.begin(), other.end());
+    words.emplace_back("x");
+    CHECK(error_of(words).find("--torch-backend cannot be used with ") == 0);
+  }
+}
+
 TEST_CASE("The way to the hosts") {
   CHECK(job_of({"-np", "1", "--rsh", "kubectl exec -i 'my pod'", "x"}).rsh_command ==
         Words{"kubectl", "exec", "-i", "my pod"});
