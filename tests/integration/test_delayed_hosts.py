@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that are far from each other: every frame takes its time (tests/support/hosts netem K --delay MS)."""
+"""Hosts that are far from each other or on a bad cable (tests/support/hosts netem K --delay MS --mangle PERCENT)."""
 
 import contextlib
 import os
@@ -105,6 +105,28 @@ def test_a_ring_of_hosts_is_right(horarun, far, shared):
     pathlib.Path(shared, "delayed.py").write_text(PROGRAM)
     done = horarun.run("-H", three.spec(1), "--wdir", shared, "python3", "delayed.py").expect(0)
     assert done.text.count("BARRIER") == 3, done
+
+
+def count(hosts, k, protocol, name):
+    """A counter of host k's kernel."""
+    text = hosts.execute(k, "cat", "/proc/net/snmp", "/proc/net/netstat")
+    names, values = (line.split()[1:] for line in text.splitlines() if line.startswith(protocol + ":"))
+    return int(dict(zip(names, values))[name])
+
+
+def test_frames_that_come_twice_late_or_altered(horarun, hosts, shared):
+    if not shutil.which("cc") or not os.path.exists("/dev/net/tun"):
+        pytest.skip("no C compiler or no /dev/net/tun")
+    two = hosts(2)
+    for k in (1, 2):
+        two.act("netem", k, "--mangle", 2)
+    pathlib.Path(shared, "mangled.py").write_text(PROGRAM)
+    job = ("-H", two.spec(2), "--wdir", shared, "python3", "mangled.py")
+    for options in ((), ("--rendezvous-tls",)):  # the first one also sends the runtime
+        done = horarun.run(*options, *job).expect(0)
+        assert done.text.count("BARRIER") == 4, done
+    assert sum(count(two, k, "Tcp", "InCsumErrors") for k in (1, 2)) > 0
+    assert sum(count(two, k, "TcpExt", "TCPDSACKRecv") for k in (1, 2)) > 0
 
 
 def test_frames_take_at_least_the_time_that_was_asked_for(far):

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A long cable for test hosts, for kernels that cannot delay frames themselves (netem).
-     delay_line DEVICE TAP MS
+/* A long or bad cable for test hosts, for kernels that cannot do that to frames themselves (netem).
+     delay_line DEVICE TAP MS PERCENT
    makes the TAP device and carries every frame from DEVICE to it and back, each MS milliseconds
-   late and in order. Both carry whole segments of TCP, as a veth does, so that the delay is what it
-   costs. Says "ready" once frames can pass. Ends when DEVICE is removed, and the TAP device goes
-   with it.
+   late and in order, but for three times PERCENT of them: as many come twice, are overtaken by
+   later ones, and arrive with a wrong bit. Both carry whole segments of TCP, as a veth does, so
+   that the delay is what it costs. Says "ready" once frames can pass. Ends when DEVICE is removed,
+   and the TAP device goes with it.
 
    What is under way is bounded. A direction at its bound reads no more, so frames wait in the
    device, which drops those that it has no room for, as any link does that is full. */
@@ -38,6 +39,7 @@ enum {
   kBurst = 64,               /* frames read at a time, before any is passed on */
 };
 static const int64_t kSecond = 1000000000;
+static const int64_t kOvertaken = 5000000;
 
 struct frame {
   struct frame* next;
@@ -46,12 +48,16 @@ struct frame {
   char data[];
 };
 
+struct queue {
+  struct frame* first;
+  struct frame** end; /* where the next frame is linked in */
+};
+
 /* One direction. */
 struct line {
   int from;
   int to;
-  struct frame* first;
-  struct frame** end; /* where the next frame is linked in */
+  struct queue queues[2]; /* the second one: frames that others overtake */
   size_t bytes;
   int is_blocked; /* `to` takes no more at the moment */
 };
@@ -105,50 +111,88 @@ static int open_device(const char* name, unsigned index) {
   return device;
 }
 
-static void take_in(struct line* line, int64_t delay) {
+static void add(struct line* line, int queue, int64_t due, const char* data, size_t bytes) {
+  struct frame* frame = malloc(sizeof *frame + bytes);
+  if (frame == NULL) fail("memory for a frame");
+  frame->next = NULL;
+  frame->due = due;
+  frame->bytes = bytes;
+  memcpy(frame->data, data, bytes);
+  *line->queues[queue].end = frame;
+  line->queues[queue].end = &frame->next;
+  line->bytes += bytes;
+}
+
+/* Inverts a bit of the last byte. The sender has left the checksum to the device, so it is made
+   first: the receiver would trust it. Not of a segment that the device has yet to cut. */
+static void alter(char* data, size_t bytes) {
+  struct virtio_net_hdr header;
+  memcpy(&header, data, sizeof header);
+  if (header.gso_type != VIRTIO_NET_HDR_GSO_NONE) return;
+  if (header.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) {
+    unsigned char* const begin = (unsigned char*)data + sizeof header + header.csum_start;
+    const size_t covered = bytes - sizeof header - header.csum_start;
+    uint32_t sum = 0; /* with what the checksum's place holds, the sum of the pseudo header */
+    for (size_t i = 0; i < covered; ++i) sum += i % 2 == 0 ? (uint32_t)begin[i] << 8 : begin[i];
+    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+    begin[header.csum_offset] = (unsigned char)(~sum >> 8);
+    begin[header.csum_offset + 1] = (unsigned char)~sum;
+    memset(data, 0, sizeof header);
+  }
+  data[bytes - 1] ^= 1;
+}
+
+static void take_in(struct line* line, int64_t delay, double percent) {
   static char buffer[kLongestFrame];
   for (int i = 0; i < kBurst && line->bytes < kMostBytes; ++i) {
     const ssize_t got = read(line->from, buffer, sizeof buffer);
     if (got <= 0) return;
-    struct frame* frame = malloc(sizeof *frame + (size_t)got);
-    if (frame == NULL) fail("memory for a frame");
-    frame->next = NULL;
-    frame->due = now() + delay;
-    frame->bytes = (size_t)got;
-    memcpy(frame->data, buffer, frame->bytes);
-    *line->end = frame;
-    line->end = &frame->next;
-    line->bytes += frame->bytes;
+    const int64_t due = now() + delay;
+    const double draw = percent > 0 ? drand48() * 100 : 100;
+    if (draw < percent) add(line, 0, due, buffer, (size_t)got);
+    const int is_late = draw >= percent && draw < 2 * percent;
+    if (draw >= 2 * percent && draw < 3 * percent) alter(buffer, (size_t)got);
+    add(line, is_late, due + (is_late ? kOvertaken : 0), buffer, (size_t)got);
   }
+}
+
+/* The queue whose first frame is due first. */
+static struct queue* next(struct line* line) {
+  const struct frame* const late = line->queues[1].first;
+  const struct frame* const first = line->queues[0].first;
+  return &line->queues[late != NULL && (first == NULL || late->due < first->due)];
 }
 
 /* A device that is down loses what it is given, as a cable that is unplugged. */
 static void pass_on(struct line* line, int64_t time) {
   line->is_blocked = 0;
-  while (line->first != NULL && line->first->due <= time) {
-    struct frame* frame = line->first;
+  for (struct queue* queue = next(line); queue->first != NULL && queue->first->due <= time;
+       queue = next(line)) {
+    struct frame* frame = queue->first;
     if (write(line->to, frame->data, frame->bytes) < 0 && errno == EAGAIN) {
       line->is_blocked = 1;
       return;
     }
-    line->first = frame->next;
-    if (line->first == NULL) line->end = &line->first;
+    queue->first = frame->next;
+    if (queue->first == NULL) queue->end = &queue->first;
     line->bytes -= frame->bytes;
     free(frame);
   }
 }
 
 /* When the next frame is due; a blocked direction waits for its device instead. */
-static int64_t due(const struct line* line) {
-  return line->first != NULL && !line->is_blocked ? line->first->due : INT64_MAX;
+static int64_t due(struct line* line) {
+  const struct frame* const first = next(line)->first;
+  return first != NULL && !line->is_blocked ? first->due : INT64_MAX;
 }
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    fprintf(stderr, "usage: delay_line DEVICE TAP MS\n");
+  if (argc != 5) {
+    fprintf(stderr, "usage: delay_line DEVICE TAP MS PERCENT\n");
     return 2;
   }
   const int64_t delay = (int64_t)(atof(argv[3]) * 1e6);
+  const double percent = atof(argv[4]);
   const unsigned index = if_nametoindex(argv[1]);
   if (index == 0) fail(argv[1]);
   const int device = open_device(argv[1], index);
@@ -160,7 +204,10 @@ int main(int argc, char** argv) {
     (void)setpriority(PRIO_PROCESS, 0, -20);
 
   struct line lines[2] = {{.from = device, .to = tap}, {.from = tap, .to = device}};
-  for (int i = 0; i < 2; ++i) lines[i].end = &lines[i].first;
+  for (int i = 0; i < 4; ++i) {
+    struct queue* const queue = &lines[i / 2].queues[i % 2];
+    queue->end = &queue->first;
+  }
   puts("ready");
   fflush(stdout);
   /* A packet socket reports that its device goes down, but not always that it is gone. */
@@ -184,7 +231,7 @@ int main(int argc, char** argv) {
       const struct timespec timeout = {wait / kSecond, wait % kSecond};
       if (ppoll(fds, 2, &timeout, NULL) < 0 && errno != EINTR) fail("poll");
       for (int i = 0; i < 2; ++i) {
-        if (fds[i].revents != 0) take_in(&lines[i], delay);
+        if (fds[i].revents != 0) take_in(&lines[i], delay, percent);
       }
     }
   }
