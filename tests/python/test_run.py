@@ -225,6 +225,7 @@ def test_what_cannot_be_called_is_refused_at_once():
         (TypeError, "args='ab'", dict(args="ab")),
         (TypeError, "kwargs=", dict(kwargs=[1])),
         (TypeError, "options='--verbose': expected a list of words", dict(options="--verbose")),
+        (TypeError, r"env\[.FOO.\]=1: expected text", dict(env={"FOO": 1})),
         (ValueError, "np=0", dict(np=0)),
         (ValueError, "np=-2", dict(np=-2)),
         (ValueError, "np='2'", dict(np="2")),

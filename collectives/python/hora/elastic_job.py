@@ -229,7 +229,7 @@ def run(
     payload = launch.encode_call(*call, limits.np, "np")
     variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     variables.update({name: os.environ[name] for name in _LAUNCHER_VARIABLES if name in os.environ})
-    variables.update(env or {})
+    variables.update(launch.checked_environment(env))
     if engine.shares_devices:
         variables["HORA_PLACES_BY_MACHINE"] = "1"
     with contextlib.closing(engine), contextlib.closing(engine_hosts.EngineHosts()) as hosts:

@@ -274,7 +274,7 @@ def run(
     if isinstance(options, (str, bytes)):
         raise TypeError(f"options={options!r}: expected a list of words, such as ['--verbose']")
     payload = encode_call(func, args, kwargs, 1 if np is None else np, "np")
-    variables = dict(os.environ if env is None else {**os.environ, **env})
+    variables = {**os.environ, **checked_environment(env)}
     words = []
     if hosts:
         words += ["-H", hosts]
@@ -293,6 +293,14 @@ def run(
     program = [executable or sys.executable, "-m", WORKER_MODULE]
     finished = carry_out(payload, [*words, *program], variables, addresses, stdout, stderr)
     return finished.results(results or np)
+
+
+def checked_environment(env: dict[str, str] | None) -> dict[str, str]:
+    """The variables of an argument env=; TypeError for one that is not text."""
+    for name, value in (env or {}).items():
+        if not isinstance(value, (str, bytes, os.PathLike)):
+            raise TypeError(f"env[{name!r}]={value!r}: expected text")
+    return env or {}
 
 
 def _some(ranks):

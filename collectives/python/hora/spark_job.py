@@ -111,6 +111,7 @@ def run(
     context = need_context("run")
     count = context.defaultParallelism if num_proc is None else num_proc
     payload = launch.encode_call(fn, args, kwargs, count, "num_proc")
+    env = launch.checked_environment(env)
     start_timeout = start_seconds(start_timeout)
     deadline = time.monotonic() + start_timeout
     _wait_for_slots(context, count, deadline, start_timeout)
@@ -119,7 +120,7 @@ def run(
         variables["HOROVOD_GLOO_IFACE"] = sorted([nics] if isinstance(nics, str) else nics)[0]
     address = context.getConf().get("spark.driver.host") or socket.gethostname()
     with rendezvous.Rendezvous(address) as met:
-        orders = {"variables": {**variables, **(env or {}), **met.shared_environment()}, "executable": executable}
+        orders = {"variables": {**variables, **env, **met.shared_environment()}, "executable": executable}
         output = _Output(stdout, stderr, prefix_output_with_timestamp)
         with contextlib.closing(_Ranks(count, orders, payload, output)) as ranks:
             stage = _Stage(context, count, functools.partial(spark_task.run_rank, address, ranks.port, ranks.key))
