@@ -154,10 +154,10 @@ def packed(request, monkeypatch):
 def test_both_ways_to_submit_pack_alike(facts, monkeypatch, ndim, name):
     shape = tuple(range(1, ndim + 1))
     seen = packed(None, monkeypatch)
-    arguments = (_native.BROADCAST, name, 111, shape, dtypes.INT16, 3, 222, 4, 5, 6, 0.5, 2.5)
-    assert _calls.submit_one(*arguments, 999, 8, None) == 77
+    fields = (_native.BROADCAST, name, 111, shape, dtypes.INT16, 3, 222, 4, 5, 6, 8, 0.5, 2.5, 999)
+    assert _calls.submit_one(fields, None) == 77
     first = dict(seen)
-    assert _calls.submit([_requests.Request(*arguments, None, 999, 8)], None) == (77,)
+    assert _calls.submit([_requests.Request(*fields)], None) == (77,)
     at = {field: facts["request." + field] for field in FIELDS}
     for field in ("struct_size", "operation", "process_set", "reduce_op", "root_rank", "priority"):
         values = [struct.unpack_from("i", each["bytes"], at[field])[0] for each in (first, seen)]
@@ -178,14 +178,11 @@ def test_blocking_calls_pack_alike_also_when_they_come_again(monkeypatch, ndim, 
     shape = tuple(range(1, ndim + 1))
     seen = packed(None, monkeypatch)
     for call in range(4):  # from the third on, only what differs is written
-        varying = {"address": 111 + call, "output": 222 + call, "prescale": 0.5 + call, "postscale": 2.5 + call}
-        fixed = {"shape": shape, "dtype": dtypes.INT16, "process_set": 4, "reduce_op": 5, "root": 6}
-        _calls.run_one(_native.BROADCAST, name, call == 3, kept=None, **fixed, **varying)
+        address, output, how = 111 + call, 222 + call, (4, 5, 6, 0, 0.5 + call, 2.5 + call)
+        _calls.run_one(_native.BROADCAST, name, call == 3, address, shape, dtypes.INT16, output, how, None)
         ours, ours_packed = dict(seen), _requests._REQUEST.unpack(seen["bytes"])
-        _calls.submit(
-            [_requests.Request(_native.BROADCAST, name, **fixed, **varying)],
-            None,
-        )
+        fields = (address, shape, dtypes.INT16, _native.CPU_DEVICE, output, *how)
+        _calls.submit([_requests.Request(_native.BROADCAST, name, *fields)], None)
         places = {2, 4, 10, 23}  # the addresses of name, shapes and splits
         differing = [
             at
@@ -200,25 +197,25 @@ def test_blocking_calls_pack_alike_also_when_they_come_again(monkeypatch, ndim, 
 def test_blocking_calls_name_what_is_not_a_number(monkeypatch):
     packed(None, monkeypatch)
     for _ in range(3):
-        _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)
+        _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, (0, 1, 0, 0, 1.0, 1.0), None)
     with pytest.raises(TypeError, match="prescale_factor='a', expected a number"):
-        _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, 1, 0, "a", 1.0, None)
+        _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, (0, 1, 0, 0, "a", 1.0), None)
     for wrong in ("sum", ["sum"]):
         with pytest.raises(TypeError, match=r"op=.*sum.*, expected an integer"):
-            _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, 0, wrong, 0, 1.0, 1.0, None)
+            _calls.run_one(_native.ALLREDUCE, "n", False, 1, (2,), 3, 4, (0, wrong, 0, 0, 1.0, 1.0), None)
 
     class Root(list):
         def __index__(self):
             return 1
 
     for _ in range(3):
-        _calls.run_one(_native.BROADCAST, "n", False, 1, (2,), 3, 4, 0, 0, Root(), 1.0, 1.0, None)
+        _calls.run_one(_native.BROADCAST, "n", False, 1, (2,), 3, 4, (0, 0, Root(), 0, 1.0, 1.0), None)
 
 
 def test_requests_that_do_not_come_again_are_not_kept(monkeypatch):
     packed(None, monkeypatch)
     for step in range(3 * _calls._MOST_REPEATED):
-        _calls.run_one(_native.ALLREDUCE, f"step {step}", False, 1, (2,), 3, 4, 0, 1, 0, 1.0, 1.0, None)
+        _calls.run_one(_native.ALLREDUCE, f"step {step}", False, 1, (2,), 3, 4, (0, 1, 0, 0, 1.0, 1.0), None)
         assert len(_calls._repeated) <= _calls._MOST_REPEATED
     assert not any(_calls._repeated.values())
 

@@ -24,28 +24,11 @@ _WAIT_SLICE_MS = 50
 interrupted: list[tuple[Sequence[int], Any]] = []
 
 
-def submit_one(
-    operation: int,
-    name: str,
-    address: int,
-    shape: Sequence[int],
-    dtype: Any,
-    device: int,
-    output: int | None,
-    process_set: int,
-    reduce_op: int,
-    root: int,
-    prescale: float,
-    postscale: float,
-    stream: int,
-    priority: int,
-    kept: Any,
-) -> int:
-    """submit() of one request without splits: answers one native handle."""
-    arguments = (operation, name, address, shape, dtype, device, output, process_set, reduce_op, root)
-    scratch = pack_one(*arguments, prescale, postscale, stream, priority)
+def submit_one(fields: Sequence[Any], kept: Any) -> int:
+    """submit() of one request without splits, given as its fields: answers one native handle."""
+    scratch = pack_one(fields)
     if scratch is None:
-        (handle,) = submit([Request(*arguments, prescale, postscale, None, stream, priority)], kept)
+        (handle,) = submit([Request(*fields)], kept)
         return handle
     base = scratch.address
     native = _native._library or library()
@@ -109,16 +92,12 @@ def run_one(
     shape: Sequence[int],
     dtype: Any,
     output: int,
-    process_set: int,
-    reduce_op: int,
-    root: int,
-    prescale: float,
-    postscale: float,
+    how: tuple[Any, ...],
     kept: Any,
 ) -> None:
     """An operation on one tensor in host memory, from its request to its end. `once`: the name does not come
-    again."""
-    key = None if once else (operation, name, shape, dtype, process_set, reduce_op, root)
+    again. `how`: a request's fields from process_set to postscale."""
+    key = None if once else (operation, name, shape, dtype, how[:4])
     before = _NEVER
     try:
         before = scratch = _repeated.pop(key, _NEVER)
@@ -126,8 +105,7 @@ def run_one(
         words[_INPUT] = address
         words[_OUTPUT] = output
         doubles = scratch.doubles
-        doubles[_PRESCALE] = prescale
-        doubles[_POSTSCALE] = postscale
+        doubles[_PRESCALE], doubles[_POSTSCALE] = how[4:]
     except (AttributeError, TypeError):
         # It is not packed yet, or an argument is not a number, which packing reports. It is packed after this block, so
         # that an error of the operation does not appear as one that happened while this one was handled.
@@ -136,10 +114,10 @@ def run_one(
         _run(scratch, kept)
         _repeated[key] = scratch
         return
-    arguments = (operation, name, address, shape, dtype, CPU_DEVICE, output, process_set, reduce_op)
-    scratch = pack_one(*arguments, root, prescale, postscale, 0, 0)
+    fields = (operation, name, address, shape, dtype, CPU_DEVICE, output, *how, 0)
+    scratch = pack_one(fields)
     if scratch is None:
-        _run(pack([Request(*arguments, root, prescale, postscale)]), kept)
+        _run(pack([Request(*fields)]), kept)
         return
     if before is not _NEVER:
         _run(scratch, kept)

@@ -35,6 +35,15 @@ ALLTOALL = 5
 BARRIER = 6
 REDUCESCATTER = 7
 
+#: Those on tensors, by their names.
+OPERATIONS = {
+    "allreduce": ALLREDUCE,
+    "allgather": ALLGATHER,
+    "broadcast": BROADCAST,
+    "alltoall": ALLTOALL,
+    "reducescatter": REDUCESCATTER,
+}
+
 AVERAGE = 0
 SUM = 1
 ADASUM = 2

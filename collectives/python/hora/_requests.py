@@ -4,6 +4,7 @@ struct.pack_into each, which costs a fraction of filling ctypes fields."""
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import struct
 
@@ -28,61 +29,14 @@ _SINGLE_SHAPE = 8 + _REQUEST_SIZE
 _SINGLE_NAME = _SINGLE_SHAPE + 8 * 8
 
 
-class Request:
-    """One operation on one tensor, as struct hora_request says it. A plain carrier: the fields
-    that an operation does not use keep their defaults."""
-
-    __slots__ = (
-        "address",
-        "device",
-        "dtype",
-        "name",
-        "operation",
-        "output",
-        "postscale",
-        "prescale",
-        "priority",
-        "process_set",
-        "reduce_op",
-        "root",
-        "shape",
-        "splits",
-        "stream",
-    )
-
-    def __init__(
-        self,
-        operation: int,
-        name: str | None,
-        address: int = 0,
-        shape: Sequence[int] = (),
-        dtype: int = 0,
-        device: int = CPU_DEVICE,
-        output: int | None = 0,
-        process_set: int = GLOBAL_PROCESS_SET,
-        reduce_op: int = SUM,
-        root: int = 0,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
-        splits: Sequence[int] | None = None,
-        stream: int = 0,
-        priority: int = 0,
-    ) -> None:
-        self.operation = operation
-        self.name = name
-        self.address = address
-        self.shape = shape
-        self.dtype = dtype
-        self.device = device
-        self.output = output
-        self.process_set = process_set
-        self.reduce_op = reduce_op
-        self.root = root
-        self.prescale = prescale
-        self.postscale = postscale
-        self.splits = splits
-        self.stream = stream
-        self.priority = priority
+#: One operation on one tensor, as struct hora_request says it. The fields that an operation does not use keep their
+#: defaults. `output`: None where the library allocates the result.
+Request = collections.namedtuple(
+    "Request",
+    "operation name address shape dtype device output process_set reduce_op root priority prescale postscale stream "
+    "splits",
+    defaults=(0, (), 0, CPU_DEVICE, 0, GLOBAL_PROCESS_SET, SUM, 0, 0, 1.0, 1.0, 0, None),
+)
 
 
 class _Scratch:
@@ -125,23 +79,10 @@ def _not_numbers(name, process_set, reduce_op, root, priority, prescale, postsca
     return TypeError(f"{name}: " + "; ".join(wrong))
 
 
-def pack_one(
-    operation: int,
-    name: str,
-    address: int,
-    shape: Sequence[int],
-    dtype: Any,
-    device: int,
-    output: int | None,
-    process_set: int,
-    reduce_op: int,
-    root: int,
-    prescale: float,
-    postscale: float,
-    stream: int,
-    priority: int,
-) -> Any:
-    """As pack() for the most frequent case, one request without splits; null where it is not that."""
+def pack_one(fields: Sequence[Any]) -> Any:
+    """As pack() for the most frequent case: the fields of one Request but its splits. None where it is not that."""
+    operation, name, address, shape, dtype, device, output = fields[:7]
+    how = fields[7:13]
     ndim = len(shape)
     encoded = name.encode()
     end = _SINGLE_NAME + len(encoded)
@@ -153,44 +94,12 @@ def pack_one(
         scratch = _Scratch(1024)
     buffer, base = scratch.buffer, scratch.address
     shape_address = base + _SINGLE_SHAPE
-    if output is None:  # the library allocates
-        output = output_shape = output_ndim = 0
-    else:
-        output_shape, output_ndim = shape_address, ndim
+    head = _REQUEST_SIZE, operation, base + _SINGLE_NAME, address, shape_address, ndim, dtype, device, 0
+    result = (0, 0, 0) if output is None else (output, shape_address, ndim)  # None: the library allocates
     try:
-        _SINGLE[ndim].pack_into(
-            buffer,
-            0,
-            0,
-            _REQUEST_SIZE,
-            operation,
-            base + _SINGLE_NAME,
-            address,
-            shape_address,
-            ndim,
-            dtype,
-            device,
-            0,
-            output,
-            output_shape,
-            output_ndim,
-            dtype,
-            device,
-            0,
-            process_set,
-            reduce_op,
-            root,
-            priority,
-            prescale,
-            postscale,
-            0,
-            0,
-            0,
-            stream,
-            *shape,
-        )
+        _SINGLE[ndim].pack_into(buffer, 0, 0, *head, *result, dtype, device, 0, *how, 0, 0, 0, fields[13], *shape)
     except struct.error:
-        raise _not_numbers(name, process_set, reduce_op, root, priority, prescale, postscale) from None
+        raise _not_numbers(name, *how) from None
     buffer[_SINGLE_NAME:end] = encoded
     buffer[end] = 0
     return scratch
@@ -221,7 +130,8 @@ def pack(requests: Sequence[Request]) -> Any:
     at = count * 8
     name_at = needed - sum(map(len, names)) - count
     for request, name in zip(requests, names):
-        shape, splits = request.shape, request.splits
+        operation, _, address, shape, dtype, device, output = request[:7]
+        how, splits = request[7:13], request.splits
         ndim = len(shape)
         shape_address = base + offset
         if ndim:
@@ -241,50 +151,12 @@ def pack(requests: Sequence[Request]) -> Any:
             buffer[name_at:end] = name
             buffer[end] = 0
             name_at = end + 1
-        output, dtype, device = request.output, request.dtype, request.device
-        if output is None:  # the library allocates
-            output = output_shape = output_ndim = 0
-        else:
-            output_shape, output_ndim = shape_address, ndim
+        head = _REQUEST_SIZE, operation, name_address, address, shape_address, ndim, dtype, device, 0
+        result = (0, 0, 0) if output is None else (output, shape_address, ndim)
+        tail = splits_address, split_count, 0, request.stream
         try:
-            _REQUEST.pack_into(
-                buffer,
-                at,
-                _REQUEST_SIZE,
-                request.operation,
-                name_address,
-                request.address,
-                shape_address,
-                ndim,
-                dtype,
-                device,
-                0,
-                output,
-                output_shape,
-                output_ndim,
-                dtype,
-                device,
-                0,
-                request.process_set,
-                request.reduce_op,
-                request.root,
-                request.priority,
-                request.prescale,
-                request.postscale,
-                splits_address,
-                split_count,
-                0,
-                request.stream,
-            )
+            _REQUEST.pack_into(buffer, at, *head, *result, dtype, device, 0, *how, *tail)
         except struct.error:
-            raise _not_numbers(
-                request.name,
-                request.process_set,
-                request.reduce_op,
-                request.root,
-                request.priority,
-                request.prescale,
-                request.postscale,
-            ) from None
+            raise _not_numbers(request.name, *how) from None
         at += _REQUEST_SIZE
     return scratch

@@ -86,16 +86,48 @@ class _Name:
         self.waiting: collections.deque[Any] = collections.deque()
 
 
-class _Work(Work):
+class _Done(Work):
+    """An operation that has ended before its call returned."""
+
+    def __init__(self, outputs: list[Any]) -> None:
+        super().__init__()
+        self._outputs = outputs
+        self._future: Any = None
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def result(self) -> list[Any]:
+        return self._outputs
+
+    def get_future(self) -> Any:
+        if self._future is None:
+            self._future = torch.futures.Future()
+            self._future.set_result(self._outputs)
+        return self._future
+
+
+class _Work(_Done):
     """An operation of a group, from its call to its end."""
 
     def __init__(self, group: Any, key: Any, name: _Name, requests: Any, outputs: list[Any], opts: Any) -> None:
-        super().__init__()
+        super().__init__(outputs)
         self._group = group
         self._key = key
         self._name = name
         self._requests = requests
-        self._outputs = outputs
         self._opts = opts
         self._begun = time.monotonic()
         self._number = group._count()
@@ -105,7 +137,6 @@ class _Work(Work):
         self._finish: Callable[[Sequence[int]], None] | None = None  # takes the results
         self._error: BaseException | None = None
         self._over = False
-        self._future: Any = None
         self._source = -1
         self._message = ""
         self._announced = False
@@ -121,9 +152,6 @@ class _Work(Work):
             raise self._error
         return True
 
-    def synchronize(self) -> None:
-        self.wait()
-
     def is_completed(self) -> bool:
         return self._over or self._advance(0)
 
@@ -132,9 +160,6 @@ class _Work(Work):
 
     def exception(self) -> BaseException | None:
         return self._error
-
-    def result(self) -> list[Any]:
-        return self._outputs
 
     def source_rank(self) -> int:
         return self._source
@@ -164,18 +189,22 @@ class _Work(Work):
     def _submit(self) -> None:
         """Hands it to the library. The name is free, and the lock of the group is held."""
         self._name.current = self
-        for request in self._requests:
-            request.name = self._name.text if len(self._requests) == 1 else f"{self._name.text}/{request.name}"
+        text, alone = self._name.text, len(self._requests) == 1
         try:
-            self._natives = _calls.submit(self._requests, self)
+            self._natives = _calls.submit(
+                [
+                    each._replace(name=text if alone else f"{text}/{number}")
+                    for number, each in enumerate(self._requests)
+                ],
+                self,
+            )
         except Exception as error:
             self._fail(error)
 
     def _run(self, milliseconds: int) -> None:
         """As _submit(), and waits, which is faster. Its caller is the only thread that knows it."""
         (request,) = self._requests
-        request.name = None if request.operation == _native.BARRIER else self._name.text
-        scratch = pack(self._requests)
+        scratch = pack([request._replace(name=None if request.operation == _native.BARRIER else self._name.text)])
         words, native = scratch.words, _native._library
         try:
             status = native.run(scratch.address + 8, milliseconds, scratch.address)
@@ -264,39 +293,6 @@ class _Work(Work):
         except RuntimeError:  # another thread was first
             if not future.done():
                 raise
-
-
-class _Done(Work):
-    """An operation that has ended before its call returned."""
-
-    def __init__(self, outputs: list[Any]) -> None:
-        super().__init__()
-        self._outputs = outputs
-        self._future: Any = None
-
-    def wait(self, timeout: Any = None) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        pass
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> list[Any]:
-        return self._outputs
-
-    def get_future(self) -> Any:
-        if self._future is None:
-            self._future = torch.futures.Future()
-            self._future.set_result(self._outputs)
-        return self._future
 
 
 class _FromAny(_Done):
@@ -433,27 +429,26 @@ def _is_plain(tensor):
 
 
 def _copied(tensor):
-    """(address, number of elements, dtype code) of a dense tensor for an operation that copies: bytes, where libhora
-    does not know the type."""
+    """(number of elements, dtype code) of a dense tensor for an operation that copies: bytes, where libhora does not
+    know the type."""
     code = _CODE_OF.get(tensor.dtype)
-    count = tensor.numel()
     if code is None:
-        return tensor.data_ptr(), count * tensor.element_size(), dtypes.UINT8
-    return tensor.data_ptr(), count, code
+        return tensor.numel() * tensor.element_size(), dtypes.UINT8
+    return tensor.numel(), code
 
 
 def _reduced(tensor, op):
-    """(dense tensor to reduce, dtype code, elements in each of its own) for a reduction."""
+    """(dense tensor to reduce, number of elements, dtype code) for a reduction."""
     wider = _WIDER.get(tensor.dtype)
     source = _dense(tensor if wider is None else tensor.detach().to(wider))
     if source.dtype == getattr(torch, "uint64", None) and op in (_native.SUM, _native.PRODUCT):
-        return source, dtypes.INT64, 1  # the same bits
-    known = _CODE_OF.get(source.dtype)
-    if known is not None:
-        return source, known, 1
+        return source, source.numel(), dtypes.INT64  # the same bits
+    code = _CODE_OF.get(source.dtype)
+    if code is not None:
+        return source, source.numel(), code
     name = str(source.dtype).partition(".")[2]
-    known, shape = dtypes.substitute(name, source.element_size(), (), op)
-    return source, known, 2 if shape else 1
+    code, shape = dtypes.substitute(name, source.element_size(), (), op)
+    return source, source.numel() * (2 if shape else 1), code
 
 
 def _kind_of(given):
@@ -483,6 +478,35 @@ def _move(address: int, tensor: Any) -> None:
     dense = torch.empty(tensor.shape, dtype=tensor.dtype)
     ctypes.memmove(dense.data_ptr(), address, size)
     tensor.detach().copy_(dense)
+
+
+def _fill(outputs):
+    """Writes each result of the library into a tensor."""
+
+    def finish(natives):
+        for native, output in zip(natives, outputs):
+            _move(native_result(native)[0], output)
+
+    return finish
+
+
+class _Batch:
+    """The requests of one operation of a group, which have `how` in common, and what they read and write."""
+
+    def __init__(self, operation: int, process_set: int, **how: Any) -> None:
+        self.operation = operation
+        self.how = dict(how, process_set=process_set)
+        self.requests: list[Request] = []
+        self.key: list[tuple[int, int]] = []  # (dtype code, number of elements) of each tensor
+        self.kept: list[Any] = []
+        self.copies: list[tuple[Any, Any]] = []  # tensors that could not be used in place, and their results
+
+    def add(self, source: Any, count: int, code: int, result: Any = None) -> None:
+        """A request on a dense tensor, as one dimension; without a result the library allocates it."""
+        request = Request(self.operation, None, source.data_ptr(), (count,), code, **self.how)
+        self.requests.append(request._replace(output=None if result is None else result.data_ptr()))
+        self.key.append((code, count))
+        self.kept.append((source, result))
 
 
 # --- a group -------------------------------------------------------------------------------------
@@ -548,13 +572,14 @@ class _Collectives:
         names[0] = (turn + 1) % _NAMES
         return names[1 + turn]
 
-    def _begin(self, kind, detail, tensors, requests, outputs, opts, kept, finish=None):
+    def _begin(self, kind, detail, tensors, batch, outputs, opts, finish=None):
         """`tensors`: (dtype code, number of elements) of each, as far as it is the same on all ranks."""
+        requests = batch.requests
         with self._lock:
             key = (kind, detail, tuple(tensors))
             name = self._next_name(key)
             work = _Work(self, key, name, requests, outputs, opts)
-            work._kept, work._finish = (kept, outputs), finish
+            work._kept, work._finish = (batch.kept, outputs), finish or _copier(batch.copies)
             self._in_flight[work._number] = work
             self._recent.append(work)
             if kind != "message":
@@ -638,13 +663,6 @@ class _Collectives:
         missing = [str(rank) for rank, label in self._others_in(work) if label is None]
         return f"; not in it: rank {', '.join(missing)}" if missing else ""
 
-    def _request(self, operation, number, address, count, code, output, op=_native.SUM, process_set=None, **more):
-        """Of tensor `number` of the operation, as one dimension."""
-        where = self._set if process_set is None else process_set
-        return Request(
-            operation, str(number), address, (count,), code, output=output, process_set=where, reduce_op=op, **more
-        )
-
     # --- reductions ---
 
     def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
@@ -703,22 +721,7 @@ class _Collectives:
         name, ((code, count),) = work._name, work._key[2]
         self._known[tensor.dtype, count, op] = code, work._key
         (request,) = work._requests
-        name.packed = pack_one(
-            request.operation,
-            name.text,
-            0,
-            request.shape,
-            code,
-            request.device,
-            0,
-            request.process_set,
-            request.reduce_op,
-            0,
-            request.prescale,
-            1.0,
-            0,
-            0,
-        )
+        name.packed = pack_one(request._replace(name=name.text, address=0, output=0)[:-1])
 
     def allreduce_coalesced(self, tensors: list[Any], opts: Any = None) -> Any:
         """As allreduce()."""
@@ -736,21 +739,16 @@ class _Collectives:
             return self._fold(kind, tensors, bitwise, opts, root, then, outputs)
         op, factor = _reduction_of(given)
         here = root is None or root == self._index
-        requests, kept, copies, key = [], [], [], []
-        for number, tensor in enumerate(tensors):
-            source, code, width = _reduced(tensor, op)
+        batch = _Batch(_native.ALLREDUCE, self._set, reduce_op=op, prescale=factor)
+        for tensor in tensors:
+            source, count, code = _reduced(tensor, op)
             result = source if here else torch.empty_like(source)
             if here and source is not tensor:
-                copies.append((tensor, result))
-            count = source.numel() * width
-            key.append((code, count))
-            kept.append((source, result))
-            address = source.data_ptr()
-            requests.append(
-                self._request(_native.ALLREDUCE, number, address, count, code, result.data_ptr(), op, prescale=factor)
-            )
+                batch.copies.append((tensor, result))
+            batch.add(source, count, code, result)
         detail = op if root is None else f"{op} to {root}"
-        work = self._begin(kind, detail, key, requests, outputs or tensors, opts, kept, _copier(copies, then))
+        finish = _copier(batch.copies, then)
+        work = self._begin(kind, detail, batch.key, batch, outputs or tensors, opts, finish)
         if kind == "all_reduce" and len(tensors) == 1 and factor == 1.0 and _is_plain(tensors[0]):
             self._remember(work, tensors[0], _kind_of(given))
         return work
@@ -777,13 +775,22 @@ class _Collectives:
 
     def _gather_all(self, kind, detail, sources, opts, outputs, finish, alike):
         """`alike`: tensors, or lists of them, that have the same sizes on all ranks."""
-        requests, key = [], []
-        for number, (source, given) in enumerate(zip(sources, alike)):
-            address, count, code = _copied(source)
+        batch, key = _Batch(_native.ALLGATHER, self._set), []
+        for source, given in zip(sources, alike):
+            count, code = _copied(source)
             parts = given if isinstance(given, list) else [given]
             key.append((code, sum(part.numel() for part in parts)))
-            requests.append(self._request(_native.ALLGATHER, number, address, count, code, None))
-        return self._begin(kind, detail, key, requests, outputs, opts, sources, finish)
+            batch.add(source, count, code)
+        return self._begin(kind, detail, key, batch, outputs, opts, finish)
+
+    def _check_wholes(self, kind, wholes, parts, what):
+        """That the tensors of all ranks have room in one. `what`: the names of whole and part."""
+        for whole, part in zip(wholes, parts):
+            if whole.numel() != part.numel() * len(self._ranks):
+                raise ValueError(
+                    f"{kind}: the {what[0]} needs {len(self._ranks)} times the {part.numel()} elements of the "
+                    f"{what[1]}, and has {whole.numel()}"
+                )
 
     def reduce_scatter(self, outputs: list[Any], inputs: list[list[Any]], opts: Any = None) -> Any:
         """Reduces the inputs for each rank into its output."""
@@ -811,12 +818,7 @@ class _Collectives:
 
     def reduce_scatter_single_coalesced(self, outputs: list[Any], sources: list[Any], opts: Any = None) -> Any:
         """reduce_scatter_single() of each."""
-        for output, source in zip(outputs, sources):
-            if source.numel() != output.numel() * len(self._ranks):
-                raise ValueError(
-                    f"reduce_scatter: the input needs {len(self._ranks)} times the {output.numel()} elements of the "
-                    f"output, and has {source.numel()}"
-                )
+        self._check_wholes("reduce_scatter", sources, outputs, ("input", "output"))
         return self._scatter_reduced(outputs, sources, opts)
 
     def _by_place(self, parts):
@@ -832,38 +834,26 @@ class _Collectives:
         if self._order is not None:
             sources = [torch.cat(self._by_place(_dense(each).reshape(-1).chunk(len(self._ranks)))) for each in sources]
         op, factor = _reduction_of(given)
-        key, requests, kept = [], [], []
-        for number, each in enumerate(sources):
-            source, code, width = _reduced(each, op)
-            count = source.numel() * width
-            key.append((code, count))
-            kept.append(source)
-            requests.append(
-                self._request(_native.REDUCESCATTER, number, source.data_ptr(), count, code, None, op, prescale=factor)
-            )
-
-        def finish(natives):
-            for native, output in zip(natives, outputs):
-                _move(native_result(native)[0], output)
-
-        return self._begin("reduce_scatter", op, key, requests, outputs, opts, kept, finish)
+        batch = _Batch(_native.REDUCESCATTER, self._set, reduce_op=op, prescale=factor)
+        for each in sources:
+            batch.add(*_reduced(each, op))
+        return self._begin("reduce_scatter", op, batch.key, batch, outputs, opts, _fill(outputs))
 
     # --- copies ---
 
     def broadcast(self, tensors: list[Any], opts: Any) -> Any:
         """Copies each tensor of the root into that of every rank."""
-        key, requests, kept, copies = [], [], [], []
-        for number, tensor in enumerate(tensors):
+        batch = self._spread(tensors, opts.rootRank, self._set)
+        return self._begin("broadcast", f"from {opts.rootRank}", batch.key, batch, tensors, opts)
+
+    def _spread(self, tensors, root, process_set):
+        batch = _Batch(_native.BROADCAST, process_set, root=self._ranks[root])
+        for tensor in tensors:
             source = _dense(tensor)
-            if source is not tensor and self._index != opts.rootRank:
-                copies.append((tensor, source))
-            address, count, code = _copied(source)
-            key.append((code, count))
-            kept.append(source)
-            requests.append(
-                self._request(_native.BROADCAST, number, address, count, code, address, root=self._ranks[opts.rootRank])
-            )
-        return self._begin("broadcast", f"from {opts.rootRank}", key, requests, tensors, opts, kept, _copier(copies))
+            if source is not tensor and self._index != root:
+                batch.copies.append((tensor, source))
+            batch.add(source, *_copied(source), source)
+        return batch
 
     def allgather(self, outputs: list[list[Any]], inputs: list[Any], opts: Any = None) -> Any:
         """Copies the input of every rank into the outputs of all."""
@@ -883,21 +873,13 @@ class _Collectives:
 
     def all_gather_single_coalesced(self, outputs: list[Any], sources: list[Any], opts: Any = None) -> Any:
         """all_gather_single() of each."""
-        for output, source in zip(outputs, sources):
-            if output.numel() != source.numel() * len(self._ranks):
-                raise ValueError(
-                    f"all_gather: the output needs {len(self._ranks)} times the {source.numel()} elements of the input "
-                    f"and has {output.numel()}"
-                )
+        self._check_wholes("all_gather", outputs, sources, ("output", "input"))
 
-        def finish(natives):
+        def in_order(natives):
             for native, output in zip(natives, outputs):
-                if self._order is None:
-                    _move(native_result(native)[0], output)
-                else:
-                    parts = output.detach().view(len(self._ranks), -1).unbind()
-                    _take_apart(native, self._by_place(parts))
+                _take_apart(native, self._by_place(output.detach().view(len(self._ranks), -1).unbind()))
 
+        finish = _fill(outputs) if self._order is None else in_order
         return self._gather_all("all_gather", None, [_dense(each) for each in sources], opts, outputs, finish, outputs)
 
     def gather(self, outputs: list[list[Any]], inputs: list[Any], opts: Any) -> Any:
@@ -944,18 +926,18 @@ class _Collectives:
         flat = [each for some in dense for each in some]
         like = (flat or [each.detach() for each in received] or [torch.empty(0)])[0]
         source = flat[0] if len(flat) == 1 else torch.cat(flat) if flat else torch.empty(0, dtype=like.dtype)
-        address, count, code = _copied(source)
+        count, code = _copied(source)
         width = 1 if code != dtypes.UINT8 else source.element_size()
         splits = [sum(each.numel() for each in some) * width for some in dense]
-        request = self._request(_native.ALLTOALL, 0, address, count, code, None, splits=splits)
+        batch = _Batch(_native.ALLTOALL, self._set, splits=splits)
+        batch.add(source, count, code)
 
         def finish(natives):
             _take_apart(natives[0], self._by_place(received) if len(received) == len(self._ranks) else received)
             for tensor, result in copies:
                 tensor.detach().copy_(result)
 
-        detail = f"{root} {code}"
-        return self._begin(kind, detail, (), [request], outputs, opts, source, finish)
+        return self._begin(kind, f"{root} {code}", (), batch, outputs, opts, finish)
 
     # --- between two ranks ---
 
@@ -976,21 +958,8 @@ class _Collectives:
         pair = self._pairs.get(peer)
         if pair is None:
             pair = self._pairs[peer] = process_set_of(sorted((self._ranks[self._index], self._ranks[peer])))
-        requests, kept, copies = [], [], []
-        for number, tensor in enumerate(tensors):
-            source = _dense(tensor)
-            if source is not tensor and kind == "recv":
-                copies.append((tensor, source))
-            address, count, code = _copied(source)
-            kept.append(source)
-            requests.append(
-                self._request(
-                    _native.BROADCAST, number, address, count, code, address, root=self._ranks[sender], process_set=pair
-                )
-            )
-        work = self._begin(
-            "message", f"{sender} to {receiver}, tag {tag}", (), requests, tensors, None, kept, _copier(copies)
-        )
+        batch = self._spread(tensors, sender, pair)
+        work = self._begin("message", f"{sender} to {receiver}, tag {tag}", (), batch, tensors, None)
         count = self._passed[sender, receiver, tag] = self._passed.get((sender, receiver, tag), 0) + 1
         work._source, work._message = sender, f"message/{receiver}/{sender}/{tag}/{count}"
         return work
@@ -1013,7 +982,9 @@ class _Collectives:
 
     def barrier(self, opts: Any = None) -> Any:
         """Ends when all ranks have called it."""
-        return self._begin("barrier", None, (), [Request(_native.BARRIER, None, process_set=self._set)], [], opts, None)
+        batch = _Batch(_native.BARRIER, self._set)
+        batch.requests.append(Request(_native.BARRIER, None, process_set=self._set))
+        return self._begin("barrier", None, (), batch, [], opts)
 
     def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the ranks that did not come in time: at rank 0 the first, or all of them."""

@@ -98,9 +98,9 @@ class TensorOps:
         self.framework = framework
 
     @staticmethod
-    def _use(operation, op):
+    def _use(kind, how):
         """What Framework.view() has to know of an operation."""
-        return op if operation in (_native.ALLREDUCE, _native.REDUCESCATTER) else dtypes.COPY
+        return how[1] if kind in ("allreduce", "reducescatter") else dtypes.COPY
 
     def _names(self, kind, name, set_id, count, grouped):
         if not grouped:
@@ -118,6 +118,8 @@ class TensorOps:
             raise ValueError("a group needs at least one tensor")
         return tensors
 
+    # `how` below: the fields of a request from process_set to postscale.
+
     def allreduce(
         self,
         tensors: Sequence[Any],
@@ -131,21 +133,8 @@ class TensorOps:
         priority: int = 0,
     ) -> Any:
         """Starts allreduces; tensors is a sequence, of one tensor unless grouped."""
-        tensors = self._as_sequence(tensors, grouped)
-        return self._caller_allocates(
-            _native.ALLREDUCE,
-            "allreduce",
-            tensors,
-            name,
-            process_set,
-            in_place,
-            grouped,
-            priority,
-            op,
-            0,
-            prescale,
-            postscale,
-        )
+        how = (set_id_of(process_set), op, 0, priority, prescale, postscale)
+        return self._caller_allocates("allreduce", tensors, name, how, in_place, grouped)
 
     def allreduce_now(
         self,
@@ -158,92 +147,8 @@ class TensorOps:
         in_place: bool = False,
     ) -> Any:
         """allreduce() of one tensor, and its result."""
-        return self._run_single(
-            _native.ALLREDUCE, "allreduce", tensor, name, process_set, in_place, op, 0, prescale, postscale
-        )
-
-    def broadcast_now(
-        self, tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet, in_place: bool = False
-    ) -> Any:
-        """broadcast() of one tensor, and its result."""
-        return self._run_single(
-            _native.BROADCAST, "broadcast", tensor, name, process_set, in_place, 0, root_rank, 1.0, 1.0
-        )
-
-    def _run_single(self, operation, kind, tensor, name, process_set, in_place, op, root, prescale, postscale):
-        """The shortest way through this file."""
-        framework = self.framework
-        plain = framework.plain(tensor, in_place)
-        set_id = getattr(process_set, "process_set_id", None)
-        if plain is None or set_id is None:
-            return operations.wait_now(
-                self._caller_allocates(
-                    operation, kind, (tensor,), name, process_set, in_place, False, 0, op, root, prescale, postscale
-                )
-            )
-        address, shape, dtype = plain
-        if in_place:
-            output, output_address = tensor, address
-        else:
-            output = framework.empty_like(tensor)
-            output_address = framework.address(output)
-        if _orphans or _interrupted:
-            operations.sweep()
-        _calls.run_one(
-            operation,
-            names.operation_name(kind, name, set_id),
-            name is None,
-            address,
-            shape,
-            dtype,
-            output_address,
-            set_id,
-            op,
-            root,
-            prescale,
-            postscale,
-            (tensor, output),
-        )
-        return output
-
-    def _submit_single(
-        self, operation, kind, tensor, name, process_set, in_place, priority, op, root, prescale, postscale
-    ):
-        """(native handle, what is read, what is written, its device) of an operation on one tensor."""
-        framework = self.framework
-        source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
-        address, shape, dtype, device, stream = framework.view(source, self._use(operation, op))
-        if in_place:
-            output, output_address = source, address
-        else:
-            output = framework.empty_like(source)
-            output_address = framework.address(output)
-        set_id = getattr(process_set, "process_set_id", None)
-        if set_id is None:
-            set_id = set_id_of(process_set)  # raises
-        operations.sweep()
-        return (
-            _calls.submit_one(
-                operation,
-                names.operation_name(kind, name, set_id),
-                address,
-                shape,
-                dtype,
-                device,
-                output_address,
-                set_id,
-                op,
-                root,
-                prescale,
-                postscale,
-                stream,
-                priority,
-                (source, output),
-            ),
-            source,
-            output,
-            device,
-        )
+        how = (set_id_of(process_set), op, 0, 0, prescale, postscale)
+        return self._run_single("allreduce", tensor, name, how, in_place)
 
     def broadcast(
         self,
@@ -256,37 +161,60 @@ class TensorOps:
         priority: int = 0,
     ) -> Any:
         """Starts broadcasts; tensors is a sequence, of one tensor unless grouped."""
-        tensors = self._as_sequence(tensors, grouped)
-        return self._caller_allocates(
-            _native.BROADCAST,
-            "broadcast",
-            tensors,
-            name,
-            process_set,
-            in_place,
-            grouped,
-            priority,
-            0,
-            root_rank,
-            1.0,
-            1.0,
-        )
+        how = (set_id_of(process_set), 0, root_rank, priority, 1.0, 1.0)
+        return self._caller_allocates("broadcast", tensors, name, how, in_place, grouped)
 
-    def _caller_allocates(
-        self, operation, kind, tensors, name, process_set, in_place, grouped, priority, op, root, prescale, postscale
-    ):
-        """Starts operations whose results have the shapes of the tensors."""
+    def broadcast_now(
+        self, tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet, in_place: bool = False
+    ) -> Any:
+        """broadcast() of one tensor, and its result."""
+        how = (set_id_of(process_set), 0, root_rank, 0, 1.0, 1.0)
+        return self._run_single("broadcast", tensor, name, how, in_place)
+
+    def _run_single(self, kind, tensor, name, how, in_place):
+        """The shortest way through this file."""
         framework = self.framework
+        plain = framework.plain(tensor, in_place)
+        if plain is None:
+            return operations.wait_now(self._caller_allocates(kind, (tensor,), name, how, in_place, False))
+        address, shape, dtype = plain
+        output, output_address = tensor, address
+        if not in_place:
+            output = framework.empty_like(tensor)
+            output_address = framework.address(output)
+        if _orphans or _interrupted:
+            operations.sweep()
+        called = names.operation_name(kind, name, how[0])
+        operation = _native.OPERATIONS[kind]
+        _calls.run_one(operation, called, name is None, address, shape, dtype, output_address, how, (tensor, output))
+        return output
+
+    def _prepared(self, kind, tensor, how, in_place):
+        """(fields of a request from address on, what is read, what is written) of a result like the tensor."""
+        framework = self.framework
+        source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
+        address, shape, dtype, device, stream = framework.view(source, self._use(kind, how))
+        output, output_address = source, address
+        if not in_place:
+            output = framework.empty_like(source)
+            output_address = framework.address(output)
+        return (address, shape, dtype, device, output_address, *how, stream), source, output
+
+    def _caller_allocates(self, kind, tensors, name, how, in_place, grouped):
+        """Starts operations whose results have the shapes of the tensors."""
+        tensors = self._as_sequence(tensors, grouped)
+        operation = _native.OPERATIONS[kind]
         if not grouped:
             (tensor,) = tensors
-            native, source, output, device = self._submit_single(
-                operation, kind, tensor, name, process_set, in_place, priority, op, root, prescale, postscale
-            )
+            fields, source, output = self._prepared(kind, tensor, how, in_place)
+            operations.sweep()
+            called = names.operation_name(kind, name, how[0])
+            native = _calls.submit_one((operation, called, *fields), (source, output))
             pending = None
             try:
                 pending = Pending((native,), (source, output), (tensor if in_place else output,), None, False, None)
-                if device != _native.CPU_DEVICE:
-                    pending.settle = framework.settler(device)
+                if fields[3] != _native.CPU_DEVICE:
+                    pending.settle = self.framework.settler(fields[3])
                 if in_place and source is not tensor:
                     pending.after = self._copying_back([(tensor, source)])
                 return pending
@@ -294,42 +222,14 @@ class TensorOps:
                 if pending is None:
                     _calls.interrupted.append(((native,), (source, output)))
                 raise
-        set_id = set_id_of(process_set)
-        names = self._names(kind, name, set_id, len(tensors), True)
-        requests, kept, outputs, copies = [], [], [], None
-        for tensor, tensor_name in zip(tensors, names):
-            source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
-            address, shape, dtype, device, stream = framework.view(source, self._use(operation, op))
-            if in_place:
-                output, output_address = source, address
-                if source is not tensor:
-                    copies = copies or []
-                    copies.append((tensor, source))
-                outputs.append(tensor)
-            else:
-                output = framework.empty_like(source)
-                output_address = framework.address(output)
-                outputs.append(output)
+        requests, kept, outputs, copies = [], [], [], []
+        for tensor, called in zip(tensors, self._names(kind, name, how[0], len(tensors), True)):
+            fields, source, output = self._prepared(kind, tensor, how, in_place)
+            if in_place and source is not tensor:
+                copies.append((tensor, source))
+            outputs.append(tensor if in_place else output)
             kept.append((source, output))
-            requests.append(
-                _requests.Request(
-                    operation,
-                    tensor_name,
-                    address,
-                    shape,
-                    dtype,
-                    device,
-                    output_address,
-                    set_id,
-                    op,
-                    root,
-                    prescale,
-                    postscale,
-                    None,
-                    stream,
-                    priority,
-                )
-            )
+            requests.append(_requests.Request(operation, called, *fields))
         return self._start(requests, kept, outputs, None, True, copies)
 
     def allgather(
@@ -341,8 +241,8 @@ class TensorOps:
         priority: int = 0,
     ) -> Any:
         """Starts allgathers; tensors is a sequence, of one tensor unless grouped."""
-        tensors = self._as_sequence(tensors, grouped)
-        return self._library_allocates(_native.ALLGATHER, "allgather", tensors, name, process_set, grouped, priority)
+        how = (set_id_of(process_set), _native.SUM, 0, priority, 1.0, 1.0)
+        return self._library_allocates("allgather", tensors, name, how, grouped)
 
     def reducescatter(
         self,
@@ -356,123 +256,56 @@ class TensorOps:
         priority: int = 0,
     ) -> Any:
         """Starts reducescatters; tensors is a sequence, of one tensor unless grouped."""
-        tensors = self._as_sequence(tensors, grouped)
-        return self._library_allocates(
-            _native.REDUCESCATTER,
-            "reducescatter",
-            tensors,
-            name,
-            process_set,
-            grouped,
-            priority,
-            op,
-            prescale,
-            postscale,
-        )
+        how = (set_id_of(process_set), op, 0, priority, prescale, postscale)
+        return self._library_allocates("reducescatter", tensors, name, how, grouped)
 
-    def _library_allocates(
-        self,
-        operation,
-        kind,
-        tensors,
-        name,
-        process_set,
-        grouped,
-        priority,
-        op=_native.SUM,
-        prescale=1.0,
-        postscale=1.0,
-    ):
+    def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, priority: int = 0) -> Any:
+        """splits: a list of integers, or None for equal parts. The result is (tensor, received
+        splits) when splits are given."""
+        how = (set_id_of(process_set), 0, 0, priority, 1.0, 1.0)
+        return self._library_allocates("alltoall", (tensor,), name, how, False, splits)
+
+    def _library_allocates(self, kind, tensors, name, how, grouped, splits=None):
         framework = self.framework
-        set_id = set_id_of(process_set)
-        names = self._names(kind, name, set_id, len(tensors), grouped)
+        tensors = self._as_sequence(tensors, grouped)
         requests, kept = [], []
-        for tensor, tensor_name in zip(tensors, names):
+        for tensor, called in zip(tensors, self._names(kind, name, how[0], len(tensors), grouped)):
             source = framework.dense(tensor)
-            address, shape, dtype, device, stream = framework.view(source, self._use(operation, op))
+            address, shape, dtype, device, stream = framework.view(source, self._use(kind, how))
             if not len(getattr(source, "shape", shape)):
                 raise ValueError(
-                    f"{kind} of a scalar ({tensor_name}): it has no first dimension to "
-                    f"{'concatenate along' if operation == _native.ALLGATHER else 'split'}; "
-                    "reshape it to one element"
+                    f"{kind} of a scalar ({called}): it has no first dimension to "
+                    f"{'concatenate along' if kind == 'allgather' else 'split'}; reshape it to one element"
                 )
+            if splits is not None:
+                shape = (self._rows_sent(called, shape[0], splits), *shape[1:])
             kept.append(source)
-            requests.append(
-                _requests.Request(
-                    operation,
-                    tensor_name,
-                    address,
-                    shape,
-                    dtype,
-                    device,
-                    None,
-                    set_id,
-                    op,
-                    0,
-                    prescale,
-                    postscale,
-                    None,
-                    stream,
-                    priority,
-                )
-            )
+            fields = (address, shape, dtype, device, None, *how, stream, splits)
+            requests.append(_requests.Request(_native.OPERATIONS[kind], called, *fields))
 
         source_of: dict[int, Any] = {}
 
         def fetch(native):
-            return framework.from_native(*native_result(native), source_of[native])
+            source = source_of[native]
+            received = framework.from_native(*native_result(native), source)
+            if splits is None:
+                return received
+            return received, framework.from_integers(native_received_splits(native), source)
 
         pending = self._start(requests, kept, None, fetch, grouped, None)
         source_of.update(zip(pending.natives, kept))
         return pending
 
-    def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, priority: int = 0) -> Any:
-        """splits: a list of integers, or None for equal parts. The result is (tensor, received
-        splits) when splits are given."""
-        framework = self.framework
-        set_id = set_id_of(process_set)
-        (tensor_name,) = self._names("alltoall", name, set_id, 1, False)
-        source = framework.dense(tensor)
-        address, shape, dtype, device, stream = framework.view(source)
-        if not len(getattr(source, "shape", shape)):
+    @staticmethod
+    def _rows_sent(name, rows, splits):
+        """Rows after the last split stay here."""
+        if sum(splits) > rows:
             raise ValueError(
-                f"alltoall of a scalar ({tensor_name}): it has no first dimension to split; reshape it to one element"
+                f"alltoall({name}): the splits {list(splits)} ask for {sum(splits)} rows, but the tensor has {rows}"
             )
-        if splits is not None:
-            rows = sum(splits)
-            if rows > shape[0] or any(split < 0 for split in splits):
-                raise ValueError(
-                    f"alltoall({tensor_name}): the splits {list(splits)} ask for {rows} rows, but "
-                    f"the tensor has {shape[0]}"
-                    if rows > shape[0]
-                    else f"alltoall({tensor_name}): negative split in {list(splits)}"
-                )
-            shape = (rows, *shape[1:])  # rows after the last split stay here
-        request = _requests.Request(
-            _native.ALLTOALL,
-            tensor_name,
-            address,
-            shape,
-            dtype,
-            device,
-            None,
-            set_id,
-            0,
-            0,
-            1.0,
-            1.0,
-            splits,
-            stream,
-            priority,
-        )
-
-        def fetch(native):
-            received = framework.from_native(*native_result(native), source)
-            if splits is None:
-                return received
-            return received, framework.from_integers(native_received_splits(native), tensor)
-
-        return self._start([request], source, None, fetch, False, None)
+        if any(split < 0 for split in splits):
+            raise ValueError(f"alltoall({name}): negative split in {list(splits)}")
+        return sum(splits)
 
     def _start(self, requests, kept, outputs, fetch, grouped, copies):
         operations.sweep()

@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 # Here, so that a release without them cannot import this module.
 _register_target, _lowering = jax.ffi.register_ffi_target, jax.ffi.build_ffi_lowering_function
 _TARGET = "hora_collectives"
-_KINDS = {
-    "allreduce": _native.ALLREDUCE,
-    "allgather": _native.ALLGATHER,
-    "broadcast": _native.BROADCAST,
-    "alltoall": _native.ALLTOALL,
-    "reducescatter": _native.REDUCESCATTER,
-}
 
 
 class _Effect(effects.Effect):
@@ -122,7 +115,8 @@ def _encoded(steps, inputs, outs):
             code, shape = _as_native(aval, step.op if reduces else dtypes.COPY)
             _, out_shape = _as_native(out, step.op if reduces else dtypes.COPY)
             name = f"{base}_{position + 1}of{step.number}" if step.grouped else base
-            numbers += [step.number if position == 0 else 0, _KINDS[step.kind], code, step.op, step.root, step.set_id]
+            numbers += [0 if position else step.number, _native.OPERATIONS[step.kind], code]
+            numbers += [step.op, step.root, step.set_id]
             numbers += [_bits(step.prescale), _bits(step.postscale), step.kind not in ("allreduce", "broadcast")]
             numbers += [int(np.prod(out_shape, dtype=np.int64)), len(name.encode()), len(shape), *shape]
             text += name
