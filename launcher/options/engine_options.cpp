@@ -437,7 +437,9 @@ Result<std::optional<PlatformNode>> read_platform(const OptionValues& values,
   if (names_hosts(values) || has_rankfile(values) || values.text("--engine") == "none") {
     return std::optional<PlatformNode>();
   }
-  const auto here = platform_here(of_engines(inputs));
+  const auto found = platform_here(of_engines(inputs));
+  if (!found) return found.error();
+  const auto& here = *found;
   if (!here) return std::optional<PlatformNode>();
   const PlatformNodes& nodes = here->nodes;
   const std::string title(here->platform->title);

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,10 +21,10 @@ struct PlatformNodes {
   std::uint16_t port = 0;          // that the platform has chosen there; 0: none
   std::vector<int> slots;          // by index; empty: one for each GPU of a node
   std::string job;                 // the platform's id of it; may be empty
+  bool is_json = true;             // else the text that names the nodes cannot be read
 };
 
-// The interface of a platform to the rest of the launcher: the last thing in its file. One line in
-// CMakeLists.txt adds it.
+// A row of the table in platform.cpp.
 struct PlatformDescriptor {
   std::string_view title = {};  // "SkyPilot"
   std::string_view mark = {};   // what says that it is here: "$SKYPILOT_NODE_IPS", a path
@@ -40,34 +39,17 @@ struct PlatformDescriptor {
   bool yields_to_engines = false;
 };
 
-// The platforms that this build knows: those of CMakeLists.txt, in its order. They outlive the
-// program.
-std::span<const PlatformDescriptor* const> platforms();
-
 struct PlatformHere {
   const PlatformDescriptor* platform = nullptr;
   PlatformNodes nodes;  // more than one
 };
 
 // Nothing: this process is alone, as far as variables and files say, or is a rank, whose launcher
-// has run the command on all nodes.
-std::optional<PlatformHere> platform_here(const EngineInputs& inputs);
+// has run the command on all nodes. kUsage: what should name the nodes cannot be read.
+Result<std::optional<PlatformHere>> platform_here(const EngineInputs& inputs);
 
 // The table of docs/howto/platforms.md.
 std::string platform_reference();
-
-// What several platforms use.
-
-// A variable that is neither absent nor empty; else "".
-std::string text_of(const EngineInputs& inputs, std::string_view name);
-std::optional<int> number_of(const EngineInputs& inputs, std::string_view name);
-std::uint16_t port_of(const EngineInputs& inputs, std::string_view name);  // 0: none
-
-// "10.0.0.4:6105": 10.0.0.4.
-std::string without_port(std::string_view address);
-
-// The words between blanks, commas and ends of lines.
-std::vector<std::string> names_in(std::string_view list);
 
 // The same number on each of `count` nodes; none where it is not positive.
 std::vector<int> slots_on_each(std::optional<int> slots, int count);

@@ -34,7 +34,9 @@ EngineInputs inputs(const Texts& variables, const Texts& files = {}) {
 
 // "SkyPilot 1/2 a,b head=a port=1 slots=8,8 job=j"; "-": nothing is found.
 std::string found(const Texts& variables, const Texts& files = {}) {
-  const auto here = platform_here(inputs(variables, files));
+  const auto result = platform_here(inputs(variables, files));
+  if (!result) return result.error().message;
+  const auto& here = *result;
   if (!here) return "-";
   const PlatformNodes& nodes = here->nodes;
   std::vector<std::string> slots;
@@ -77,11 +79,12 @@ TEST_CASE("platforms: SageMaker") {
   CHECK(found({{"SM_NUM_GPUS", "0"}}, {{path, two}}).ends_with(" head=algo-1"));
   // mpirun of the toolkit has started this.
   CHECK(found({{"OMPI_COMM_WORLD_RANK", "0"}}, {{path, two}}) == "-");
-  for (const char* other : {R"({"current_host":"algo-1","hosts":["algo-1"]})", "{", "[]", "{}", "",
+  for (const char* other : {R"({"current_host":"algo-1","hosts":["algo-1"]})", "[]", "{}",
                             R"({"hosts":"algo-1"})", R"({"hosts":[1,2]})"}) {
     INFO(other);
     CHECK(found({}, {{path, other}}) == "-");
   }
+  CHECK(found({}, {{path, "{"}}).starts_with(path + " is not JSON"));
 }
 
 TEST_CASE("platforms: Azure ML") {
@@ -114,10 +117,13 @@ TEST_CASE("platforms: Vertex AI") {
   CHECK(found(spec(R"({"type":"workerpool1","index":1})")) == "Vertex AI 2" + names);
   CHECK(found(spec(R"({"type":"workerpool2","index":0})")) == "Vertex AI ?" + names);
   CHECK(found({{"CLUSTER_SPEC", R"({"cluster":{"workerpool0":["a:2222"]}})"}}) == "-");
-  for (const char* other : {"", "x", "1", "{}", R"({"cluster":1,"task":[]})"}) {
+  for (const char* other : {"", "1", "{}", R"({"cluster":1,"task":[]})"}) {
     INFO(other);
     CHECK(found({{"CLUSTER_SPEC", other}}) == "-");
   }
+  CHECK(found({{"CLUSTER_SPEC", "x"}}) ==
+        "$CLUSTER_SPEC is not JSON; on Vertex AI it names the nodes that run this command. "
+        "--engine none ignores it");
 }
 
 TEST_CASE("platforms: Determined, whose nodes may have unequal slots") {
@@ -127,6 +133,7 @@ TEST_CASE("platforms: Determined, whose nodes may have unequal slots") {
         "Determined 1/2 10.0.0.1,10.0.0.2 head=10.0.0.1 slots=8,4");
   CHECK(found({}, {{path, R"({"container_addrs":["10.0.0.1"],"container_rank":0})"}}) == "-");
   CHECK(found({}, {{path, R"({"container_addrs":7})"}}) == "-");
+  CHECK(found({}, {{path, ""}}).starts_with(path + " is not JSON"));
 }
 
 TEST_CASE("platforms: AWS Batch, whose main node does not know its address") {
