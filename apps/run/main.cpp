@@ -64,16 +64,19 @@ constexpr std::size_t kLongestJoinLine = 4096;
 // Set once, before anything can fail.
 bool errors_are_events = false;
 
+int exit_code_of(const Error& error) {
+  return error.code == ErrorCode::kUsage ? kExitUsage : kExitLauncher;
+}
+
 // The only place that prints an error that ends the program.
-int complain(const Error& error) {
-  const bool is_usage = error.code == ErrorCode::kUsage;
-  const int exit_code = is_usage ? kExitUsage : kExitLauncher;
+int fail(const Error& error) {
+  const int exit_code = exit_code_of(error);
   if (errors_are_events) {
-    const std::string event =
-        EventLog::line("job_end", {{"job_id", std::string()},
-                                   {"exit_code", std::int64_t{exit_code}},
-                                   {"code", std::string(is_usage ? failure::kUsage : "")},
-                                   {"message", error.message}});
+    const std::string event = EventLog::line(
+        "job_end", {{"job_id", std::string()},
+                    {"exit_code", std::int64_t{exit_code}},
+                    {"code", std::string(exit_code == kExitUsage ? failure::kUsage : "")},
+                    {"message", error.message}});
     std::fputs(event.c_str(), stderr);
   } else {
     std::fprintf(stderr, "horarun: error: %s\n", error.message.c_str());
@@ -81,10 +84,10 @@ int complain(const Error& error) {
   return exit_code;
 }
 
-int print(const std::string& text, FILE* to = stdout) {
+Result<int> print(const std::string& text, FILE* to = stdout) {
   if (std::fputs(text.c_str(), to) < 0 || std::fflush(to) != 0)
-    return complain(errno_error(errno, "writing to stdout"));
-  return kExitOk;
+    return errno_error(errno, "writing to stdout");
+  return int{kExitOk};
 }
 
 std::optional<std::string> variable(std::string_view name) {
@@ -198,26 +201,25 @@ void announce_engine(const JobSpec& spec) {
 }
 
 // On the hosts that join. They join for one job: it is not started again (--restarts).
-int supervise(JobSpec spec, const Installation& installation, const EnvironmentList& environment,
-              JoinWait& join_wait) {
+Result<int> supervise(JobSpec spec, const Installation& installation,
+                      const EnvironmentList& environment, JoinWait& join_wait) {
   const auto early = join_wait.wait(spec);
-  if (!early) return complain(early.error());
+  if (!early) return early.error();
   if (early->has_value()) return **early;
   hold_signals(ending_signals());
   Supervisor supervisor(std::move(spec), installation, environment);
   supervisor.reach_hosts_by(
       [&join_wait](StageObserver observer) { return join_wait.transport(std::move(observer)); });
-  const auto exit_code = supervisor.run();
-  return exit_code ? *exit_code : complain(exit_code.error());
+  return supervisor.run();
 }
 
 // In pods that are created for the job and deleted after it.
-int run_in_pods(JobSpec spec, const Installation& installation,
-                const EnvironmentList& environment) {
+Result<int> run_in_pods(JobSpec spec, const Installation& installation,
+                        const EnvironmentList& environment) {
   auto pods = Pods::make(spec);
-  if (!pods) return complain(pods.error());
+  if (!pods) return pods.error();
   const auto early = (*pods)->wait(spec);
-  if (!early) return complain(early.error());
+  if (!early) return early.error();
   if (early->has_value()) return **early;
   hold_signals(ending_signals());
   // A program that SIGTERM has ended may exit with any code.
@@ -233,8 +235,7 @@ int run_in_pods(JobSpec spec, const Installation& installation,
       return pods.transport(attempt, {own.dial_path, own.machine}, std::move(observer));
     };
   }
-  const auto exit_code = run_attempts(std::move(spec), installation, environment, owner);
-  return exit_code ? *exit_code : complain(exit_code.error());
+  return run_attempts(std::move(spec), installation, environment, owner);
 }
 
 // A batch system's job, mostly. There is nothing to pass on: the ranks have their own.
@@ -257,37 +258,36 @@ Status check_shipped(const JobSpec& spec) {
   return make_error(ErrorCode::kUsage, "--ship-env: " + folder + ": no such folder");
 }
 
-int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings,
-            const std::optional<PlatformNode>& node = {}) {
+Result<int> run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings,
+                    const std::optional<PlatformNode>& node = {}) {
   for (const std::string& warning : warnings) {
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
   }
   if (spec.verbose) os::set_log_level(os::LogLevel::kDebug);
-  if (const auto good = complete_working_directory(spec); !good) return complain(good.error());
+  HORA_TRY(complete_working_directory(spec));
   const EnvironmentList environment = split_environment(environ);
   // The Job is what there is to see; which pod gets which ranks is known when there are pods.
   if (dry_run && spec.pods) return print(pod_manifest(spec));
   if (dry_run && spec.by_mpirun) {
     const auto text = mpirun_dry_run(spec, environment);
-    return text ? print(*text) : complain(text.error());
+    return text ? print(*text) : text.error();
   }
   if (dry_run) {
-    const auto shown = show_dry_run(spec, environment);
-    return shown ? *shown : complain(shown.error());
+    return show_dry_run(spec, environment);
   }
   // Checked before the job: a report that cannot be written after a long training would be lost.
   for (const std::string& file : spec.report_files) {
     if (const auto good = os::check_writable(file); !good) {
-      return complain(make_error(ErrorCode::kUsage, "--report: " + good.error().message));
+      return make_error(ErrorCode::kUsage, "--report: " + good.error().message);
     }
   }
-  if (const auto good = check_shipped(spec); !good) return complain(good.error());
+  HORA_TRY(check_shipped(spec));
   auto installation = find_installation();
   if (installation) installation = with_parts_for_job(std::move(*installation), spec, environment);
-  if (!installation) return complain(installation.error());
+  if (!installation) return installation.error();
   if (spec.check_hosts) {
     const auto examined = examine(spec, *installation, environment, false, stderr);
-    if (!examined) return complain(examined.error());
+    if (!examined) return examined.error();
     if (*examined != 0) {
       std::fprintf(stderr, "horarun: the hosts are not fit for a job [%s]\n",
                    failure::kUnfit.data());
@@ -295,8 +295,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     }
   }
   if (spec.by_mpirun) {
-    const auto code = run_by_mpirun(spec, *installation, environment);
-    return code ? *code : complain(code.error());
+    return run_by_mpirun(spec, *installation, environment);
   }
   if (stdin_is_null_device()) spec.stdin_policy = StdinPolicy::kNone;
   if (spec.pods) return run_in_pods(std::move(spec), *installation, environment);
@@ -305,39 +304,38 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     if (node && !spec.hosts.front().slots) spec.hosts.front().slots = std::max(1, count_gpus());
     // It outlives the supervisor: the machines get the exit code when everything is over.
     auto join_wait = JoinWait::open(spec, node);
-    if (!join_wait) return complain(join_wait.error());
-    const int exit_code = supervise(std::move(spec), *installation, environment, **join_wait);
-    (*join_wait)->say_goodbye(exit_code);
-    return exit_code;
+    if (!join_wait) return join_wait.error();
+    const auto code = supervise(std::move(spec), *installation, environment, **join_wait);
+    (*join_wait)->say_goodbye(code ? *code : exit_code_of(code.error()));
+    return code;
   }
   hold_signals(ending_signals());
-  const auto exit_code = run_attempts(std::move(spec), *installation, environment);
-  return exit_code ? *exit_code : complain(exit_code.error());
+  return run_attempts(std::move(spec), *installation, environment);
 }
 
 // The job's process leads a session without a terminal. What it prints is kept in a file, in a
 // folder that outlives the user's session.
-int run_without_terminal(JobSpec spec, const std::vector<std::string>& warnings,
-                         OutputFile& output) {
+Result<int> run_without_terminal(JobSpec spec, const std::vector<std::string>& warnings,
+                                 OutputFile& output) {
   ::setsid();
-  if (const auto taken = output.take_over(); !taken) return complain(taken.error());
-  if (const auto taken = output.take_streams(); !taken) return complain(taken.error());
+  HORA_TRY(output.take_over());
+  HORA_TRY(output.take_streams());
   const os::Fd null_device(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (::dup2(null_device.get(), STDIN_FILENO) < 0) {
-    return complain(errno_error(errno, "--detach: opening /dev/null"));
+    return errno_error(errno, "--detach: opening /dev/null");
   }
   return run_job(std::move(spec), false, warnings);
 }
 
 // Prints what comes until the ranks run, so that a job that cannot start says why here.
-int run_detached(const JobSpec& spec, const std::vector<std::string>& warnings) {
+Result<int> run_detached(const JobSpec& spec, const std::vector<std::string>& warnings) {
   const auto folders = control_folders("");
   auto output = OutputFile::make(folders);
-  if (!output) return complain(output.error().with_context("--detach"));
+  if (!output) return output.error().with_context("--detach");
   auto reader = OutputReader::open(folders, ::getpid());
-  if (!reader) return complain(reader.error().with_context("--detach"));
+  if (!reader) return reader.error().with_context("--detach");
   const pid_t job = ::fork();
-  if (job < 0) return complain(errno_error(errno, "--detach: starting a process"));
+  if (job < 0) return errno_error(errno, "--detach: starting a process");
   if (job == 0) return run_without_terminal(spec, warnings, *output);
   output->leave();
   Follow follow;
@@ -350,7 +348,7 @@ int run_detached(const JobSpec& spec, const std::vector<std::string>& warnings) 
     return WIFSIGNALED(status) ? exit_code_of_signal(WTERMSIG(status)) : WEXITSTATUS(status);
   };
   const auto code = follow_job(folders, std::move(*reader), follow);
-  if (!code) return complain(code.error());
+  if (!code) return code.error();
   if (*code) return **code;
   const std::string number = std::to_string(job);
   std::fprintf(stderr,
@@ -360,20 +358,20 @@ int run_detached(const JobSpec& spec, const std::vector<std::string>& warnings) 
   return print(number + "\n");
 }
 
-int execute(const ShowText& command) { return print(command.text); }
+Result<int> execute(const ShowText& command) { return print(command.text); }
 
-int execute(const CheckBuild& command) {
+Result<int> execute(const CheckBuild& command) {
   return print(command.json ? check_build_json()
                             : check_build_text(command.verbose, command.as_horovodrun));
 }
 
-int execute(const Launch& command) {
+Result<int> execute(const Launch& command) {
   if (command.detach && !command.dry_run) return run_detached(command.job, command.warnings);
   return run_job(command.job, command.dry_run, command.warnings, command.platform);
 }
 
 // The worker comes with the bundle, so any directory will do; "/" exists on every host.
-int execute(const Smoke& command) {
+Result<int> execute(const Smoke& command) {
   JobSpec spec = command.job;
   spec.command = {"hora-smoke"};
   if (spec.json) spec.command.push_back("--json");
@@ -403,17 +401,17 @@ Result<rendezvous::ServeOptions> serve_options(const RunRendezvous& command) {
   return options;
 }
 
-int execute(const RunRendezvous& command) {
+Result<int> execute(const RunRendezvous& command) {
   if (command.verbose) os::set_log_level(os::LogLevel::kDebug);
   auto options = serve_options(command);
-  if (!options) return complain(options.error());
-  const auto served = rendezvous::serve_rendezvous(std::move(*options));
-  return served ? int{kExitOk} : complain(served.error());
+  if (!options) return options.error();
+  HORA_TRY(rendezvous::serve_rendezvous(std::move(*options)));
+  return int{kExitOk};
 }
 
 // Runs one rank per host that only needs a shell; --runtime host ships no bundle to it. To find out
 // which entries are in use, the rank executes the agent's own program.
-int execute(const ManageCache& command) {
+Result<int> execute(const ManageCache& command) {
   JobSpec spec = command.job;
   spec.manages_cache = true;
   spec.cache_limits = {};
@@ -443,39 +441,37 @@ int execute(const ManageCache& command) {
   return run_job(std::move(spec), false, {});
 }
 
-int execute(const RunDoctor& command) {
+Result<int> execute(const RunDoctor& command) {
   if (command.job.verbose) os::set_log_level(os::LogLevel::kDebug);
   auto installation = find_installation();
-  if (!installation) return complain(installation.error());
+  if (!installation) return installation.error();
   announce_engine(command.job);
   JobSpec job = command.job;
-  if (const auto good = complete_working_directory(job); !good) return complain(good.error());
-  const auto examined =
-      examine(job, *installation, split_environment(environ), command.deep, stdout);
-  return examined ? *examined : complain(examined.error());
+  HORA_TRY(complete_working_directory(job));
+  return examine(job, *installation, split_environment(environ), command.deep, stdout);
 }
 
-int execute(const MergeTimelines& command) {
+Result<int> execute(const MergeTimelines& command) {
   const auto merged = merge_timelines(command.files, command.output);
-  if (!merged) return complain(merged.error());
+  if (!merged) return merged.error();
   return print(*merged, os::is_standard_output(command.output) ? stderr : stdout);
 }
 
-int execute(const BundleReport& command) {
+Result<int> execute(const BundleReport& command) {
   BundleParts parts{HORA_VERSION, rfc3339_now(), "", "", split_environment(environ)};
   auto record = read_text_file(command.record);
-  if (!record) return complain(make_error(ErrorCode::kUsage, record.error().message));
+  if (!record) return make_error(ErrorCode::kUsage, record.error().message);
   parts.record = std::move(*record);
   // Checked before the examination, which takes a while.
   if (const auto good = os::check_writable(command.output); !good) {
-    return complain(good.error().with_context("-o"));
+    return good.error().with_context("-o");
   }
   auto hosts = hosts_of_record(parts.record);
-  if (!hosts) return complain(hosts.error().with_context(command.record));
+  if (!hosts) return hosts.error().with_context(command.record);
   JobSpec spec = command.doctor.job;
   if (spec.hosts.empty()) spec.hosts = std::move(*hosts);
   auto installation = find_installation();
-  if (!installation) return complain(installation.error());
+  if (!installation) return installation.error();
   doctor::Doctor doctor(spec, std::move(*installation), parts.environment, command.doctor.deep);
   if (auto examination = doctor.run()) {
     parts.examination = doctor::report_json(*examination, doctor::find_problems(*examination));
@@ -485,10 +481,8 @@ int execute(const BundleReport& command) {
                  examination.error().message.c_str());
   }
   const auto bundle = bundle_report(parts);
-  if (!bundle) return complain(bundle.error().with_context(command.record));
-  if (const auto wrote = write_private_file(*bundle, command.output); !wrote) {
-    return complain(wrote.error());
-  }
+  if (!bundle) return bundle.error().with_context(command.record);
+  HORA_TRY(write_private_file(*bundle, command.output));
   return print(command.output + ": " + std::to_string(bundle->size()) + " bytes\n");
 }
 
@@ -524,11 +518,11 @@ Result<JoinUrl> url_to_join(const Join& command) {
 
 // Slots are counted here and not by an agent, which comes only when the launcher has its hosts:
 // what this machine offers decides whether it has them.
-int execute(const Join& command) {
+Result<int> execute(const Join& command) {
   if (command.verbose) os::set_log_level(os::LogLevel::kDebug);
   JoinOptions options;
   auto url = url_to_join(command);
-  if (!url) return complain(url.error());
+  if (!url) return url.error();
   options.url = std::move(*url);
   if (command.platform) {
     options.name = command.platform->name;
@@ -538,7 +532,8 @@ int execute(const Join& command) {
   }
   options.slots = command.slots.value_or(std::max(1, count_gpus()));
   const auto code = join_job(options);
-  return code ? *code : complain(code.error().with_context(command.platform ? "node 0" : "--join"));
+  if (!code) return code.error().with_context(command.platform ? "node 0" : "--join");
+  return code;
 }
 
 // Other users see command lines. A process list of the first millisecond has it already; hence the
@@ -552,15 +547,14 @@ void hide_join_url(int argc, char** argv) {
   }
 }
 
-int execute(const AskJobs& command) {
-  const auto code = ask_jobs(command, variable("XDG_RUNTIME_DIR").value_or(""));
-  return code ? *code : complain(code.error());
+Result<int> execute(const AskJobs& command) {
+  return ask_jobs(command, variable("XDG_RUNTIME_DIR").value_or(""));
 }
 
-int execute(const Explain& command) {
+Result<int> execute(const Explain& command) {
   if (command.code == "events") return print(std::string(kEventSchema));
   const auto text = explain(command.code);
-  return text ? print(*text) : complain(text.error());
+  return text ? print(*text) : text.error();
 }
 
 // A closed standard stream would give its number to one of our files, which would then receive the
@@ -612,10 +606,11 @@ int main(int argc, char** argv) {
                              has_file, variable_names, is_this_machine,    answer};
   errors_are_events = asks_for_events(argc, argv, inputs);
   const auto command = parse_command_line(argc, argv, inputs);
-  if (!command) return complain(command.error());
+  if (!command) return fail(command.error());
   // It has been read; the agent of this machine and its ranks inherit what is left.
   for (const char* secret : {"HORA_JOIN_TOKEN", "HORA_JOIN_TOKEN_FILE"}) ::unsetenv(secret);
   if (std::holds_alternative<Join>(*command)) hide_join_url(argc, argv);
   if (!runs_job(*command)) release_signal(SIGQUIT);
-  return std::visit([](const auto& chosen) { return execute(chosen); }, *command);
+  const auto code = std::visit([](const auto& chosen) { return execute(chosen); }, *command);
+  return code ? *code : fail(code.error());
 }
