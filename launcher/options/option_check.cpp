@@ -139,9 +139,12 @@ struct Word {
   bool is_abbreviated = false;
 };
 
-std::string needs_a_value(const Word& word) {
+// `next` is the word behind it. One such as --verbose is also an option of mpirun and srun.
+std::string needs_a_value(const Word& word, const std::string& next = {}) {
   const std::string name = word.is_abbreviated ? std::string(long_name(*word.row)) : word.typed;
-  return word.typed + " needs a value: " + name + " " + std::string(word.row->metavar);
+  const bool may_be_meant = word.row->metavar == "ARGS" && starts_with(next, "-") && next != "--";
+  return word.typed + " needs a value: " + name +
+         (may_be_meant ? "=" + quote_shell_words({next}) : " " + std::string(word.row->metavar));
 }
 
 // Short options may be glued to their values: "-p2222", "-Ha:4", "-np4".
@@ -257,7 +260,7 @@ Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb ve
       const bool has_next = at < arguments.size() && !arguments[at].empty() &&
                             arguments[at] != "--" && find_option(arguments[at], verb) == nullptr;
       if (!has_next) {
-        return usage(needs_a_value(*word));
+        return usage(needs_a_value(*word, at < arguments.size() ? arguments[at] : ""));
       }
       word->value = arguments[at++];
       // A pair may be two words, or one word with a blank ("1 60").

@@ -79,6 +79,11 @@ TEST_CASE("A usage error names the option, what was found and what was expected"
   CHECK(error_of({"--num-proc", "0", "y"}).find("--num-proc: expected") == 0);
   CHECK(error_of({"-np"}) == "-np needs a value: -np N");
   CHECK(error_of({"-np", "--verbose", "x"}) == "-np needs a value: -np N");
+  // Words for mpirun that are also an option here are given with a '='.
+  CHECK(error_of({"--mpi-args", "--tag-output", "x"}) ==
+        "--mpi-args needs a value: --mpi-args=--tag-output");
+  CHECK(job_of({"-np", "1", "--mpi", "--mpi-args=--tag-output", "x"}).by_mpirun);
+  CHECK(error_of({"--mpi-args", "--", "x"}) == "--mpi-args needs a value: --mpi-args ARGS");
   CHECK(error_of({"-np", "-1", "x"}).find("found '-1'") != std::string::npos);
   CHECK(error_of({"-np", "1", "--output-filename=", "x"}).find("needs a value") !=
         std::string::npos);
