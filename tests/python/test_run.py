@@ -56,6 +56,34 @@ def test_closures_and_large_values_travel():
     assert results == [data[::-1]] * 2
 
 
+def test_the_main_script_travels_from_a_spawned_process(tmp_path):
+    """There its name is not __main__: see multiprocessing's spawn and forkserver, the default since Python 3.14."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        """import concurrent.futures, multiprocessing, sys
+import hora
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+def double(point):
+    return Point(point.x * 2)
+
+def run():
+    return [(type(point) is Point, point.x) for point in hora.run(double, args=(Point(3),), np=2, options=sys.argv[2:])]
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        print(pool.submit(run).result())
+"""
+    )
+    for method in "spawn", "forkserver":
+        done = subprocess.run([sys.executable, script, method, *options()], capture_output=True, text=True, timeout=120)
+        assert done.stdout == "[(True, 6), (True, 6)]\n", (method, done.stderr)
+
+
 def test_what_is_large_may_take_its_time(monkeypatch):
     """Both ends wait without a limit for a function, and for a result to be taken, once they know each other."""
     server = launch._ResultServer(bytes(64 << 20), everywhere=False, watcher=launch.Watcher())

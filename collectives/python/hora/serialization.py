@@ -66,6 +66,10 @@ def _path_reducers():
 def dumps(obj: Any, what: str = "this object") -> bytes:
     """Bytes for loads(); TypeError names what cannot be sent, and why."""
     pickler = _pickler()
+    main = sys.modules.get("__mp_main__")
+    if getattr(main, "__name__", "") == "__mp_main__" and hasattr(pickler, "register_pickle_by_value"):
+        # What multiprocessing calls the main script in a process that it spawned: no other process can import it.
+        pickler.register_pickle_by_value(main)
     try:
         own = {**reducers, **_path_reducers()}
         if not own:
