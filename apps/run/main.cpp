@@ -44,6 +44,7 @@
 #include "launcher/report/report_bundle.h"
 #include "launcher/supervisor/attempts.h"
 #include "launcher/supervisor/mpirun.h"
+#include "launcher/supervisor/own_node.h"
 #include "launcher/supervisor/supervisor.h"
 #include "launcher/timeline/timeline_merge.h"
 #include "rendezvous/os/files.h"
@@ -213,6 +214,23 @@ Result<int> supervise(JobSpec spec, const Installation& installation,
   return supervisor.run();
 }
 
+// One of several nodes that run the same command and share no secret.
+Result<int> run_on_node(JobSpec spec, const Installation& installation,
+                        const EnvironmentList& environment, const PlatformNode& node) {
+  JoinOptions join;
+  auto url = url_of_key(node.key, {node.head, node.port});
+  if (!url) return url.error();
+  join.url = *std::move(url);
+  join.name = node.name;
+  join.launcher_wait = spec.listen->timeout;
+  join.slots = node.slots.value_or(std::max(1, count_gpus()));
+  std::string reached;
+  auto stream = dial_launcher(join, reached);
+  if (!stream) return stream.error().with_context("node 0");
+  hold_signals(ending_signals());
+  return run_own_node(std::move(spec), installation, environment, join, *std::move(stream));
+}
+
 // In pods that are created for the job and deleted after it.
 Result<int> run_in_pods(JobSpec spec, const Installation& installation,
                         const EnvironmentList& environment) {
@@ -299,6 +317,8 @@ Result<int> run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& 
   }
   if (stdin_is_null_device()) spec.stdin_policy = StdinPolicy::kNone;
   if (spec.pods) return run_in_pods(std::move(spec), *installation, environment);
+  if (node && !node->is_first)
+    return run_on_node(std::move(spec), *installation, environment, *node);
   if (spec.listen) {
     // Node 0 counts its own slots, as nodes that join do.
     if (node && !spec.hosts.front().slots) spec.hosts.front().slots = std::max(1, count_gpus());

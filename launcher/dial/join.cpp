@@ -68,8 +68,8 @@ Result<std::unique_ptr<net::Stream>> dial(const JoinOptions& options, std::strin
   if (!impostor.empty()) {
     return make_error(ErrorCode::kDenied,
                       impostor + (options.launcher_wait.count() > 0
-                                      ? " is not the launcher of this job: its token is another "
-                                        "one, or another process answers there"
+                                      ? " is not the launcher of this job: its token or version "
+                                        "is another one, or another process answers there"
                                       : " is not the launcher that printed this line: its "
                                         "certificate is another one (the line is of an earlier "
                                         "job, or another process answers there)"));
@@ -77,23 +77,6 @@ Result<std::unique_ptr<net::Stream>> dial(const JoinOptions& options, std::strin
   return make_error(ErrorCode::kUnavailable,
                     "no launcher answers: " + problems +
                         "; the job may have ended, or have all of its hosts already");
-}
-
-// Each try has deadlines of its own. The user sees once what is waited for.
-Result<std::unique_ptr<net::Stream>> dial_until_there(const JoinOptions& options,
-                                                      std::string& reached) {
-  constexpr std::chrono::seconds kPause{1};
-  const auto give_up = Clock::now() + options.launcher_wait;
-  for (bool is_first = true;; is_first = false) {
-    auto stream = dial(options, reached);
-    const bool may_come = !stream && stream.error().code == ErrorCode::kUnavailable;
-    if (!may_come || Clock::now() + kPause >= give_up) return stream;
-    if (is_first) {
-      std::fprintf(stderr, "horarun: waiting for node 0 at %s\n",
-                   format_join_address(options.url.addresses.front()).c_str());
-    }
-    std::this_thread::sleep_for(kPause);
-  }
 }
 
 class Joiner {
@@ -168,11 +151,7 @@ void Joiner::say(const std::string& text) const {
 // The token follows a handshake that has proved the launcher's identity.
 Status Joiner::begin() {
   HORA_TRY(stream_.open());
-  JoinRequest request;
-  request.token = options_.url.token;
-  request.name = options_.name.empty() ? net::host_name() : options_.name;
-  request.slots = static_cast<std::uint32_t>(options_.slots);
-  stream_.send(DialFrameType::kJoin, encode(request));
+  stream_.send(DialFrameType::kJoin, encode(join_request(options_)));
   timer_ = loop_.call_after(options_.timeout,
                             [this] { fail("the launcher at " + launcher_ + " did not answer"); });
   return Ok{};
@@ -441,11 +420,33 @@ Result<JoinUrl> url_of_key(std::string_view key, JoinUrl::Address address) {
   return JoinUrl{std::move(side->fingerprint), token_of_key(key), {std::move(address)}};
 }
 
+// Each try has deadlines of its own. The user sees once what is waited for.
+Result<std::unique_ptr<net::Stream>> dial_launcher(const JoinOptions& options,
+                                                   std::string& reached) {
+  constexpr std::chrono::seconds kPause{1};
+  const auto give_up = Clock::now() + options.launcher_wait;
+  for (bool is_first = true;; is_first = false) {
+    auto stream = dial(options, reached);
+    const bool may_come = !stream && stream.error().code == ErrorCode::kUnavailable;
+    if (!may_come || Clock::now() + kPause >= give_up) return stream;
+    if (is_first) {
+      std::fprintf(stderr, "horarun: waiting for node 0 at %s\n",
+                   format_join_address(options.url.addresses.front()).c_str());
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+JoinRequest join_request(const JoinOptions& options) {
+  return {options.url.token, options.name.empty() ? net::host_name() : options.name,
+          static_cast<std::uint32_t>(options.slots)};
+}
+
 // Dialling blocks, with a deadline, before there is a loop or anything to clean up; a signal then
 // ends the process as it ends any other.
 Result<int> join_job(const JoinOptions& options) {
   std::string launcher;
-  auto stream = dial_until_there(options, launcher);
+  auto stream = dial_launcher(options, launcher);
   if (!stream) return std::move(stream).error();
   auto loop = os::EventLoop::create();
   if (!loop) return std::move(loop).error();

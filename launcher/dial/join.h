@@ -4,10 +4,12 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "launcher/dial/dial_protocol.h"
+#include "rendezvous/net/stream.h"
 
 namespace hora::launcher {
 
@@ -25,6 +27,13 @@ struct JoinOptions {
 
 // The URL of the launcher with this key at `address` (dial_protocol.h).
 Result<JoinUrl> url_of_key(std::string_view key, JoinUrl::Address address);
+
+// Connects to the launcher, and waits for it as long as `options` say; `reached` is its address
+// then. It has proved that it knows what the URL was made of.
+Result<std::unique_ptr<net::Stream>> dial_launcher(const JoinOptions& options,
+                                                   std::string& reached);
+// What a machine says first.
+JoinRequest join_request(const JoinOptions& options);
 
 // Blocks until the job is over; reports on stderr what happens. Returns the exit code: that of the
 // job, or 128 + the signal that ended this process' part in it. Errors: the launcher was not

@@ -199,6 +199,10 @@ constexpr FailureClass kFailureClasses[] = {
      "disconnected, or its agent was killed. Its ranks end by themselves after the same time.",
      "Check the host's own log (power, out of memory, network). Raise --lease on a slow link.",
      "{ssh} {host} 'uptime; dmesg | tail'"},
+    {failure::kElsewhere, kExitLauncher, "node 0 has ended the job",
+     "A platform runs the same command on several nodes, which share no secret, and the first "
+     "failure was on another one. The exit code is that of node 0.",
+     "Read the output of node 0, which names the failure, and that of the node where it was."},
     {failure::kEngine, kExitLauncher, "the batch system or Kubernetes has ended the job",
      "The job was cancelled (scancel, qdel, bkill) or preempted, its time limit passed, one of its "
      "nodes failed, or the command that had started the agents was killed. In Kubernetes, a pod was "

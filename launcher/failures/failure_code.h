@@ -42,6 +42,7 @@ inline constexpr std::string_view kNetwork = "E_NETWORK";             // no comm
 inline constexpr std::string_view kStartTimeout = "E_START_TIMEOUT";  // exit 124
 inline constexpr std::string_view kTimeout = "E_TIMEOUT";             // exit 124
 inline constexpr std::string_view kHostLost = "E_HOST_LOST";
+inline constexpr std::string_view kElsewhere = "E_ELSEWHERE";  // node 0 has ended the job
 inline constexpr std::string_view kEngine = "E_ENGINE";  // the batch system has ended the job
 inline constexpr std::string_view kRsh = "E_RSH";        // --rsh command failed
 inline constexpr std::string_view kContainer = "E_CONTAINER";  // the image does not run there

@@ -177,6 +177,10 @@ class JobState {
   // away; and that this was so.
   bool may_be_ended_from_outside() const;
   void set_cause(Failure failure);
+  // Of a job that has failed.
+  void set_exit_code(int exit_code) {
+    if (outcome_.cause) outcome_.cause->exit_code = exit_code;
+  }
 
  private:
   enum class Phase { kConnecting, kPreparing, kRunning, kEnding, kDone };

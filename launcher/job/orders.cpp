@@ -4,6 +4,7 @@
 #include "launcher/job/orders.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <iterator>
 #include <map>
@@ -11,11 +12,14 @@
 
 #include "launcher/plan/binding.h"
 #include "launcher/plan/plan.h"
+#include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
+
+namespace env = rendezvous::env;
 
 StdinSource stdin_source(const JobSpec& spec, int rank) {
   if (spec.pty && rank == 0) return StdinSource::kTerminal;
@@ -203,6 +207,106 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
         make_order(spec, plan, host, routes, same_machine[host], identity, launcher_environment));
   }
   return orders;
+}
+
+HostOrder make_place_order(const Plan& plan, std::size_t host, const std::vector<HostRoute>& routes,
+                           const JobIdentity& identity) {
+  HostOrder order = make_order(JobSpec{}, plan, host, routes, /*same_machine=*/true, identity, {});
+  order.prepend_paths.clear();
+  return order;
+}
+
+namespace {
+
+// The values of an order without a command.
+class PlaceReader {
+ public:
+  explicit PlaceReader(const EnvironmentList& variables) : variables_(variables) {}
+
+  // Its letters mean nothing to a loader, a shell or a file system.
+  std::string word(std::string_view name) {
+    std::string text = value_in(variables_, name).value_or("");
+    const bool is_word =
+        text.size() <= kMostName && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+          return (c < 0x80 && std::isalnum(c) != 0) ||
+                 std::string_view(".,:_@=-").find(static_cast<char>(c)) != std::string_view::npos;
+        });
+    if (!is_word) refuse(name);
+    return text;
+  }
+  std::string address(std::string_view name) {
+    std::string text = word(name);
+    if (!parse_ip_address(text)) refuse(name);
+    return text;
+  }
+  int number(std::string_view name, int least, int most) {
+    const int value = parse_int<int>(word(name)).value_or(least - 1);
+    if (value < least || value > most) refuse(name);
+    return value;
+  }
+  Status status() const {
+    if (fault_.empty()) return Ok{};
+    return make_error(ErrorCode::kFailed, "the order's " + fault_ + " cannot be used");
+  }
+
+ private:
+  void refuse(std::string_view name) { fault_ = name; }
+
+  const EnvironmentList& variables_;
+  std::string fault_;
+};
+
+Result<Slot> read_slot(const RankOrder& order, std::size_t local_rank, int world_size) {
+  PlaceReader reader(order.environment);
+  Slot slot;
+  slot.rank = reader.number(env::kRank, 0, world_size - 1);
+  slot.local_rank = static_cast<int>(local_rank);
+  slot.cross_size = reader.number(env::kCrossSize, 1, kMaxHosts);
+  slot.cross_rank = reader.number(env::kCrossRank, 0, slot.cross_size - 1);
+  HORA_TRY(reader.status());
+  if (order.rank == slot.rank && order.local_rank == slot.local_rank) return slot;
+  return make_error(ErrorCode::kFailed, "the order contradicts itself about its ranks");
+}
+
+}  // namespace
+
+Result<OrderedPlace> read_place_order(const HostOrder& order, const Host& first, const Host& own,
+                                      int slots) {
+  if (order.ranks.empty() || order.ranks.size() > static_cast<std::size_t>(slots)) {
+    return make_error(ErrorCode::kFailed, "it has " + counted(order.ranks.size(), "rank") +
+                                              " for this node, whose own command has " +
+                                              counted(static_cast<std::uint64_t>(slots), "slot"));
+  }
+  PlaceReader reader(order.environment);
+  PlaceReader of_rank(order.ranks.front().environment);
+  OrderedPlace place;
+  place.identity.job_id = reader.word(env::kJobId);
+  place.identity.token = reader.word(env::kRendezvousToken);
+  place.identity.tls_fingerprint = reader.word(env::kRendezvousTls);
+  place.identity.rendezvous_port = reader.number(env::kRendezvousPort, 1, kLargestPort);
+  place.identity.master_port = reader.number(env::kMasterPort, 0, kLargestPort);
+  HostRoute head;
+  head.address = reader.address(env::kMasterAddress);
+  HostRoute route;
+  route.rendezvous_address = reader.address(env::kRendezvousAddress);
+  const std::string interfaces = reader.word(env::kNcclInterfaces);
+  route.is_prefix = interfaces.starts_with('=');
+  for (const auto name : split(std::string_view(interfaces).substr(route.is_prefix ? 1 : 0), ',')) {
+    if (!name.empty()) route.interfaces.emplace_back(name);
+  }
+  place.plan.world_size = of_rank.number(env::kSize, 1, kMaxRanks);
+  const int index = of_rank.number(env::kTorchGroupRank, 0, kMaxHosts);
+  HORA_TRY(reader.status());
+  HORA_TRY(of_rank.status());
+  place.plan.hosts = {{first, 0, {}}, {own, index, {}}};
+  for (const RankOrder& rank : order.ranks) {
+    std::vector<Slot>& known = place.plan.hosts[1].slots;
+    auto slot = read_slot(rank, known.size(), place.plan.world_size);
+    if (!slot) return std::move(slot).error();
+    known.push_back(*std::move(slot));
+  }
+  place.routes = {std::move(head), std::move(route)};
+  return place;
 }
 
 // After the runtime's own folder and before the user's. What is sent is used as a whole: if the

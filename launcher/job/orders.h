@@ -12,6 +12,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -28,6 +29,21 @@ struct JobIdentity {
 HostOrder make_order(const JobSpec& spec, const Plan& plan, std::size_t host,
                      const std::vector<HostRoute>& routes, bool same_machine,
                      const JobIdentity& identity, const EnvironmentList& launcher_environment);
+
+// For a host that runs its own command line: no command and no variable of this one.
+HostOrder make_place_order(const Plan& plan, std::size_t host, const std::vector<HostRoute>& routes,
+                           const JobIdentity& identity);
+
+// What that host takes from such an order.
+struct OrderedPlace {
+  Plan plan;                      // the host of rank 0, without ranks, and this one
+  std::vector<HostRoute> routes;  // likewise
+  JobIdentity identity;
+};
+// Its sender has proved nothing: all that is in it is a number, an address or a word. Errors:
+// something is not, or there are more ranks than `slots`.
+Result<OrderedPlace> read_place_order(const HostOrder& order, const Host& first, const Host& own,
+                                      int slots);
 
 // All of them; `same_machine[i]` belongs to plan.hosts[i], too.
 std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,

@@ -475,12 +475,11 @@ std::vector<std::string> variable_warnings(const ProcessInputs& inputs, const Jo
   return misspelt_runtime_variables(names);
 }
 
-// All nodes of a platform have read the whole command line; those after the first take part.
+// All nodes of a platform have read the whole command line; those after the first take part, with
+// what node 0 sends them if they share a secret.
 Join join_of(const JobSpec& job, PlatformNode node) {
   Join join;
-  for (const Host& host : job.hosts) {
-    if (host.name == node.name) join.slots = host.slots;
-  }
+  join.slots = node.slots;
   join.timeout = job.listen->timeout;
   join.verbose = job.verbose;
   join.platform = std::move(node);
@@ -489,7 +488,13 @@ Join join_of(const JobSpec& job, PlatformNode node) {
 
 Command launch_command(const OptionValues& values, JobSpec job, std::optional<PlatformNode> node,
                        std::vector<std::string> warnings) {
-  if (node && !node->is_first) return join_of(job, std::move(*node));
+  if (node && !node->is_first && !job.listen->own_commands) return join_of(job, std::move(*node));
+  if (node && job.listen->own_commands) {
+    warnings.push_back(
+        node->platform +
+        "'s nodes share no secret (HORA_JOIN_TOKEN): each runs its own command line, "
+        "and another machine that reaches node 0 first can take a node's place");
+  }
   const bool dry_run = values.has("--dry-run");
   const bool detach = values.has("--detach");
   if (values.has("--smoke")) {

@@ -360,14 +360,10 @@ Error refusal(const OptionValues& values, const PlatformHere& here,
   const PlatformNodes& nodes = here.nodes;
   const std::string place =
       nodes.index ? "; this is node " + std::to_string(*nodes.index) : std::string();
-  const bool may_share = nodes.index && here.platform->finds_head;
   return usage(
       std::string(here.platform->title) + " runs this command on " + std::to_string(nodes.count) +
       " nodes (" + std::string(here.platform->mark) + place +
-      "), and each would run the whole job" +
-      (may_share ? "\n  one job: give all nodes the same HORA_JOIN_TOKEN (openssl rand -hex 16 "
-                   "prints one), or HORA_JOIN_TOKEN_FILE"
-                 : "") +
+      "), and each would run the whole job: they cannot find each other" +
       lines_that_work(values, nodes, command.empty() ? "--smoke" : quote_shell_words(command)));
 }
 
@@ -447,20 +443,23 @@ Result<std::optional<PlatformNode>> read_platform(const OptionValues& values,
   if (!secret) return secret.error();
   const bool finds_head =
       nodes.index && here->platform->finds_head && (*nodes.index == 0 || !nodes.head.empty());
-  if (secret->empty() || !finds_head) return refusal(values, *here, job.command);
+  if (!finds_head) return refusal(values, *here, job.command);
   if (values.count("-np").value_or(nodes.count) < nodes.count) {
     return usage("-np " + values.text("-np") + ": " + title + " runs this command on " +
                  std::to_string(nodes.count) +
                  " nodes, and each gets a rank; --engine none gives each a job of its own");
   }
   const std::string count = std::to_string(nodes.count);
+  // Without a secret, nodes speak the protocol of agents, which is that of one version.
   const std::string key =
-      hmac_of_fields(*secret, {"horarun", title, nodes.job, count, join(nodes.names, ",")});
+      hmac_of_fields(secret->empty() ? HORA_VERSION : *secret,
+                     {"horarun", title, nodes.job, count, join(nodes.names, ",")});
   job.hosts = hosts_of(values, nodes);
   job.listen.emplace();
   job.listen->port = door_of(nodes);
-  return std::optional(PlatformNode{title, key, nodes.head, job.listen->port,
-                                    job.hosts[static_cast<std::size_t>(*nodes.index)].name,
+  job.listen->own_commands = secret->empty();
+  const Host& own = job.hosts[static_cast<std::size_t>(*nodes.index)];
+  return std::optional(PlatformNode{title, key, nodes.head, job.listen->port, own.name, own.slots,
                                     *nodes.index == 0});
 }
 

@@ -30,10 +30,9 @@ Status read_elastic_options(const OptionValues& values, const ProcessInputs& inp
 // allocation cannot be read.
 Status read_engine_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
-// Where a platform (launcher/platforms/) runs this command on several nodes that share a secret:
-// this one, and the hosts of the job (job.listen and job.hosts, before other options are read).
-// Errors (kUsage), with the lines that work: they share none, or cannot find each other, so that
-// each would run the whole job.
+// Where a platform (launcher/platforms/) runs this command on several nodes: this one, and the
+// hosts of the job (job.listen and job.hosts, before other options are read). Errors (kUsage), with
+// the lines that work: they cannot find each other, so that each would run the whole job.
 Result<std::optional<PlatformNode>> read_platform(const OptionValues& values,
                                                   const ProcessInputs& inputs, JobSpec& job);
 

@@ -304,6 +304,13 @@ Status read_listen_options(const OptionValues& values, JobSpec& job) {
                         "gives each node a job of its own"
                       : "with --listen"));
   }
+  for (const std::string_view other :
+       {"--ship", "--ship-env", "--output-filename", "--pmi", "--stdin"}) {
+    if (!job.listen || !job.listen->own_commands || !values.has(other)) continue;
+    return usage(std::string(other) +
+                 " cannot be used where the nodes share no secret, and each runs its own command: "
+                 "give all of them the same HORA_JOIN_TOKEN (openssl rand -hex 16 prints one)");
+  }
   if (on_platform) {
     job.listen->timeout =
         parse_duration(values.text("--start-timeout")).value_or(job.listen->timeout);

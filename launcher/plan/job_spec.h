@@ -92,6 +92,8 @@ struct ListenSpec {
   std::string address;     // --listen ADDRESS; empty: every address of this machine
   std::uint16_t port = 0;  // 0: a free one
   std::string file;        // --listen-file; empty: the line is printed
+  // The hosts share no secret: each runs its own command line, and gets only its ranks from here.
+  bool own_commands = false;
   std::chrono::milliseconds timeout{600'000};  // until all hosts have joined
 };
 

@@ -100,12 +100,18 @@ HostNetwork FixedHostsRun::network_here() const {
 
 void FixedHostsRun::send_orders(const NetworkChoice& network) {
   for (int host = 0; host < context_.fleet.size(); ++host) {
+    reach(host, Stage::kPrepare);
+    // Of hosts that share no secret, this machine is the first.
+    if (host > 0 && context_.spec.listen && context_.spec.listen->own_commands) {
+      context_.fleet.send(host, make_place_order(plan_, static_cast<std::size_t>(host),
+                                                 network.hosts, context_.identity));
+      continue;
+    }
     HostOrder order =
         make_order(context_.spec, plan_, static_cast<std::size_t>(host), network.hosts,
                    !context_.fleet.is_remote(host), context_.identity, context_.environment);
     use_vendor_paths(order, context_.fleet.vendor_paths(host));
     add_environment(order);
-    reach(host, Stage::kPrepare);
     context_.fleet.send(host, order);
   }
 }

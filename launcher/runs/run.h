@@ -64,8 +64,12 @@ class Run {
   virtual void on_relayed(const RelayMessage&) {}
   virtual void on_ready(int, AgentReady) {}
   // NOLINTEND(performance-unnecessary-value-param)
-  virtual void on_started(int) {}
+  virtual void on_started(int, const Started&) {}
   virtual void on_progress(int, const RankProgress&) {}
+  // The host has no agent of the fleet: the run asks it for its end, and reports that.
+  virtual bool end_host(int) { return false; }
+  // Of the whole job, where another launcher knows it and it failed; else 0.
+  virtual int exit_code() const { return 0; }
   // The job state has taken this event, and its actions are done.
   virtual void on_job_event(const Event&) {}
 

@@ -138,7 +138,7 @@ void StaticRun::start_all() {
   streams_->start_input();
 }
 
-void StaticRun::on_started(int) {
+void StaticRun::on_started(int, const Started&) {
   if (--hosts_to_start_ > 0) return;
   context_.narrator.all_ranks_run();
   context_.on_running();

@@ -16,7 +16,7 @@ class StaticRun final : public FixedHostsRun {
 
   Status make_plan() override;
   void start_all() override;
-  void on_started(int host) override;
+  void on_started(int host, const Started& started) override;
   void on_progress(int host, const RankProgress& progress) override;
   void on_relay_port(int port) override;
   void on_relayed(const RelayMessage& message) override;

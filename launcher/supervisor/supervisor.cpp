@@ -119,7 +119,7 @@ struct Supervisor::FleetEvents {
     job.narrator_.reach(host, job.fleet_->name(host), Stage::kRanks);
     job.narrator_.ranks_started(host, job.fleet_->name(host), started,
                                 job.fleet_->shipped_bytes(host));
-    job.run_->on_started(host);
+    job.run_->on_started(host, started);
   }
 
   void operator()(const RankOutput& output) const {
@@ -462,6 +462,7 @@ void Supervisor::feed(const Event& event) {
       run_->start_all();
     } else if (const auto* terminate = std::get_if<TerminateHost>(&action)) {
       // Not within the step that has decided this.
+      if (run_->end_host(terminate->host)) continue;
       if (fleet_->close(terminate->host, terminate->grace, terminate->signal)) {
         loop_->post([this, host = terminate->host] { feed(HostFinished{host, {}}); });
       }
@@ -510,6 +511,7 @@ void Supervisor::leave() {
   narrator_.end_start();
   find_lost_records();
   explain_end();
+  if (run_->exit_code() != 0 && interrupted_by_ == 0) state_->set_exit_code(run_->exit_code());
   EndedJob ended{state_->outcome(),
                  run_->plan(),
                  hellos_of(*fleet_),

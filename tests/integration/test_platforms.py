@@ -2,10 +2,14 @@
 """A platform runs the same command on every node. The test hosts are the nodes, and the variables are those that the
 platforms document; none of the platforms is here."""
 
+import json
 import os
 import re
 import shlex
 import signal
+import socket
+import ssl
+import struct
 import subprocess
 import uuid
 
@@ -81,19 +85,21 @@ def lines_of(messages):
     return dict(re.findall(r"^  (.*): (horarun .*)$", messages, re.M))
 
 
-def test_without_a_secret_each_node_is_refused_with_lines_that_work(nodes, horarun):
-    refused = [nodes(k, skypilot(nodes, k), "sh", "-c", "echo $HOROVOD_RANK") for k in (0, 1)]
+def test_nodes_that_cannot_find_each_other_are_refused_with_lines_that_work(nodes, horarun):
+    unclear = {"SKYPILOT_NODE_RANK": "2"}
+    command = ["-np", 2, "sh", "-c", "echo $HOROVOD_RANK"]
+    refused = [nodes(k, skypilot(nodes, k, **unclear), *command) for k in (0, 1)]
     lines = []
-    for k, node in enumerate(refused):
+    for node in refused:
         done = node.finish().expect(2)
         assert done.messages.startswith("horarun: error: SkyPilot runs this command on 2 nodes"), done
-        assert f"this is node {k}" in done.messages
+        assert "they cannot find each other" in done.messages
         lines.append(lines_of(done.messages))
     # As typed on node 0, in the same environment.
     alone = shlex.split(lines[0]["a job of its own on each node"])
     assert alone[0] == "horarun"
     done = nodes(0, skypilot(nodes, 0), *alone[1:]).finish().expect(0)
-    assert done.ranks() == {0: ["0"]}
+    assert done.ranks() == {0: ["0"], 1: ["1"]}
     without = shlex.split(lines[0]["one job, typed on node 0 alone, without ssh"].partition(", which")[0])
     job = nodes(0, skypilot(nodes, 0), *without[1:])
     typed = re.search(r"'(hora://.*)' \| horarun --join -", job.read_until(b"--join -\n"))[1]
@@ -183,7 +189,7 @@ def test_a_node_with_another_secret_is_not_let_in(nodes):
     zero.read_until(b"is missing")
     other = nodes(1, skypilot(nodes, 1, HORA_JOIN_TOKEN=TOKEN[::-1]), "--start-timeout", 20, "true")
     done = other.finish().expect(125)
-    assert "is not the launcher of this job: its token is another one" in done.messages, done
+    assert "is not the launcher of this job: its token or version is another one" in done.messages, done
     late = nodes(1, skypilot(nodes, 1, HORA_JOIN_TOKEN=TOKEN), "true")
     zero.finish().expect(0)
     late.finish().expect(0)
@@ -217,3 +223,172 @@ def test_the_secret_of_the_platform_or_of_a_file(nodes):
         both[1].finish().expect(0)
     for k in (1, 2):
         nodes.hosts.execute(k, "rm", "/root/.ssh/sky-cluster-key")
+
+
+# --- without a secret ----------------------------------------------------------------------------
+
+
+def pytorchjob(nodes, k):
+    return {"MASTER_ADDR": nodes.addresses[0], "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": str(k)}
+
+
+def kubeflow(nodes, k):
+    return {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_NODE_RANK": str(k),
+        "PET_MASTER_ADDR": nodes.addresses[0],
+        "PET_MASTER_PORT": "29500",
+    }
+
+
+def sagemaker(nodes, k):
+    config = {"current_host": nodes.addresses[k], "hosts": nodes.addresses, "network_interface_name": "eth0"}
+    folder = "/opt/ml/input/config"
+    script = f"mkdir -p {folder} && cat > {folder}/resourceconfig.json"
+    nodes.hosts.execute(k + 1, "sh", "-c", script, input=json.dumps(config))
+    return {"TRAINING_JOB_NAME": "training-1"}
+
+
+@pytest.fixture
+def own(nodes):
+    """own(row, arguments): the command on both nodes, which share no secret; answers them, node 0 first."""
+    for k in (1, 2):
+        nodes.hosts.execute(k, "mount", "-t", "tmpfs", "none", "/opt")
+
+    def start(row, *arguments, first=0, **more):
+        started = {k: nodes(k, {**row(nodes, k), **more}, *arguments) for k in (first, 1 - first)}
+        return [started[0], started[1]]
+
+    yield start
+    for k in (1, 2):
+        nodes.hosts.execute(k, "umount", "/opt")
+
+
+@pytest.mark.parametrize("row", [pytorchjob, kubeflow, sagemaker])
+def test_without_a_secret_the_nodes_are_one_job(own, row):
+    shell = "echo $HOROVOD_RANK of $HOROVOD_SIZE, $RANK of $WORLD_SIZE, $HOROVOD_CROSS_RANK on $(hostname)"
+    zero, one = own(row, "--nproc-per-node", 2, "sh", "-c", shell, first=1)
+    done = zero.finish().expect(0)
+    assert done.ranks() == {r: [f"{r} of 4, {r} of 4, 0 on node1"] for r in (0, 1)}, done
+    assert "share no secret (HORA_JOIN_TOKEN): each runs its own command line" in done.messages, done
+    other = one.finish().expect(0)
+    assert other.ranks() == {r: [f"{r} of 4, {r} of 4, 1 on node2"] for r in (2, 3)}, other
+    assert "share no secret" in other.messages
+    for node in own(row, "--smoke", "--nproc-per-node", 2):
+        node.finish().expect(0)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_without_a_secret_a_failed_rank_ends_all_nodes_with_its_code(own, failing):
+    shell = f"[ $HOROVOD_RANK = {failing} ] && exit 7; sleep 100"
+    both = own(kubeflow, "sh", "-c", shell)
+    done = [each.finish().expect(7) for each in both]
+    assert f"rank {failing} " in done[0].messages and f"rank {failing} " in done[failing].messages, done
+    if failing == 0:
+        assert "has ended the job" in done[1].messages and "[E_ELSEWHERE]" in done[1].messages, done
+
+
+def test_without_a_secret_the_first_cause_is_found(own):
+    """The rank on node 0 fails because that on node 1 has left, and has another exit code."""
+    program = "import hora.numpy as h, numpy, os; h.init(); h.rank() and os._exit(7); h.allreduce(numpy.ones(4))"
+    done = [each.finish().expect(7) for each in own(pytorchjob, PYTHON, "-c", program)]
+    assert all("rank 1 on node1 exited with code 7" in each.messages for each in done), done
+
+
+def test_without_a_secret_each_node_runs_its_own_command(nodes):
+    """One of them knows another command, folder and variable."""
+    zero = nodes(0, {**kubeflow(nodes, 0), "SAID": "zero"}, "--wdir", "/tmp", "sh", "-c", "echo $SAID zero $PWD")
+    one = nodes(1, {**kubeflow(nodes, 1), "SAID": "one"}, "sh", "-c", "echo $SAID one $PWD")
+    assert zero.finish().expect(0).ranks() == {0: ["zero zero /tmp"]}
+    assert one.finish().expect(0).ranks() == {1: ["one one /"]}
+    # Node 0 has more slots than this one says that it has.
+    zero = nodes(0, kubeflow(nodes, 0), "--nproc-per-node", 2, "true")
+    one = nodes(1, kubeflow(nodes, 1), "--nproc-per-node", 1, "true")
+    for each in (zero, one):
+        assert "2 ranks for this node, whose own command has 1 slot" in each.finish().expect(2).messages
+
+
+@pytest.fixture
+def known_key(nodes, horarun):
+    """known_key(k): the variable by which node `k` takes for a secret what all can know. HMAC fills keys with zeros."""
+    version = subprocess.run([horarun.path, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+
+    def give(k):
+        nodes.hosts.execute(k + 1, "sh", "-c", f"{{ printf {version}; head -c 32 /dev/zero; }} > /tmp/known")
+        return {"HORA_JOIN_TOKEN_FILE": "/tmp/known"}
+
+    yield give
+    for k in (1, 2):
+        nodes.hosts.execute(k, "rm", "-f", "/tmp/known", "/tmp/ran")
+
+
+def test_a_command_that_node_0_sends_without_a_secret_is_not_run(nodes, known_key):
+    zero = nodes(0, {**kubeflow(nodes, 0), **known_key(0), "SENT": "sent"}, "sh", "-c", "touch /tmp/ran; echo $SENT")
+    one = nodes(1, kubeflow(nodes, 1), "sh", "-c", "echo own$SENT; test -e /tmp/ran || echo alone")
+    assert one.finish().expect(0).ranks() == {1: ["own", "alone"]}
+    # The output of ranks stays on their node.
+    assert zero.finish().expect(0).ranks() == {0: ["sent"]}
+
+
+def test_node_0_sends_no_command_without_a_secret(nodes, known_key):
+    zero = nodes(0, kubeflow(nodes, 0), "sh", "-c", "touch /tmp/ran")
+    one = nodes(1, {**kubeflow(nodes, 1), **known_key(1)}, "sh", "-c", "true")
+    assert [each.finish().code != 0 for each in (zero, one)] == [True, True]
+    nodes.hosts.execute(2, "test", "!", "-e", "/tmp/ran")
+
+
+def frame_to_join(token, name):
+    payload = struct.pack("<II", 1, 1) + token + name
+    return struct.pack("<IB", len(payload), 1) + payload
+
+
+def test_unauthenticated_clients_do_not_get_in(nodes):
+    zero = nodes(0, kubeflow(nodes, 0), "sh", "-c", "echo $HOROVOD_SIZE")
+    zero.read_until(b"is missing")
+    where = (nodes.addresses[0], 29500)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    held = []
+    for words in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096)):
+        held.append(socket.create_connection(where, timeout=30))
+        held[-1].sendall(words)
+    for words in (os.urandom(4096), frame_to_join(b"0" * 32, b"node1"), struct.pack("<IB", 1 << 30, 36)):
+        held.append(context.wrap_socket(socket.create_connection(where, timeout=30)))
+        held[-1].sendall(words)
+    one = nodes(1, kubeflow(nodes, 1), "sh", "-c", "echo $HOROVOD_SIZE")
+    assert zero.finish().expect(0).ranks() == {0: ["2"]}
+    assert one.finish().expect(0).ranks() == {1: ["2"]}
+    for each in held:
+        each.close()
+
+
+def test_without_a_secret_nodes_that_are_late_or_never_come(nodes):
+    zero = nodes(0, kubeflow(nodes, 0), "--start-timeout", 2, "true")
+    assert "node1 is missing" in zero.finish().expect(124).messages
+    one = nodes(1, kubeflow(nodes, 1), "--start-timeout", 2, "true")
+    assert f"waiting for node 0 at {nodes.addresses[0]}" in one.finish().expect(125).messages
+    zero = nodes(0, kubeflow(nodes, 0), "true")
+    zero.read_until(b"is missing")
+    one = nodes(1, kubeflow(nodes, 1), "true")
+    assert [each.finish().code for each in (zero, one)] == [0, 0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("k", [0, 1])
+def test_without_a_secret_the_end_of_a_node_ends_the_job(nodes, own, k, number):
+    both = own(kubeflow, "sh", "-c", "echo ready >&2; sleep 100")
+    for each in both:
+        each.read_until(b"ready")
+    os.kill(nodes.hosts.processes(k + 1, "horarun\0sh")[-1], number)
+    done = [each.finish() for each in both]
+    assert done[k].code == (128 + number if number == signal.SIGTERM else -number), done
+    # Node 0 has the exit code of the job.
+    assert done[1 - k].code == (143 if (k, number) == (0, signal.SIGTERM) else 125), done
+
+
+def test_without_a_secret_options_that_send_things_are_refused(nodes):
+    for arguments in (["--ship", "/etc/passwd"], ["--output-filename", "/tmp/o"]):
+        done = nodes(0, kubeflow(nodes, 0), *arguments, "true").finish().expect(2)
+        assert f"{arguments[0]} cannot be used where the nodes share no secret" in done.messages

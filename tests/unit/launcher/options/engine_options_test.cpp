@@ -190,30 +190,26 @@ TEST_CASE("Hosts that an engine starts later are waited for") {
   CHECK_FALSE(job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}}).hosts_come_late);
 }
 
-TEST_CASE(
-    "A platform that runs the command on several nodes is refused, with the lines that work") {
+TEST_CASE("Nodes of a platform that cannot find each other are refused, with the lines that work") {
   const Variables sky{{"SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"},
-                      {"SKYPILOT_NODE_RANK", "1"},
+                      {"SKYPILOT_NODE_RANK", "2"},
                       {"SKYPILOT_NUM_GPUS_PER_NODE", "8"}};
-  const std::string secret =
-      "\n  one job: give all nodes the same HORA_JOIN_TOKEN (openssl rand -hex 16 prints one), or "
-      "HORA_JOIN_TOKEN_FILE";
   const std::string ssh = "\n  one job, typed on node 0 alone, over ssh: horarun ";
   const std::string without_ssh = "\n  one job, typed on node 0 alone, without ssh: horarun ";
   const std::string line = ", which prints the line for each node";
   const std::string alone = "\n  a job of its own on each node: horarun --engine none ";
-  const std::string whole = "), and each would run the whole job" + secret;
-  const std::string here =
-      "SkyPilot runs this command on 2 nodes ($SKYPILOT_NODE_IPS; this is node 1" + whole;
+  const std::string whole = "), and each would run the whole job: they cannot find each other";
+  const std::string here = "SkyPilot runs this command on 2 nodes ($SKYPILOT_NODE_IPS" + whole;
   CHECK(error_of({"python3", "a.py"}, sky) == here + ssh + "-H 10.0.0.1:8,10.0.0.2:8 python3 a.py" +
                                                   without_ssh + "--listen any -np 16 python3 a.py" +
-                                                  line + alone + "-np 8 python3 a.py");
+                                                  line + alone +
+                                                  "--nproc-per-node auto python3 a.py");
   CHECK(error_of({"-np", "4", "--smoke"}, sky) == here + ssh + "-H 10.0.0.1:8,10.0.0.2:8 --smoke" +
                                                       without_ssh + "--listen any -np 4 --smoke" +
                                                       line + alone + "-np 4 --smoke");
-  const Variables pods{{"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}};
+  const Variables pods{{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}};
   CHECK(error_of({"x"}, pods) ==
-        "Kubeflow runs this command on 2 nodes ($PET_NNODES; this is node 0" + whole + without_ssh +
+        "Kubeflow runs this command on 2 nodes ($PET_NNODES; this is node 1" + whole + without_ssh +
             "--listen any -np 2 x" + line + alone + "--nproc-per-node auto x");
   // More than the engine below it, and than a number of ranks that is missing.
   Variables both = sky;
@@ -274,8 +270,6 @@ TEST_CASE("Nodes of a platform that share a secret are one job") {
   other["HORA_JOIN_TOKEN"] = "short";
   CHECK(error_of({"x"}, other).find("$HORA_JOIN_TOKEN: fewer than 24 characters") == 0);
   other.erase("HORA_JOIN_TOKEN");
-  CHECK(error_of({"x"}, other).find("one job: give all nodes the same HORA_JOIN_TOKEN") !=
-        std::string::npos);
   other["HORA_JOIN_TOKEN_FILE"] = "text:0123456789abcdef0123456789abcdef";
   CHECK(parsed<Join>({"x"}, other).platform->key == join.platform->key);
   other["HORA_JOIN_TOKEN_FILE"] = "nowhere";
@@ -292,6 +286,36 @@ TEST_CASE("Nodes of a platform that share a secret are one job") {
                          {"_CONDOR_PROCNO", "0"},
                          {"HORA_JOIN_TOKEN", "0123456789abcdef0123456789abcdef"}})
             .find("HTCondor runs this command on 2 nodes") == 0);
+}
+
+TEST_CASE("Nodes of a platform that share no secret run their own command") {
+  Variables pod{{"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}, {"PET_MASTER_ADDR", "tj-node-0-0.tj"}};
+  Variables second = pod;
+  second["PET_NODE_RANK"] = "1";
+  const auto first = parsed<Launch>({"-np", "3", "x"}, pod);
+  const auto other = parsed<Launch>({"-np", "3", "x"}, second);
+  for (const auto* node : {&first, &other}) {
+    REQUIRE(node->platform);
+    CHECK(node->job.listen->own_commands);
+    REQUIRE(node->warnings.size() == 1);
+    CHECK(node->warnings[0].find("Kubeflow's nodes share no secret (HORA_JOIN_TOKEN)") == 0);
+  }
+  CHECK(first.platform->is_first);
+  CHECK(first.platform->slots == 2);
+  CHECK_FALSE(other.platform->is_first);
+  CHECK(other.platform->slots == 1);
+  CHECK(other.platform->key == first.platform->key);
+  CHECK(parsed<Smoke>({"--smoke"}, second).platform);
+  pod["HORA_JOIN_TOKEN"] = "0123456789abcdef0123456789abcdef";
+  CHECK_FALSE(parsed<Launch>({"x"}, pod).job.listen->own_commands);
+  for (const Words& sends : {Words{"--ship", "f"}, Words{"--ship-env", "d"}, Words{"--pmi", "pmix"},
+                             Words{"--output-filename", "d"}, Words{"--stdin", "all"}}) {
+    Words words = sends;
+    words.push_back("x");
+    const std::string refusal = sends.front() + " cannot be used where the nodes share no secret";
+    CHECK(error_of(words, second).find(refusal) == 0);
+    CHECK(parsed<Launch>(words, pod).platform);
+  }
 }
 
 TEST_CASE("Jobs in pods of their own") {
