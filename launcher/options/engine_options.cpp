@@ -370,7 +370,7 @@ Error refusal(const OptionValues& values, const PlatformHere& here,
 constexpr std::size_t kShortestToken = 24;
 
 // A token that the user gave to all nodes, or a key that the platform has put there; else "".
-Result<std::string> shared_secret(const ProcessInputs& inputs, const PlatformDescriptor& platform) {
+Result<std::string> shared_secret(const ProcessInputs& inputs, const std::string& key_file) {
   std::string token(trim(inputs.variable("HORA_JOIN_TOKEN").value_or("")));
   const std::string file = inputs.variable("HORA_JOIN_TOKEN_FILE").value_or("");
   if (token.empty() && !file.empty()) {
@@ -378,9 +378,8 @@ Result<std::string> shared_secret(const ProcessInputs& inputs, const PlatformDes
     if (!text) return usage("$HORA_JOIN_TOKEN_FILE: " + text.error().message);
     token = trim(*text);
   }
-  if (token.empty() && file.empty() && !platform.key_file.empty()) {
-    const auto key = inputs.read_file(inputs.variable("HOME").value_or("") + "/" +
-                                      std::string(platform.key_file));
+  if (token.empty() && file.empty() && !key_file.empty()) {
+    const auto key = inputs.read_file(key_file);
     return key ? *key : std::string();
   }
   if ((token.empty() && file.empty()) || token.size() >= kShortestToken) return token;
@@ -439,7 +438,7 @@ Result<std::optional<PlatformNode>> read_platform(const OptionValues& values,
   if (!here) return std::optional<PlatformNode>();
   const PlatformNodes& nodes = here->nodes;
   const std::string title(here->platform->title);
-  const auto secret = shared_secret(inputs, *here->platform);
+  const auto secret = shared_secret(inputs, nodes.key_file);
   if (!secret) return secret.error();
   const bool finds_head =
       nodes.index && here->platform->finds_head && (*nodes.index == 0 || !nodes.head.empty());

@@ -62,6 +62,7 @@ std::optional<PlatformNodes> sky_pilot(const EngineInputs& inputs) {
   const auto gpus = number_of(inputs, "SKYPILOT_NUM_GPUS_PER_NODE");
   found.slots = slots_on_each(gpus == 0 ? 1 : gpus, found.count);
   found.job = text_of(inputs, "SKYPILOT_TASK_ID");
+  found.key_file = text_of(inputs, "HOME") + "/.ssh/sky-cluster-key";
   return found;
 }
 
@@ -210,6 +211,13 @@ std::vector<std::string> task_of(const EngineInputs& inputs) {
   return {};
 }
 
+// Of Volcano's ssh plug-in, which makes a key for each job. An image may have one there that others
+// know, but not the plug-in's list of the job's pods.
+bool has_key(const EngineInputs& inputs, const std::vector<std::string>& pods) {
+  const auto config = inputs.read_file("/root/.ssh/config");
+  return config && !pods.empty() && config->find("HostName " + pods[0] + "\n") != std::string::npos;
+}
+
 // Volcano's svc plug-in: the pods of a task have each other's names. Other tasks of the job may run
 // other commands. Its MPI plug-in is an engine: the command runs in one pod.
 std::optional<PlatformNodes> volcano(const EngineInputs& inputs) {
@@ -220,6 +228,7 @@ std::optional<PlatformNodes> volcano(const EngineInputs& inputs) {
   if (!found.index) return std::nullopt;
   found.names = task_of(inputs);
   found.count = static_cast<int>(found.names.size());
+  if (has_key(inputs, found.names)) found.key_file = "/root/.ssh/id_rsa";
   return found;
 }
 
@@ -299,8 +308,7 @@ constexpr PlatformDescriptor kPlatforms[] = {
     {.title = "SkyPilot",
      .mark = "$SKYPILOT_NODE_IPS",
      .order = "its lines; `$SKYPILOT_NUM_GPUS_PER_NODE`, or 1",
-     .find = sky_pilot,
-     .key_file = ".ssh/sky-cluster-key"},
+     .find = sky_pilot},
     {.title = "SageMaker",
      .mark = kSageMakerFile,
      .order = "its `hosts`; `$SM_NUM_GPUS`, else GPUs",

@@ -21,6 +21,7 @@ struct PlatformNodes {
   std::uint16_t port = 0;          // that the platform has chosen there; 0: none
   std::vector<int> slots;          // by index; empty: one for each GPU of a node
   std::string job;                 // the platform's id of it; may be empty
+  std::string key_file;            // the same on all nodes and secret; empty: there is none
   bool is_json = true;             // else the text that names the nodes cannot be read
 };
 
@@ -33,8 +34,6 @@ struct PlatformDescriptor {
   std::optional<PlatformNodes> (*find)(const EngineInputs& inputs) = nullptr;
   // Whether nodes can find the one of index 0.
   bool finds_head = true;
-  // In each node's home folder, the same on all of them and secret; empty: the platform has none.
-  std::string_view key_file = {};
   // Users set the same variables in an allocation of an engine, which counts then.
   bool yields_to_engines = false;
 };

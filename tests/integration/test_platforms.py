@@ -221,8 +221,19 @@ def test_the_secret_of_the_platform_or_of_a_file(nodes):
         both = [nodes(k, skypilot(nodes, k, **variables), "sh", "-c", "echo $HOROVOD_SIZE") for k in (0, 1)]
         assert both[0].finish().expect(0).ranks() == {0: ["2"], 1: ["2"]}
         both[1].finish().expect(0)
+    # Volcano's ssh plug-in: what it says of the job's pods shows that the key is its own.
     for k in (1, 2):
-        nodes.hosts.execute(k, "rm", "/root/.ssh/sky-cluster-key")
+        nodes.hosts.execute(k, "mv", "/root/.ssh/sky-cluster-key", "/root/.ssh/id_rsa")
+    for name, expected in ((nodes.addresses[0], {0: ["2"], 1: ["2"]}), ("other", {0: ["2"]})):
+        for k in (1, 2):
+            config = f"Host *\\nHost j-worker-0\\n  HostName {name}\\n"
+            nodes.hosts.execute(k, "sh", "-c", f"printf '{config}' > /root/.ssh/config")
+        pods = {"VC_WORKER_HOSTS": ",".join(nodes.addresses)}
+        both = [nodes(k, {**pods, "VC_TASK_INDEX": str(k)}, "sh", "-c", "echo $HOROVOD_SIZE") for k in (0, 1)]
+        assert both[0].finish().expect(0).ranks() == expected
+        both[1].finish().expect(0)
+    for k in (1, 2):
+        nodes.hosts.execute(k, "rm", "/root/.ssh/id_rsa", "/root/.ssh/config")
 
 
 # --- without a secret ----------------------------------------------------------------------------

@@ -47,7 +47,8 @@ std::string found(const Texts& variables, const Texts& files = {}) {
          (nodes.head.empty() ? "" : " head=" + nodes.head) +
          (nodes.port == 0 ? "" : " port=" + std::to_string(nodes.port)) +
          (slots.empty() ? "" : " slots=" + join(slots, ",")) +
-         (nodes.job.empty() ? "" : " job=" + nodes.job);
+         (nodes.job.empty() ? "" : " job=" + nodes.job) +
+         (nodes.key_file.empty() ? "" : " key=" + nodes.key_file);
 }
 
 Texts with(Texts base, const Texts& more) {
@@ -61,7 +62,9 @@ TEST_CASE("platforms: SkyPilot, before the Slurm below it") {
                   {"SKYPILOT_NUM_NODES", "2"},
                   {"SKYPILOT_NUM_GPUS_PER_NODE", "8"},
                   {"SKYPILOT_TASK_ID", "sky-t_1"}};
-  CHECK(found(sky) == "SkyPilot 1/2 10.0.0.1,10.0.0.2 head=10.0.0.1 slots=8,8 job=sky-t_1");
+  CHECK(found(with(sky, {{"HOME", "/root"}})) ==
+        "SkyPilot 1/2 10.0.0.1,10.0.0.2 head=10.0.0.1 slots=8,8 job=sky-t_1 "
+        "key=/root/.ssh/sky-cluster-key");
   CHECK(found(with(sky, {{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1-2]"}})) == found(sky));
   CHECK(found(with(sky, {{"SKYPILOT_NUM_GPUS_PER_NODE", "0"}})).find(" slots=1,1") !=
         std::string::npos);
@@ -175,6 +178,11 @@ TEST_CASE("platforms: Volcano's pods of one task") {
   CHECK(found(with(two, {{"HOSTNAME", "j-master-0"}})) == "-");
   // The MPI plug-in's launcher.
   CHECK(found(with(pod, {{"MPI_HOST", "j-worker-0.j,j-worker-1.j"}})) == "-");
+  // The ssh plug-in's files, and an image's own.
+  const std::string config = "StrictHostKeyChecking no\nHost j-worker-0\n  HostName ";
+  CHECK(found(pod, {{"/root/.ssh/config", config + "j-worker-0.j\n"}})
+            .ends_with(" key=/root/.ssh/id_rsa"));
+  CHECK_FALSE(found(pod, {{"/root/.ssh/config", config + "j-worker-0.jj\n"}}).ends_with("id_rsa"));
 }
 
 TEST_CASE("platforms: Kubeflow's variables for torchrun") {
