@@ -76,11 +76,22 @@ class Named(typing.NamedTuple):
 
 Kind = enum.Enum("Kind", "ONE TWO")
 
+class Slots(Plain):
+    __slots__ = ("more", "__own")
+    def __init__(self, value: int):
+        self.value, self.more, self.__own = value, value + 1, value + 2
+    def __eq__(self, other): return (self.value, self.more, self.__own) == (other.value, other.more, other.__own)
+
+class SlotsAlone:
+    __slots__ = "value"
+    def __init__(self, value: int): self.value = value
+    def __eq__(self, other): return self.value == other.value and not hasattr(other, "__dict__")
+
 def make(value: int) -> Plain:
-    return Plain(value), Data(value), Named(value), Kind.ONE
+    return Plain(value), Data(value), Named(value), Kind.ONE, Slots(value), SlotsAlone(value)
 
 worker = [sys.executable, "-S", "-c", "import sys; from hora import serialization; "
-          "made = serialization.loads(sys.stdin.buffer.read())(3); "
+          "made = serialization.loads(sys.stdin.buffer.read())(3); assert not hasattr(made[-1], '__dict__'); "
           "sys.stdout.buffer.write(serialization.dumps(made))"]
 done = subprocess.run(worker, input=serialization.dumps(make), stdout=subprocess.PIPE, check=True)
 assert serialization.loads(done.stdout) == make(3)

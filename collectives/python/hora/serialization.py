@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 #: Class -> what a framework has to pickle its objects by, in place of their own __reduce_ex__().
 reducers: dict[type, Callable[[Any], Any]] = {}
 
+_PROTOCOL = min(4, pickle.HIGHEST_PROTOCOL)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # The first copy that is there. The newer one is for Python 3.8 and later.
 _BUNDLED = ("_bundled_newer", "_bundled") if sys.version_info >= (3, 8) else ("_bundled",)
@@ -63,6 +64,20 @@ def _path_reducers():
     return {getattr(pathlib, kind): _reduce_path for kind in ("PosixPath", "PurePosixPath", "PureWindowsPath")}
 
 
+def _keep_slots(reduce):
+    """For cloudpickle 2.2.1 and later, which make a class with __slots__ without them (findings/cloudpickle-slots.sh)."""
+
+    def reducer_override(self, obj):
+        reduced = reduce(self, obj)
+        if isinstance(obj, type) and vars(obj).get("__slots__") and isinstance(reduced, tuple):
+            metaclass, _, _, keywords, *_ = reduced[1]
+            if metaclass is type(obj):  # not what is made of an enumeration
+                keywords["__slots__"] = obj.__slots__
+        return reduced
+
+    return reducer_override
+
+
 def dumps(obj: Any, what: str = "this object") -> bytes:
     """Bytes for loads(); TypeError names what cannot be sent, and why."""
     pickler = _pickler()
@@ -72,14 +87,16 @@ def dumps(obj: Any, what: str = "this object") -> bytes:
         pickler.register_pickle_by_value(main)
     try:
         own = {**reducers, **_path_reducers()}
-        if not own:
-            return pickler.dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
         base = pickler.Pickler
+        if base is pickle.Pickler and not own:
+            return pickle.dumps(obj, protocol=_PROTOCOL)
         others = copyreg.dispatch_table if base is pickle.Pickler else base.dispatch_table
         # An attribute of the class: an instance reads its table when it is made.
-        writer = type("Pickler", (base,), {"dispatch_table": collections.ChainMap(own, others)})
+        body = {"dispatch_table": collections.ChainMap(own, others)}
+        if hasattr(base, "reducer_override"):
+            body["reducer_override"] = _keep_slots(base.reducer_override)
         file = io.BytesIO()
-        writer(file, protocol=min(4, pickle.HIGHEST_PROTOCOL)).dump(obj)
+        type("Pickler", (base,), body)(file, protocol=_PROTOCOL).dump(obj)
         return file.getvalue()
     except Exception as error:
         text = f"{what} cannot be sent to another process: {type(error).__name__}: {error}"
