@@ -59,7 +59,7 @@ def test_release(release):
 
 
 OBJECTS = """
-import dataclasses, enum, subprocess, sys, typing
+import dataclasses, enum, functools, subprocess, sys, typing
 from hora import serialization
 
 class Plain:
@@ -87,7 +87,20 @@ class SlotsAlone:
     def __init__(self, value: int): self.value = value
     def __eq__(self, other): return self.value == other.value and not hasattr(other, "__dict__")
 
+@functools.lru_cache(maxsize=3)
+def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+class Cached:
+    if sys.version_info >= (3, 8):
+        @functools.cached_property
+        def once(self): return fibonacci(3), fibonacci.cache_info().maxsize
+    else:
+        once = 2, 3
+    @functools.lru_cache()
+    def often(self): return 5
+
 def make(value: int) -> Plain:
+    assert (Cached().once, Cached().often()) == ((2, 3), 5)
     return Plain(value), Data(value), Named(value), Kind.ONE, Slots(value), SlotsAlone(value)
 
 worker = [sys.executable, "-S", "-c", "import sys; from hora import serialization; "

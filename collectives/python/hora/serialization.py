@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import copyreg
+import functools
 import io
 import os
 import pickle
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 #: Class -> what a framework has to pickle its objects by, in place of their own __reduce_ex__().
 reducers: dict[type, Callable[[Any], Any]] = {}
 
-_PROTOCOL = min(4, pickle.HIGHEST_PROTOCOL)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # The first copy that is there. The newer one is for Python 3.8 and later.
 _BUNDLED = ("_bundled_newer", "_bundled") if sys.version_info >= (3, 8) else ("_bundled",)
@@ -58,14 +58,43 @@ def _reduce_path(path):
 
 def _path_reducers():
     """For Python 3.13, whose paths are of a module that older releases lack (findings/python-paths-of-3.13.sh)."""
-    pathlib = sys.modules.get("pathlib")
-    if pathlib is None or pathlib.PurePath.__module__ == "pathlib":
+    import pathlib
+
+    if pathlib.PurePath.__module__ == "pathlib":
         return {}
     return {getattr(pathlib, kind): _reduce_path for kind in ("PosixPath", "PurePosixPath", "PureWindowsPath")}
 
 
+def _make_lru_cache(function, parameters):
+    return functools.lru_cache(**parameters)(function)
+
+
+def _reduce_lru_cache(cached):
+    if cached.__module__ not in ("__main__", "__mp_main__") and "<locals>" not in cached.__qualname__:
+        return cached.__qualname__
+    if hasattr(cached, "cache_parameters"):  # since Python 3.9
+        return _make_lru_cache, (cached.__wrapped__, cached.cache_parameters())
+    return _make_lru_cache, (cached.__wrapped__, {"maxsize": cached.cache_info().maxsize})
+
+
+def _make_cached_property(function, name):
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _reduce_cached_property(cached):
+    return _make_cached_property, (cached.func, cached.attrname)
+
+
+# cloudpickle takes the first for importable, and the second has a lock up to Python 3.11.
+_functools_reducers: dict[type, Callable[[Any], Any]] = {type(functools.lru_cache()(len)): _reduce_lru_cache}
+if hasattr(functools, "cached_property"):  # since Python 3.8
+    _functools_reducers[functools.cached_property] = _reduce_cached_property
+
+
 def _keep_slots(reduce):
-    """For cloudpickle 2.2.1 and later, which make a class with __slots__ without them (findings/cloudpickle-slots.sh)."""
+    """For cloudpickle from 2.2.1 on, which makes a class without its __slots__ (findings/cloudpickle-slots.sh)."""
 
     def reducer_override(self, obj):
         reduced = reduce(self, obj)
@@ -78,6 +107,18 @@ def _keep_slots(reduce):
     return reducer_override
 
 
+@functools.lru_cache(maxsize=None)
+def _writer(base, has_paths):
+    """The class that pickles as `base` does, with what is above."""
+    others = copyreg.dispatch_table if base is pickle.Pickler else base.dispatch_table
+    own = (_functools_reducers, reducers, _path_reducers() if has_paths else {})
+    # An attribute of the class: an instance reads its table when it is made.
+    body = {"dispatch_table": collections.ChainMap(*own, others)}
+    if hasattr(base, "reducer_override"):
+        body["reducer_override"] = _keep_slots(base.reducer_override)
+    return type("Pickler", (base,), body)
+
+
 def dumps(obj: Any, what: str = "this object") -> bytes:
     """Bytes for loads(); TypeError names what cannot be sent, and why."""
     pickler = _pickler()
@@ -86,17 +127,8 @@ def dumps(obj: Any, what: str = "this object") -> bytes:
         # What multiprocessing calls the main script in a process that it spawned: no other process can import it.
         pickler.register_pickle_by_value(main)
     try:
-        own = {**reducers, **_path_reducers()}
-        base = pickler.Pickler
-        if base is pickle.Pickler and not own:
-            return pickle.dumps(obj, protocol=_PROTOCOL)
-        others = copyreg.dispatch_table if base is pickle.Pickler else base.dispatch_table
-        # An attribute of the class: an instance reads its table when it is made.
-        body = {"dispatch_table": collections.ChainMap(own, others)}
-        if hasattr(base, "reducer_override"):
-            body["reducer_override"] = _keep_slots(base.reducer_override)
         file = io.BytesIO()
-        type("Pickler", (base,), body)(file, protocol=_PROTOCOL).dump(obj)
+        _writer(pickler.Pickler, "pathlib" in sys.modules)(file, protocol=min(4, pickle.HIGHEST_PROTOCOL)).dump(obj)
         return file.getvalue()
     except Exception as error:
         text = f"{what} cannot be sent to another process: {type(error).__name__}: {error}"
