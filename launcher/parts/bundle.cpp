@@ -364,9 +364,8 @@ Result<ShippedFile> ship_file_frames(const std::string& path) {
   if (::stat(path.c_str(), &info) != 0) return errno_error(errno, "--ship: opening " + path);
   // Reading a pipe could block forever, and a device may have no end.
   if (!S_ISREG(info.st_mode)) {
-    return make_error(ErrorCode::kUsage, "--ship: " + path + " is " +
-                                             (S_ISDIR(info.st_mode) ? "a folder" : "not a file") +
-                                             "; expected a file, such as an archive of a folder");
+    return make_error(ErrorCode::kUsage,
+                      "--ship: " + path + " is not a file; expected a file or a folder");
   }
   if (info.st_size > kLargestShipped) {
     return make_error(ErrorCode::kUsage,
