@@ -317,6 +317,8 @@ TEST_CASE("A mistake in a file has a place and a suggestion") {
   CHECK(error("params: {cache_capacity: }\n").find("found none") != std::string::npos);
   CHECK(error("a: b: c\n").substr(0, 9) == "c.yaml:1:");
   CHECK(error("a: 1\n---\nb: 2\n").find("one YAML document") != std::string::npos);
+  CHECK(error("horarun:\n\tnp: 1\n").find("begins with a tab") != std::string::npos);
+  CHECK(error("horarun: [\n").find("begins with a tab") == std::string::npos);
   // In this the YAML library finds one empty document after the other, for ever.
   CHECK(error("- a\n,").find("one YAML document") != std::string::npos);
   CHECK(world.error({"--config-file", "none.yaml", "true"}).find("none.yaml") != std::string::npos);
