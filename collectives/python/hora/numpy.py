@@ -14,7 +14,6 @@ and HorovodInternalError if a rank is lost.
 
 from __future__ import annotations
 
-from hora import operations
 from hora.basics import *  # noqa: F403
 from hora.basics import Average
 from hora.collective_docs import documented
@@ -22,7 +21,7 @@ from hora.control import barrier, join  # noqa: F401
 from hora.exceptions import HorovodInternalError  # noqa: F401
 from hora.numpy_arrays import NumpyFramework
 from hora.objects import allgather_object, broadcast_object  # noqa: F401
-from hora.operations import choose_op, new_handle, numeric_splits, wait_now
+from hora.operations import choose_op, new_handle, numeric_splits, poll, synchronize, wait_now  # noqa: F401
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set
 from hora.tensor_ops import TensorOps
@@ -369,20 +368,3 @@ def grouped_reducescatter(
             tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
         )
     )
-
-
-# --- handles, join, barrier --------------------------------------------------------------------
-
-
-def poll(handle: int) -> bool:
-    """Whether the operation is done, so that synchronize() would not wait. True for a handle that is not in flight."""
-    return operations.poll(handle)
-
-
-def synchronize(handle: int) -> Any:
-    """Waits for an operation and returns its result; None for a handle that is not in flight.
-
-    Blocks until all ranks of the set have started the operation and it is done. Raises what the operation failed
-    with: see allreduce(). A handle is good for one call.
-    """
-    return operations.synchronize(handle)

@@ -137,19 +137,8 @@ def PartialDistributedGradientTape(
     local_layers is a Keras layer or a list of them. See DistributedGradientTape for the other arguments. ValueError
     for what is not a layer.
     """
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
+    arguments = locals()
+    tape = DistributedGradientTape(**{name: value for name, value in arguments.items() if name != "local_layers"})
     for weight in local_weights(local_layers):
         tape.register_local_source(weight)
     return tape

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from hora import operations
 from hora.basics import Average
 from hora.collective_docs import documented
-from hora.operations import choose_op, new_handle, numeric_splits, scatter_op
+from hora.operations import choose_op, new_handle, numeric_splits, poll, scatter_op, synchronize  # noqa: F401
 from hora.process_sets import ProcessSet, global_process_set
 from horovod.torch.tensors import ops as _ops
 
@@ -19,17 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
-
-
-def poll(handle: int) -> bool:
-    """True if the operation is done, so that synchronize() does not wait."""
-    return operations.poll(handle)
-
-
-def synchronize(handle: int) -> Any:
-    """Waits for an operation and returns its result. None for a handle that is not in flight;
-    HorovodInternalError when the operation failed."""
-    return operations.synchronize(handle)
 
 
 @documented
