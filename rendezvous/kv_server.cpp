@@ -125,7 +125,6 @@ class KvServer::Impl {
   }
 
   const std::vector<Endpoint>& addresses() const { return options_.addresses; }
-  std::size_t connection_count() const { return connections_.size(); }
 
   void deliver() {
     begin_event();
@@ -393,6 +392,5 @@ KvServer::~KvServer() = default;
 const std::vector<Endpoint>& KvServer::addresses() const { return impl_->addresses(); }
 Status KvServer::listen_also(const IpAddress& address) { return impl_->listen_also(address); }
 void KvServer::deliver() { impl_->deliver(); }
-std::size_t KvServer::connection_count() const { return impl_->connection_count(); }
 
 }  // namespace hora::rendezvous

@@ -60,7 +60,6 @@ class KvServer {
   Status listen_also(const IpAddress& address);
   // Sends the replies that became due by a direct call of the service (set(), begin_round()).
   void deliver();
-  std::size_t connection_count() const;
 
  private:
   class Impl;

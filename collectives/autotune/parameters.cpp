@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search works in a unit cube, whatever the parameters mean. Each free parameter is a
-// dimension, in a fixed order that dimensions(), at() and point_of() share.
+// dimension, in a fixed order that at() and point_of() share.
 #include "collectives/autotune/parameters.h"
 
 #include <algorithm>
@@ -45,11 +45,6 @@ std::optional<Parameters> from_numbers(const std::vector<std::int64_t>& numbers)
     return std::nullopt;
   }
   return Parameters{numbers[0], numbers[1], numbers[2] != 0, numbers[3], numbers[4]};
-}
-
-std::size_t ParameterSpace::dimensions() const {
-  return std::size_t{tunables_.fusion} + std::size_t{tunables_.cycle_time} +
-         std::size_t{tunables_.hierarchical} + 2 * std::size_t{tunables_.shm};
 }
 
 Parameters ParameterSpace::at(const Point& point) const {

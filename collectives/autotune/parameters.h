@@ -41,7 +41,6 @@ class ParameterSpace {
  public:
   ParameterSpace(Parameters fixed, Tunables tunables) : fixed_(fixed), tunables_(tunables) {}
 
-  std::size_t dimensions() const;
   Parameters at(const Point& point) const;
   Point point_of(const Parameters& parameters) const;
 

@@ -405,14 +405,6 @@ Result<ControlWorld> gather_tree(os::Fd listener, const ControlIdentity& self, D
   return TreeGathering(self, std::move(roll)).run(std::move(listener), deadline);
 }
 
-Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
-                                      Deadline deadline) {
-  WayToRank0 way;
-  way.where = coordinator;
-  way.over = "rank 0";
-  return join_tree(std::move(way), self, deadline);
-}
-
 Result<ControlWorld> join_tree(WayToRank0 way, const ControlIdentity& self, Deadline deadline) {
   const std::string where = "connecting to " + way.over + " at " + format_endpoint(way.where);
   auto socket = wait_for_door(way, deadline,

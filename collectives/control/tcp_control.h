@@ -46,10 +46,6 @@ Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self
 // The same in a large job: some ranks come with those below them.
 Result<ControlWorld> gather_tree(os::Fd listener, const ControlIdentity& self, Deadline deadline,
                                  AbsentReport absent_report = {});
-// Every other rank.
-Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
-                                      Deadline deadline);
-
 // The next rank on the way to rank 0.
 struct WayToRank0 {
   Endpoint where;
@@ -64,6 +60,7 @@ struct WayToRank0 {
   // Called when no connection came about. Refused: that was the answer, and not silence.
   std::function<void(bool refused)> on_no_connection = {};
 };
+// Every other rank.
 Result<ControlWorld> join_tree(WayToRank0 way, const ControlIdentity& self, Deadline deadline);
 
 }  // namespace hora::collectives

@@ -39,11 +39,6 @@ std::int32_t Coordinator::add_set(std::vector<std::int32_t> ranks) {
   return next_set_++;
 }
 
-const std::vector<std::int32_t>* Coordinator::set_ranks(std::int32_t id) const {
-  const auto found = sets_.find(id);
-  return found == sets_.end() ? nullptr : &found->second.ranks;
-}
-
 Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& request,
                                            TimePoint now) {
   auto [place, inserted] = set.entries.try_emplace(request.name);

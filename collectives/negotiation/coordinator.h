@@ -30,8 +30,6 @@ class Coordinator {
 
   // Static process sets get ids 1, 2, ... in the order of the calls.
   std::int32_t add_set(std::vector<std::int32_t> ranks);
-  // The global ranks of a set; null when there is no such set.
-  const std::vector<std::int32_t>* set_ranks(std::int32_t id) const;
 
   // Records a request of `rank` (global).
   void add(int rank, Request request, TimePoint now);

@@ -180,12 +180,6 @@ void PartDelivery::lost(int host) {
   settle();
 }
 
-void PartDelivery::give_up() {
-  sharing_ = Sharing::kNever;
-  for (auto& [hash, part] : parts_) carry_out(part, part.plan.give_up());
-  settle();
-}
-
 // When all have what they lack, hosts need not keep it any more.
 void PartDelivery::settle() {
   const std::size_t before = unsettled_bytes_;

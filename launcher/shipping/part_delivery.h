@@ -54,8 +54,6 @@ class PartDelivery {
   void want(int host, const Frames& parts, int hosts);
   void on_report(int host, const DeliveryReport& report);
   void lost(int host);
-  // Hosts do not reach each other: the launcher sends to all.
-  void give_up();
   // A host has greeted that lacks nothing.
   void greeted() { settle(); }
 

@@ -59,7 +59,6 @@ class SharePlan {
 
   // Whether hosts are to keep and serve what they get. Otherwise the launcher sends to all.
   bool shares() const { return shares_ && !given_up_; }
-  bool has_given_up() const { return given_up_; }
   bool any_waits() const { return !waiting_.empty(); }
   // Whether all that want it have it.
   bool is_settled() const { return waiting_.empty() && fetching_ == 0 && sending_ == 0; }

@@ -289,8 +289,6 @@ class RequestReader::Impl {
 
 RequestReader::RequestReader(const ReadLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
 RequestReader::~RequestReader() = default;
-RequestReader::RequestReader(RequestReader&&) noexcept = default;
-RequestReader& RequestReader::operator=(RequestReader&&) noexcept = default;
 
 // The caller decides between steps, so each call goes no further than to the next one.
 ReadStep RequestReader::read(std::string_view& bytes) {
@@ -320,7 +318,6 @@ std::string RequestReader::take_body() { return std::exchange(impl_->body, {}); 
 bool RequestReader::started() const { return impl_->started; }
 bool RequestReader::head_done() const { return impl_->parser->is_header_done(); }
 int RequestReader::error_status() const { return impl_->parser->error_status; }
-std::string_view RequestReader::error_text() const { return impl_->parser->error_text; }
 
 void RequestReader::reset() {
   Impl& self = *impl_;
@@ -345,8 +342,6 @@ class ResponseReader::Impl {
 
 ResponseReader::ResponseReader(const ReadLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
 ResponseReader::~ResponseReader() = default;
-ResponseReader::ResponseReader(ResponseReader&&) noexcept = default;
-ResponseReader& ResponseReader::operator=(ResponseReader&&) noexcept = default;
 
 ReadStep ResponseReader::read(std::string_view& bytes, bool head_only) {
   Impl& self = *impl_;
@@ -387,7 +382,6 @@ ReadStep ResponseReader::end_of_stream() {
 const ResponseHead& ResponseReader::head() const { return impl_->head; }
 void ResponseReader::allow_body(std::uint64_t limit_bytes) { impl_->body_limit = limit_bytes; }
 std::string ResponseReader::take_body() { return std::exchange(impl_->body, {}); }
-bool ResponseReader::started() const { return impl_->started; }
 std::string_view ResponseReader::error_text() const { return impl_->parser->error_text; }
 
 void ResponseReader::reset() {

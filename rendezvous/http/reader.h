@@ -38,8 +38,6 @@ class RequestReader {
  public:
   explicit RequestReader(const ReadLimits& limits = {});
   ~RequestReader();
-  RequestReader(RequestReader&&) noexcept;
-  RequestReader& operator=(RequestReader&&) noexcept;
 
   // The unused rest stays in `bytes`; with kNeedMore it is never more than the head limit plus one
   // chunk header. Bytes after a complete message stay untouched.
@@ -57,8 +55,7 @@ class RequestReader {
   bool started() const;
   bool head_done() const;
 
-  int error_status() const;             // 400, 413, 414, 431, 501, 505
-  std::string_view error_text() const;  // for a log line
+  int error_status() const;  // 400, 413, 414, 431, 501, 505
 
   // Prepares for the next message; keeps the memory.
   void reset();
@@ -72,8 +69,6 @@ class ResponseReader {
  public:
   explicit ResponseReader(const ReadLimits& limits = {});
   ~ResponseReader();
-  ResponseReader(ResponseReader&&) noexcept;
-  ResponseReader& operator=(ResponseReader&&) noexcept;
 
   // `head_only`: the response answers a HEAD request, so it has no body whatever its fields say.
   // Skips 1xx responses.
@@ -85,7 +80,6 @@ class ResponseReader {
   const ResponseHead& head() const;
   void allow_body(std::uint64_t limit_bytes);
   std::string take_body();
-  bool started() const;
   std::string_view error_text() const;
   void reset();
 

@@ -12,7 +12,7 @@
 
 #include "collectives/runtime/launched_world.h"
 #include "collectives/runtime/rank_location.h"
-#include "rendezvous/memory_store.h"
+#include "tests/support/memory_store.h"
 
 namespace hora::test {
 

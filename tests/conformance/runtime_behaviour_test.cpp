@@ -16,9 +16,9 @@
 
 #include "calls.h"
 #include "ranks.h"
-#include "rendezvous/memory_store.h"
 #include "tensors.h"
 #include "tests/support/catch.h"
+#include "tests/support/memory_store.h"
 
 using namespace hora;
 using namespace hora::test;

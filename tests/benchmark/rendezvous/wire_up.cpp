@@ -20,7 +20,7 @@
 #include <thread>
 
 #include "rendezvous/base/text.h"
-#include "rendezvous/exchange.h"
+#include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http/client.h"
 #include "rendezvous/http_store.h"
 
@@ -51,7 +51,9 @@ Status meet_batch(const Job& job, int rank, Shared& shared) {
   // One address for all peers: ours does not need a listening pair for each of them.
   const std::string address(kAddressBytes, 'a');
   for (int scope = 0; scope < job.scopes; ++scope) {
-    auto all = exchange(store, "scope" + std::to_string(scope), rank, job.ranks, address, soon());
+    const std::string place = "scope" + std::to_string(scope);
+    HORA_TRY(store.set(place + "/" + rank_key(rank), address, soon()));
+    auto all = store.gather(place, static_cast<std::size_t>(job.ranks), soon());
     if (!all) return std::move(all).error();
   }
   shared.requests += store.requests_sent();

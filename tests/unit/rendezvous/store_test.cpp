@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <thread>
 
-#include "rendezvous/exchange.h"
+#include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http_store.h"
-#include "rendezvous/memory_store.h"
+#include "tests/support/memory_store.h"
 #include "tests/unit/rendezvous/plain_server.h"
 #include "tests/unit/rendezvous/server_fixture.h"
 
@@ -44,22 +44,6 @@ struct PlainFixture {
   PlainServer server;
 };
 
-template <typename Inner>
-struct PrefixFixture {
-  static constexpr bool kLists = Inner::kLists;
-  struct Both {
-    explicit Both(std::shared_ptr<Store> store)
-        : inner(std::move(store)), outer(*inner, "a prefix/with?odd&names") {}
-    std::shared_ptr<Store> inner;
-    PrefixStore outer;
-  };
-  std::shared_ptr<Store> client() {
-    auto both = std::make_shared<Both>(inner.client());
-    return {both, &both->outer};
-  }
-  Inner inner;
-};
-
 std::string any_bytes() {
   std::string bytes;
   for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
@@ -72,10 +56,15 @@ T must(Result<T> result) {
   return std::move(*result);
 }
 
+// What ranks do that meet: each sets its value, and waits for those of all.
+Result<KvEntries> meet(Store& store, int rank, int size, const std::string& value) {
+  HORA_TRY(store.set("mesh/" + rank_key(rank), value, soon()));
+  return store.gather("mesh", static_cast<std::size_t>(size), soon());
+}
+
 }  // namespace
 
-#define EVERY_STORE \
-  MemoryFixture, HttpFixture, PlainFixture, PrefixFixture<MemoryFixture>, PrefixFixture<HttpFixture>
+#define EVERY_STORE MemoryFixture, HttpFixture, PlainFixture
 
 TEMPLATE_TEST_CASE("a store keeps what it is given", "", EVERY_STORE) {
   TestType fixture;
@@ -167,56 +156,24 @@ TEMPLATE_TEST_CASE("a place is gathered once it has enough keys", "", EVERY_STOR
   }
 }
 
-TEMPLATE_TEST_CASE("ranks exchange values, and meet at a barrier", "", EVERY_STORE) {
+TEMPLATE_TEST_CASE("ranks exchange values", "", EVERY_STORE) {
   constexpr int kRanks = 8;
   TestType fixture;
-  std::vector<Result<std::vector<std::string>>> results(
-      kRanks, make_error(ErrorCode::kFailed, "did not run"));
-  std::atomic<int> arrived = 0;
-  std::atomic<int> early = 0;
+  std::vector<Result<KvEntries>> results(kRanks, make_error(ErrorCode::kFailed, "did not run"));
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
       const auto client = fixture.client();
-      Store& store = *client;
       results[static_cast<std::size_t>(rank)] =
-          exchange(store, "meet", rank, kRanks, "from " + std::to_string(rank), soon());
-      ++arrived;
-      if (!barrier(store, "gate", rank, kRanks, soon())) ++early;
-      if (arrived != kRanks) ++early;
+          meet(*client, rank, kRanks, "from " + std::to_string(rank));
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  CHECK(early == 0);
-  std::vector<std::string> expected;
-  for (int rank = 0; rank < kRanks; ++rank) expected.push_back("from " + std::to_string(rank));
+  KvEntries expected;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    expected.emplace_back(rank_key(rank), "from " + std::to_string(rank));
+  }
   for (const auto& result : results) CHECK(must(result) == expected);
-}
-
-TEMPLATE_TEST_CASE("a world of one meets itself", "", EVERY_STORE) {
-  TestType fixture;
-  const auto client = fixture.client();
-  Store& store = *client;
-  CHECK(must(exchange(store, "alone", 0, 1, "x", soon())) == std::vector<std::string>{"x"});
-}
-
-TEST_CASE("an exchange that fails names those who did not come") {
-  RunningServer server;
-  HttpStore store(client_of(server.where()));
-  must(store.set("meet/3", "x", soon()));
-  auto values = exchange(store, "meet", 1, 5, "x", Clock::now() + 60ms);
-  REQUIRE_FALSE(values);
-  CHECK(values.error().code == ErrorCode::kTimedOut);
-  CHECK(values.error().message ==
-        "exchanging values in 'meet': timed out waiting for ranks 0, 2, 4 of 5");
-  auto one = exchange(store, "pair", 1, 2, "x", Clock::now() + 60ms);
-  CHECK(one.error().message == "exchanging values in 'pair': timed out waiting for rank 0 of 2");
-  auto many = exchange(store, "many", 0, 100, "x", Clock::now() + 60ms);
-  CHECK(many.error().message.find("15, 16 and 83 more of 100") != std::string::npos);
-  auto wrong = exchange(store, "meet", 5, 5, "x", soon());
-  CHECK(wrong.error().code == ErrorCode::kUsage);
-  must(store.set("strange/x", "", soon()));
-  CHECK(exchange(store, "strange", 0, 2, "", soon()).error().code == ErrorCode::kFailed);
 }
 
 TEST_CASE("a meeting of n costs 2n requests, on one connection each") {
@@ -229,7 +186,7 @@ TEST_CASE("a meeting of n costs 2n requests, on one connection each") {
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
       HttpStore store(client_of(server.where()));
-      if (!exchange(store, "mesh", rank, kRanks, std::string(136, 'a'), soon())) ++failed;
+      if (!meet(store, rank, kRanks, std::string(136, 'a'))) ++failed;
       requests[static_cast<std::size_t>(rank)] = store.requests_sent();
       connections[static_cast<std::size_t>(rank)] = store.connections_made();
     });
@@ -250,7 +207,7 @@ TEST_CASE("ranks meet though the server has too few connections for them") {
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
       HttpStore store(client_of(server.where()));
-      if (!exchange(store, "mesh", rank, kRanks, "x", soon())) ++failed;
+      if (!meet(store, rank, kRanks, "x")) ++failed;
     });
   }
   for (std::thread& rank : ranks) rank.join();

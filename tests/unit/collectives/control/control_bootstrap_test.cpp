@@ -97,7 +97,7 @@ TEST_CASE("a kernel that has no room for rank 0's answer at this moment keeps no
     Coordinator zero(2);
     test::refuse_sends(3, error);
     const ControlIdentity right = identity(1, 2);
-    CHECK(join_coordinator(zero.where, right, in(kTimeout)));
+    CHECK(join_tree({zero.where, "rank 0", {}}, right, in(kTimeout)));
     CHECK(zero.join());
     CHECK(test::refused_sends_left() == 0);
     test::refuse_sends(0, error);
@@ -154,7 +154,7 @@ static int still_waiting_behind_a_rank() {
   std::atomic<bool> joined = false;
   std::thread rank([&] {
     const ControlIdentity right = identity(1, 2);
-    joined = join_coordinator(where, right, in(kTimeout)).has_value();
+    joined = join_tree({where, "rank 0", {}}, right, in(kTimeout)).has_value();
   });
   REQUIRE(net::wait_readable(listener->get(), in(kTimeout), "the rank"));
   std::vector<os::Fd> crowd;
@@ -190,11 +190,11 @@ TEST_CASE("a rank is let in before all of a crowd that stands behind it was") {
 TEST_CASE("a process without the token is refused, and the job goes on") {
   Coordinator zero(2);
   const ControlIdentity wrong = identity(1, 2, "another token");
-  const auto intruder = join_coordinator(zero.where, wrong, in(kTimeout));
+  const auto intruder = join_tree({zero.where, "rank 0", {}}, wrong, in(kTimeout));
   REQUIRE(!intruder);
   CHECK(intruder.error().message.find("token") != std::string::npos);
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(zero.where, right, in(kTimeout)));
+  CHECK(join_tree({zero.where, "rank 0", {}}, right, in(kTimeout)));
   CHECK(zero.join());
 }
 
@@ -234,7 +234,7 @@ TEST_CASE("what a rank said once opens no door a second time") {
   REQUIRE(net::send_all(replay.get(), said, in(kTimeout)));
   CHECK(receive_all(replay.get()).find("token is wrong") != std::string::npos);
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(zero.where, right, in(kTimeout)));
+  CHECK(join_tree({zero.where, "rank 0", {}}, right, in(kTimeout)));
   CHECK(zero.join());
 }
 
@@ -247,7 +247,7 @@ TEST_CASE("hundreds of silent clients do not keep a rank out") {
   const auto end = net::receive_some(crowd.front().get(), &byte, 1, in(kTimeout));
   CHECK((end ? *end == 0 : end.error().code != ErrorCode::kTimedOut));
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(zero.where, right, in(kTimeout)));
+  CHECK(join_tree({zero.where, "rank 0", {}}, right, in(kTimeout)));
   CHECK(zero.join());
 }
 
@@ -273,7 +273,7 @@ TEST_CASE("unauthenticated clients that take the last descriptor are disconnecte
   std::vector<os::Fd> crowd;
   for (int i = 0; i < 60; ++i) crowd.push_back(pending(where));
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(where, right, in(kTimeout)));
+  CHECK(join_tree({where, "rank 0", {}}, right, in(kTimeout)));
   int status = -1;
   REQUIRE(::waitpid(zero, &status, 0) == zero);
   CHECK(status == 0);
@@ -317,7 +317,7 @@ TEST_CASE("rank 0 takes the descriptors that it needs for its ranks, or says tha
   for (int rank = 1; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
       const ControlIdentity self = identity(rank, kRanks);
-      joined += join_coordinator(where, self, in(kTimeout)).has_value();
+      joined += join_tree({where, "rank 0", {}}, self, in(kTimeout)).has_value();
     });
   }
   for (std::thread& each : ranks) each.join();
@@ -337,7 +337,7 @@ TEST_CASE("rank 0 disconnects clients that are not ranks, or that send more than
     CHECK(receive_all(socket.get()).find("proof") == std::string::npos);
   }
   const ControlIdentity right = identity(1, 2);
-  CHECK(join_coordinator(zero.where, right, in(kTimeout)));
+  CHECK(join_tree({zero.where, "rank 0", {}}, right, in(kTimeout)));
   CHECK(zero.join());
 }
 
@@ -364,7 +364,7 @@ TEST_CASE("a rank does not talk to a coordinator that cannot prove the token") {
     received = receive_all(accepted->fd.get());
   });
   const ControlIdentity self = identity(1, 2);
-  const auto joined = join_coordinator(where, self, in(kTimeout));
+  const auto joined = join_tree({where, "rank 0", {}}, self, in(kTimeout));
   impostor.join();
   REQUIRE(!joined);
   CHECK(joined.error().message.find("does not know the job token") != std::string::npos);

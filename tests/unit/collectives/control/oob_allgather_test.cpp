@@ -32,7 +32,7 @@ std::vector<std::vector<std::string>> in_a_world(
     ranks.emplace_back([&, rank] {
       const ControlIdentity self{rank, size, "job", "token", "info " + std::to_string(rank)};
       auto world = rank == 0 ? gather_workers(std::move(*listener), self, soon())
-                             : join_coordinator(where, self, soon());
+                             : join_tree({where, "rank 0", {}}, self, soon());
       const auto at = static_cast<std::size_t>(rank);
       if (!world) {
         errors[at] = world.error().message;

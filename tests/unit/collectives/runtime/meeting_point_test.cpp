@@ -13,8 +13,8 @@
 
 #include "collectives/control/control_channel.h"
 #include "collectives/runtime/rank_location.h"
-#include "rendezvous/memory_store.h"
 #include "tests/support/catch.h"
+#include "tests/support/memory_store.h"
 
 using namespace hora;
 using namespace hora::collectives;

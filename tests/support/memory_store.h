@@ -1,13 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/memory_store.h"
+// A double of the store for ranks that are threads of one process: a map.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+
 #include "rendezvous/base/text.h"
+#include "rendezvous/store.h"
 
 namespace hora::rendezvous {
 
 // One mutex and one condition variable for all keys: the ranks are few, and each waits for one key.
 // Every change wakes all waiters, and each looks for its own key.
+class MemoryStore final : public Store {
+ public:
+  Status set(std::string_view key, std::string_view value, Deadline deadline) override;
+  Status set_all(std::string_view place, const KvEntries& entries, Deadline deadline) override;
+  Result<std::optional<std::string>> get(std::string_view key, Deadline deadline) override;
+  Result<std::string> wait(std::string_view key, Deadline deadline) override;
+  Result<KvEntries> gather(std::string_view place, std::size_t count, Deadline deadline) override;
+  Status remove(std::string_view key, Deadline deadline) override;
 
-Status MemoryStore::set(std::string_view key, std::string_view value, Deadline) {
+ private:
+  KvEntries entries_of(std::string_view place) const;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string, std::less<>> values_;  // by full key
+};
+
+inline Status MemoryStore::set(std::string_view key, std::string_view value, Deadline) {
   {
     std::lock_guard lock(mutex_);
     values_.insert_or_assign(std::string(key), std::string(value));
@@ -17,7 +41,7 @@ Status MemoryStore::set(std::string_view key, std::string_view value, Deadline) 
   return Ok{};
 }
 
-Status MemoryStore::set_all(std::string_view place, const KvEntries& entries, Deadline) {
+inline Status MemoryStore::set_all(std::string_view place, const KvEntries& entries, Deadline) {
   {
     // One lock for all entries: a reader sees all of them or none.
     std::lock_guard lock(mutex_);
@@ -29,14 +53,14 @@ Status MemoryStore::set_all(std::string_view place, const KvEntries& entries, De
   return Ok{};
 }
 
-Result<std::optional<std::string>> MemoryStore::get(std::string_view key, Deadline) {
+inline Result<std::optional<std::string>> MemoryStore::get(std::string_view key, Deadline) {
   std::lock_guard lock(mutex_);
   const auto found = values_.find(key);
   if (found == values_.end()) return std::optional<std::string>();
   return std::optional<std::string>(found->second);
 }
 
-Result<std::string> MemoryStore::wait(std::string_view key, Deadline deadline) {
+inline Result<std::string> MemoryStore::wait(std::string_view key, Deadline deadline) {
   std::unique_lock lock(mutex_);
   auto found = values_.end();
   const bool there = changed_.wait_until(lock, deadline, [&] {
@@ -48,8 +72,8 @@ Result<std::string> MemoryStore::wait(std::string_view key, Deadline deadline) {
   return make_error(ErrorCode::kTimedOut, "waiting for the key " + quote(key) + ": timed out");
 }
 
-Result<KvEntries> MemoryStore::gather(std::string_view place, std::size_t count,
-                                      Deadline deadline) {
+inline Result<KvEntries> MemoryStore::gather(std::string_view place, std::size_t count,
+                                             Deadline deadline) {
   std::unique_lock lock(mutex_);
   // Collected inside the condition, under the lock, so that the result is what satisfied it.
   KvEntries entries;
@@ -63,14 +87,14 @@ Result<KvEntries> MemoryStore::gather(std::string_view place, std::size_t count,
 }
 
 // A removal satisfies no wait, so it wakes no waiter.
-Status MemoryStore::remove(std::string_view key, Deadline) {
+inline Status MemoryStore::remove(std::string_view key, Deadline) {
   std::lock_guard lock(mutex_);
   const auto found = values_.find(key);
   if (found != values_.end()) values_.erase(found);
   return Ok{};
 }
 
-KvEntries MemoryStore::entries_of(std::string_view place) const {
+inline KvEntries MemoryStore::entries_of(std::string_view place) const {
   // The map is sorted, so the keys of a place are neighbours. A name with a slash belongs to a
   // deeper place.
   const std::string prefix = std::string(place) + "/";
