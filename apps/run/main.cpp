@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "apps/run/follow_job.h"
 #include "apps/run/job_verbs.h"
 #include "hora/event_schema.h"
 #include "launcher/control/control_folder.h"

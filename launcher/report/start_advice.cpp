@@ -81,6 +81,7 @@ std::string start_advice(const RankExit& exit, bool has_it) {
     advice = "Start it with: horarun ... python3 " + program +
              ". Or begin it with #!/usr/bin/env python3 and run chmod +x on it.";
   }
+  if (exit.errnum == EISDIR) advice = quote(program) + " is a folder: name a program in it.";
   if (exit.stage == SpawnStage::kExecute && exit.errnum == E2BIG) {
     advice =
         "Give the program a file instead of long arguments or variables; a single one may have "

@@ -49,6 +49,15 @@ TEST_CASE("A program that was typed out of habit is distinguished from one that 
   CHECK(advice_for("E_UNKNOWN", "x").empty());
 }
 
+TEST_CASE("A folder needs no chmod") {
+  RankExit exit;
+  exit.code = failure::kNotExecutable;
+  exit.program = "/";
+  exit.errnum = EISDIR;
+  CHECK(start_advice(exit, false) ==
+        "  [E_NOT_EXECUTABLE] '/' is a folder: name a program in it.\n");
+}
+
 TEST_CASE("Too many arguments are not reported as a fault of the program's file") {
   RankExit exit;
   exit.code = failure::kNotExecutable;
