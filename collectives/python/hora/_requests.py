@@ -24,7 +24,6 @@ _INT64 = [struct.Struct(f"@{n}q") for n in range(9)]
 # One handle, one request and its shape in one go, for shapes of up to eight extents; the name
 # follows at a fixed place.
 _SINGLE = [struct.Struct(f"@qIiPPPiiiiPPiiiiiiiiddPiiP{n}q") for n in range(9)]
-_HANDLE = _INT64[1]
 _SINGLE_SHAPE = 8 + _REQUEST_SIZE
 _SINGLE_NAME = _SINGLE_SHAPE + 8 * 8
 

@@ -45,10 +45,6 @@ def codes_of_torch(torch: Any) -> dict[Any, int]:
     return {dtype: code for code, dtype in of_name.items() if isinstance(dtype, torch.dtype)}
 
 
-#: Codes that can be averaged without losing a fraction, and that have gradients.
-FLOATING = frozenset((FLOAT16, FLOAT32, FLOAT64, BFLOAT16))
-
-
 #: The operation of what is only copied: broadcast, allgather and alltoall.
 COPY = -1
 

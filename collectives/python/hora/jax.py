@@ -42,6 +42,7 @@ from hora.jax_operations import (
     run,
     spec,
 )
+from hora.names import derived
 from hora.operations import choose_op, numeric_splits
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set
@@ -60,10 +61,6 @@ class Compression:
     bf16 = "bf16"
 
 
-def _sub_name(name, suffix):
-    return None if name is None else f"{name}.{suffix}"
-
-
 # --- allreduce -----------------------------------------------------------------------------------
 
 
@@ -73,10 +70,10 @@ def _allreduce(values, name, op, prescale, postscale, process_set, grouped):
         return run([step], inputs, [spec(value) for value in inputs])
 
     def backward(inputs, outputs, cotangents):
-        grad_name = _sub_name(name, "grad")
+        grad_name = derived(name, "grad")
         if op in SELECTING:
             return [
-                _selecting_gradient(ct, x, y, op, prescale, postscale, _sub_name(grad_name, str(index)), process_set)
+                _selecting_gradient(ct, x, y, op, prescale, postscale, derived(grad_name, str(index)), process_set)
                 for index, (ct, x, y) in enumerate(zip(cotangents, inputs, outputs))
             ]
         return _allreduce(cotangents, grad_name, op, prescale, postscale, process_set, grouped)
@@ -90,13 +87,13 @@ def _selecting_gradient(ct, source, output, op, prescale, postscale, name, proce
     (total,) = _allreduce([ct], name, Sum, 1.0, 1.0, process_set, False)
     scale = jnp.asarray(prescale * postscale, ct.dtype)
     if op == Product:
-        gathered = allgather(source[None], _sub_name(name, "others"), process_set)
+        gathered = allgather(source[None], derived(name, "others"), process_set)
         gathered = gathered * jnp.asarray(prescale, ct.dtype)
         mine = jnp.arange(process_set.size()) == process_set.rank()
         mine = mine.reshape(-1, *[1] * source.ndim)
         return total * jnp.prod(jnp.where(mine, 1, gathered), axis=0) * scale
     chosen = (source * scale == output).astype(ct.dtype)
-    (ties,) = _allreduce([chosen], _sub_name(name, "ties"), Sum, 1.0, 1.0, process_set, False)
+    (ties,) = _allreduce([chosen], derived(name, "ties"), Sum, 1.0, 1.0, process_set, False)
     return total * chosen / jnp.maximum(ties, 1) * scale
 
 
@@ -169,12 +166,12 @@ def _allgather(values, name, process_set, grouped):
         return run([step], inputs, [spec(value, members * value.shape[0]) for value in inputs])
 
     def backward(inputs, outputs, cotangents):
-        reduced = _allreduce(cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, grouped)
+        reduced = _allreduce(cotangents, derived(name, "grad"), Average, 1.0, 1.0, process_set, grouped)
         rows = np.array([value.shape[0] for value in inputs], np.int64)
         starts = process_set.rank() * rows
         if not compiled:  # the ranks may have different numbers of rows
             (extents,) = batches.run(
-                lambda: iter([ops.allgather([rows[np.newaxis]], _sub_name(name, "extents"), process_set)])
+                lambda: iter([ops.allgather([rows[np.newaxis]], derived(name, "extents"), process_set)])
             )
             starts = extents[: process_set.rank()].sum(axis=0)
         return [each[start : start + count] for each, start, count in zip(reduced, starts.tolist(), rows.tolist())]
@@ -211,7 +208,7 @@ def broadcast(
         return run([Step("broadcast", 1, name, process_set, root=root_rank)], [value], [spec(value)])
 
     def backward(inputs, outputs, cotangents):
-        (mean,) = _allreduce(cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
+        (mean,) = _allreduce(cotangents, derived(name, "grad"), Average, 1.0, 1.0, process_set, False)
         return [mean if rank() == root_rank else jnp.zeros_like(mean)]
 
     return differentiable(forward, backward)(jnp.asarray(tensor))[0]
@@ -248,7 +245,7 @@ def alltoall(
 
     def backward(inputs, outputs, cotangents):
         back = splits if even else numeric_splits(received_splits)
-        returned = exchange(cotangents[0], back, _sub_name(name, "grad"))[0]
+        returned = exchange(cotangents[0], back, derived(name, "grad"))[0]
         unsent = inputs[0].shape[0] - returned.shape[0]
         return [jnp.pad(returned, [(0, unsent)] + [(0, 0)] * (returned.ndim - 1))]
 
@@ -274,7 +271,7 @@ def _reducescatter(values, name, op, prescale, postscale, process_set, grouped):
             raise ValueError(
                 f"inside jit the gradient of reducescatter needs a number of rows that is a multiple of {members}"
             )
-        gathered = _allgather(cotangents, _sub_name(name, "grad"), process_set, grouped)
+        gathered = _allgather(cotangents, derived(name, "grad"), process_set, grouped)
         return [each * jnp.asarray(factor, each.dtype) for each in gathered]
 
     return differentiable(forward, backward)(*values)
@@ -447,7 +444,7 @@ def metric_average(value: Any, name: str | None = None, process_set: ProcessSet 
     averaged = [
         allreduce(
             jnp.asarray(leaf, jnp.result_type(leaf, jnp.float32)),
-            _sub_name(name, str(index)),
+            derived(name, str(index)),
             Average,
             process_set=process_set,
         )

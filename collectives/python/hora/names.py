@@ -34,3 +34,8 @@ def forget(process_set_id: int) -> None:
 def forget_all() -> None:
     """Restarts all counters: a new job begins."""
     _counters.clear()
+
+
+def derived(name: str | None, suffix: object = "grad") -> str | None:
+    """The name of an operation that belongs to another one. One without a name stays without."""
+    return None if name is None else f"{name}.{suffix}"

@@ -11,9 +11,10 @@ from __future__ import annotations
 import torch
 
 from hora.basics import Average, Sum, rank
+from hora.names import derived
 from hora.operations import scatter_op, set_id_of, wait_now
 from hora.process_sets import process_set_by_id
-from horovod.torch.selecting import SELECTING, derived, selecting_gradient
+from horovod.torch.selecting import SELECTING, selecting_gradient
 from horovod.torch.tensors import ops as _ops
 
 TYPE_CHECKING = False

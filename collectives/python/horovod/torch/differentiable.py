@@ -11,9 +11,10 @@ from __future__ import annotations
 import torch
 
 from hora.basics import Average, Sum, rank
+from hora.names import derived
 from hora.operations import choose_op, numeric_splits, scatter_op, wait_now
 from hora.process_sets import ProcessSet, global_process_set
-from horovod.torch.selecting import SELECTING, derived, selecting_gradient
+from horovod.torch.selecting import SELECTING, selecting_gradient
 from horovod.torch.tensors import ops as _ops
 
 TYPE_CHECKING = False

@@ -6,17 +6,13 @@ from __future__ import annotations
 import torch
 
 from hora.basics import Max, Min, Product, Sum
+from hora.names import derived
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hora.process_sets import ProcessSet
-
-
-def derived(name: str | None, suffix: object = "grad") -> str | None:
-    """The name of an operation that belongs to another one. One without a name stays without."""
-    return None if name is None else f"{name}.{suffix}"
 
 
 # Min and Max pass each gradient to the ranks whose element was chosen (in equal parts), Product
