@@ -23,7 +23,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 9;
+inline constexpr std::uint32_t kBorderVersion = 10;
 
 // The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
@@ -140,6 +140,9 @@ class Services {
   // Records how the backend works for this set, one sentence each, for people: hora_describe() and
   // the debug log.
   virtual void note(const char*) noexcept {}
+  // For waits other than exchange(): the world is ending, so what this rank waits for may never
+  // come.
+  virtual bool is_ending() noexcept { return false; }
 
  protected:
   ~Services() = default;

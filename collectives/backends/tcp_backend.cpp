@@ -76,7 +76,7 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const auto refuse = [&](const Error& why) -> PeerLinks* {
     error.set("connecting the ranks over %s: %s", group.address, why.message.c_str());
     // A rank without an answer may have waited for a rank that failed.
-    error.own = why.code != ErrorCode::kTimedOut;
+    error.own = why.code != ErrorCode::kTimedOut && why.code != ErrorCode::kInterrupted;
     return nullptr;
   };
   try {
@@ -90,7 +90,8 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
     std::vector<tcp::Contact> contacts;
     if (!learn_contacts(group, *contact, contacts, error)) return nullptr;
     links->learn(std::move(contacts));
-    if (Status met = links->meet(neighbours(group)); !met) return refuse(met.error());
+    const auto is_ending = [&] { return group.services->is_ending(); };
+    if (Status met = links->meet(neighbours(group), is_ending); !met) return refuse(met.error());
     return links.release();
   } catch (const std::exception& failure) {
     error.set("connecting the ranks over %s: %s", group.address, failure.what());

@@ -331,6 +331,7 @@ Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
   gathering.listener = bootstrap.own.listener.get();
   gathering.key = card_of(plan.host).key;
   gathering.deadline = deadline;
+  gathering.broken_off = bootstrap.broken_off;
   auto came = gathering.run();
   if (!came)
     return std::move(came).error().with_context("waiting for the first ranks of other hosts");

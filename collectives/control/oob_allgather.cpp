@@ -71,7 +71,6 @@ void OobAllgather::meet_on_host(std::int32_t scope, LocalListener listener,
 
 void OobAllgather::leave_host() { host_.reset(); }
 
-// While this rank waits elsewhere. Messages that have come stay.
 bool OobAllgather::is_ending() {
   for (Incoming& message : channel_->poll(kNoWait)) {
     if (!handle(message)) deferred_.push_back(std::move(message));

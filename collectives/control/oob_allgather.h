@@ -80,6 +80,8 @@ class OobAllgather {
 
   // By way of rank 0, so far: each takes a round trip to its host.
   int exchanges() const { return exchanges_; }
+  // While this rank waits elsewhere. Messages that have come stay.
+  bool is_ending();
 
   std::vector<Incoming> take_deferred() { return std::exchange(deferred_, {}); }
   // Of the first exchanges, on ranks other than 0: a few that compare the two clocks.
@@ -93,7 +95,6 @@ class OobAllgather {
 
   struct Host;
 
-  bool is_ending();
   Result<std::vector<std::string>> exchange_on_host(const std::vector<std::string>& parts,
                                                     Deadline deadline);
   void contribute(const Key& key, int rank, std::vector<std::string> parts);

@@ -70,6 +70,14 @@ class SetServices final : public Services {
 
   const char* setting(const char* name) noexcept override { return std::getenv(name); }
 
+  bool is_ending() noexcept override {
+    try {
+      return oob_ != nullptr && oob_->is_ending();
+    } catch (const std::bad_alloc&) {
+      return true;
+    }
+  }
+
   void note(const char* text) noexcept override {
     try {
       notes_.emplace_back(text);

@@ -38,6 +38,7 @@ Status connect_hosts(const World& world, OobAllgather& oob,
   };
   bootstrap.own = std::move(sockets);
   for (const RankInfo& each : world.rank_infos) bootstrap.cards.push_back(each.hosts_card);
+  bootstrap.broken_off = [&] { return oob.is_ending(); };
   bootstrap.timeout = settings.start_timeout;
   Status extended = bootstrap_hosts(std::move(bootstrap), channel, parts);
   for (int host = 0; host < plan.hosts(); ++host) oob.forget_scope(scope(host));

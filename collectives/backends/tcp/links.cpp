@@ -30,6 +30,7 @@ constexpr std::uint64_t kFirstPending = 0x1'0000'0000;
 constexpr std::size_t kOtherDescriptors = 1024;
 // For a kernel that has no route to spare. Nothing moves meanwhile, and abort() has to wait, too.
 constexpr std::chrono::seconds kKernelTimeout{1};
+constexpr std::chrono::milliseconds kLook{50};  // at broken_off
 
 epoll_event event_of(std::uint64_t number) {
   epoll_event event{};
@@ -68,22 +69,23 @@ void Links::learn(std::vector<Contact> contacts) {
   os::raise_file_limit(peers_.size() + Listener::kMostPending + kOtherDescriptors);
 }
 
-Status Links::meet(const std::vector<int>& ranks) {
+Status Links::meet(const std::vector<int>& ranks, const std::function<bool()>& broken_off) {
   const Deadline deadline = Clock::now() + timeout_;
   for (const int rank : ranks) reach(rank);
   while (true) {
-    if (aborted_.load(std::memory_order_acquire)) fail("the job is ending");
     move_all();
     if (!failure_.empty()) return make_error(ErrorCode::kFailed, failure_);
     const auto missing =
         std::find_if(ranks.begin(), ranks.end(), [&](int rank) { return !is_met(rank); });
     if (missing == ranks.end()) return Ok{};
-    if (Clock::now() >= deadline) {
+    if (broken_off()) return make_error(ErrorCode::kInterrupted, "the job is ending");
+    const auto now = Clock::now();
+    if (now >= deadline) {
       return make_error(ErrorCode::kTimedOut, "no connection to rank " + std::to_string(*missing) +
                                                   " within " +
                                                   std::to_string(timeout_.count() / 1000) + " s");
     }
-    take_events(os::milliseconds_until(deadline));
+    take_events(os::milliseconds_until(std::min(deadline, now + kLook)));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,8 +33,11 @@ class Links final : public PeerLinks {
   Result<Contact> listen(const IpAddress& address);
   // By rank; this one's does not matter.
   void learn(std::vector<Contact> contacts);
-  // Connects to these ranks, which call this, too, with this one among theirs.
-  Status meet(const std::vector<int>& ranks);
+  // Connects to these ranks, which call this, too, with this one among theirs. kInterrupted when
+  // `broken_off` returns true, which is asked now and then.
+  Status meet(
+      const std::vector<int>& ranks,
+      const std::function<bool()>& broken_off = [] { return false; });
 
   Ticket post_send(int rank, std::uint64_t tag, const void* data,
                    std::size_t bytes) noexcept override;
