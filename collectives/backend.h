@@ -177,7 +177,10 @@ struct GroupContext {
   const char* job = "";             // unique among the jobs on this host
   Services* services = nullptr;
   Notices* notices = nullptr;  // null: not wanted
+  PeerLinks* listening = nullptr;  // begin() got it; connect() takes it over
 };
+// Where other ranks find links that listen.
+inline constexpr std::size_t kLinksCardBytes = 64;
 
 // The rank's knowledge before it creates anything.
 struct ProbeContext {
@@ -253,6 +256,13 @@ struct BackendDescriptor {
                   ErrorText& error) noexcept = nullptr;
   bool (*to_device)(std::int32_t device, const HostCopy* copies, std::int64_t count,
                     ErrorText& error) noexcept = nullptr;
+  // For links that can listen before the ranks meet, which then send each other the cards, and
+  // begin to connect while they set up other things. The context is that of a process without a
+  // set.
+  PeerLinks* (*listen)(const GroupContext& context, char (&card)[kLinksCardBytes],
+                       ErrorText& error) noexcept = nullptr;
+  void (*begin)(PeerLinks& listening, const GroupContext& context,
+                const void* const* cards) noexcept = nullptr;  // by rank
 };
 
 // The one symbol that a module exports. Null: what the module needs is not on this host.

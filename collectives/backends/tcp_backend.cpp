@@ -48,21 +48,7 @@ std::optional<tcp::Contact> contact_of(const void* bytes) {
   return tcp::Contact{*endpoint, card.key};
 }
 
-// By rank: the set of the links is the world, so its index is the rank.
-bool learn_contacts(const GroupContext& group, const tcp::Contact& own,
-                    std::vector<tcp::Contact>& contacts, ErrorText& error) {
-  const ContactFrame mine = card_of(own);
-  const void* const* theirs = nullptr;
-  const std::size_t* lengths = nullptr;
-  if (!group.services->exchange(&mine, sizeof mine, false, &theirs, &lengths, error)) return false;
-  for (int rank = 0; rank < group.world_size; ++rank) {
-    const auto contact =
-        lengths[rank] == sizeof(ContactFrame) ? contact_of(theirs[rank]) : std::nullopt;
-    if (!contact) return error.set("rank %d sent no address", rank);
-    contacts.push_back(*contact);
-  }
-  return true;
-}
+static_assert(sizeof(ContactFrame) <= kLinksCardBytes);
 
 // A link that a firewall blocks is to be seen now, and not in the first operation.
 std::vector<int> neighbours(const GroupContext& group) {
@@ -72,26 +58,65 @@ std::vector<int> neighbours(const GroupContext& group) {
   return left == right ? std::vector<int>{left} : std::vector<int>{left, right};
 }
 
-PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
-  const auto refuse = [&](const Error& why) -> PeerLinks* {
-    error.set("connecting the ranks over %s: %s", group.address, why.message.c_str());
-    // A rank without an answer may have waited for a rank that failed.
-    error.own = why.code != ErrorCode::kTimedOut && why.code != ErrorCode::kInterrupted;
-    return nullptr;
-  };
+PeerLinks* refuse(const GroupContext& group, const Error& why, ErrorText& error) {
+  error.set("connecting the ranks over %s: %s", group.address, why.message.c_str());
+  // A rank without an answer may have waited for a rank that failed.
+  error.own = why.code != ErrorCode::kTimedOut && why.code != ErrorCode::kInterrupted;
+  return nullptr;
+}
+
+PeerLinks* listen(const GroupContext& group, char (&card)[kLinksCardBytes],
+                  ErrorText& error) noexcept {
   try {
     auto links = std::make_unique<tcp::Links>(
         group.rank, std::chrono::milliseconds(group.timeout_ms), cores_for(group.local_size));
     auto address = parse_ip_address(group.address);
-    if (!address) return refuse(address.error());
+    if (!address) return refuse(group, address.error(), error);
     auto contact = links->listen(*address);
-    // The others learn it by the exchange, in which this rank does not take part.
-    if (!contact) return refuse(contact.error());
+    if (!contact) return refuse(group, contact.error(), error);
+    const ContactFrame mine = card_of(*contact);
+    std::memcpy(card, &mine, sizeof mine);
+    return links.release();
+  } catch (const std::exception& failure) {
+    error.set("connecting the ranks over %s: %s", group.address, failure.what());
+    return nullptr;
+  }
+}
+
+void begin(PeerLinks& listening, const GroupContext& group, const void* const* cards) noexcept {
+  auto& links = static_cast<tcp::Links&>(listening);
+  try {
     std::vector<tcp::Contact> contacts;
-    if (!learn_contacts(group, *contact, contacts, error)) return nullptr;
-    links->learn(std::move(contacts));
+    // A card without an address fails when it is used.
+    for (int rank = 0; rank < group.world_size; ++rank) {
+      contacts.push_back(contact_of(cards[rank]).value_or(tcp::Contact{}));
+    }
+    links.learn(std::move(contacts));
+    links.begin(neighbours(group));
+  } catch (const std::exception& failure) {
+    links.fail(failure.what());
+  }
+}
+
+PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
+  try {
+    std::unique_ptr<tcp::Links> links(static_cast<tcp::Links*>(group.listening));
+    if (links == nullptr) {
+      char card[kLinksCardBytes] = {};
+      links.reset(static_cast<tcp::Links*>(listen(group, card, error)));
+      // The others learn it by the exchange, in which this rank does not take part.
+      if (links == nullptr) return nullptr;
+      const void* const* cards = nullptr;
+      const std::size_t* lengths = nullptr;
+      const bool given =
+          group.services->exchange(card, sizeof card, false, &cards, &lengths, error);
+      if (!given) return nullptr;
+      begin(*links, group, cards);
+    }
     const auto is_ending = [&] { return group.services->is_ending(); };
-    if (Status met = links->meet(neighbours(group), is_ending); !met) return refuse(met.error());
+    if (Status met = links->meet(neighbours(group), is_ending); !met) {
+      return refuse(group, met.error(), error);
+    }
     return links.release();
   } catch (const std::exception& failure) {
     error.set("connecting the ranks over %s: %s", group.address, failure.what());
@@ -101,8 +126,13 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
 
 // Above Gloo, below the hierarchy that uses it, and below what knows more of the machine.
 constexpr auto kRows = rows_for_all_operations({.score = 110});
-constexpr BackendDescriptor kDescriptor =
-    with_traits(peer_links_descriptor("tcp", "TCP", kRows, connect), kAnyThread);
+constexpr BackendDescriptor kDescriptor = [] {
+  BackendDescriptor descriptor = peer_links_descriptor("tcp", "TCP", kRows, connect);
+  descriptor.traits = kAnyThread;
+  descriptor.listen = listen;
+  descriptor.begin = begin;
+  return descriptor;
+}();
 
 }  // namespace
 

@@ -176,6 +176,19 @@ std::vector<std::string> indispensable_backends() {
   return ids;
 }
 
+// Of this process. The strings belong to the caller.
+GroupContext context_of(const Settings& settings, const std::string& address) {
+  GroupContext context;
+  context.rank = settings.rank;
+  context.world_size = settings.size;
+  context.local_rank = settings.local_rank;
+  context.local_size = settings.local_size;
+  context.timeout_ms = settings.start_timeout.count();
+  context.address = address.c_str();
+  context.job = settings.job_id.c_str();
+  return context;
+}
+
 std::string reason_of(const ErrorText& error) {
   return *error.text == '\0' ? "failed" : error.text;
 }
@@ -218,6 +231,21 @@ std::vector<std::string> usable_backends(const Settings& settings) {
     if ((*descriptor)->probe(context, why_not)) usable.emplace_back(row.id);
   }
   return usable;
+}
+
+ListeningLinks ListeningLinks::open(const Settings& settings, const std::string& address,
+                                    const std::vector<std::string>& backends) {
+  ListeningLinks opened;
+  for (const std::string& id : backends) {
+    const auto descriptor = load_backend(*find_backend_row(id));
+    if (opened.links != nullptr || !descriptor || (*descriptor)->listen == nullptr) continue;
+    char card[kLinksCardBytes] = {};
+    ErrorText error;
+    opened.backend = *descriptor;
+    opened.links.reset(opened.backend->listen(context_of(settings, address), card, error));
+    if (opened.links != nullptr) opened.card.assign(card, sizeof card);
+  }
+  return opened;
 }
 
 BackendPool::BackendPool(const World& world, OobAllgather* oob) : world_(world), oob_(oob) {
@@ -270,6 +298,19 @@ void BackendPool::rebuild_table() {
   }
 }
 
+// All ranks see the same cards, so either all go by them or none does.
+void BackendPool::begin(ListeningLinks listening) {
+  std::vector<const void*> cards;
+  for (const RankInfo& each : world_.rank_infos) {
+    if (each.links_card.size() == kLinksCardBytes) cards.push_back(each.links_card.data());
+  }
+  const auto listens = [&](const Entry& entry) { return entry.descriptor == listening.backend; };
+  if (cards.size() < world_.rank_infos.size() || std::ranges::none_of(entries_, listens)) return;
+  listening.backend->begin(*listening.links, context_of(world_.settings, world_.address),
+                           cards.data());
+  listening_ = std::move(listening);
+}
+
 // Creates only what the set can use: no mesh of connections for a set of one rank, or of one host
 // that has something better.
 bool BackendPool::wanted_for(const Entry& entry, const ProcessSet& set) const {
@@ -307,6 +348,7 @@ Result<std::string> BackendPool::first_objection(const std::string& mine) {
 
 Status BackendPool::create_backends(ProcessSet& set) {
   Status created = make_backends(set);
+  listening_ = {};
   // The set is discarded with the error, and abort_all() must not reach what it had.
   if (!created) destroy_backends(set);
   return created;
@@ -458,19 +500,12 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   for (std::int32_t rank : members.ranks) {
     hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
   }
-  GroupContext context;
+  GroupContext context = context_of(world_.settings, world_.address);
   context.set = members.id;
   context.index = members.index;
   context.size = members.size();
   context.ranks = members.ranks.data();
   context.hosts = hosts.data();
-  context.rank = world_.settings.rank;
-  context.world_size = world_.settings.size;
-  context.local_rank = world_.settings.local_rank;
-  context.local_size = world_.settings.local_size;
-  context.timeout_ms = world_.settings.start_timeout.count();
-  context.address = world_.address.c_str();
-  context.job = world_.settings.job_id.c_str();
   context.services = &services;
   context.notices = entry.notices.get();
   ErrorText error;
@@ -492,6 +527,7 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   }
   // Connected once, for the first set that wants it, and shared by all later ones.
   if (entry.links == nullptr) {
+    if (entry.descriptor == listening_.backend) context.listening = listening_.links.release();
     PeerLinks* const links = entry.descriptor->connect(context, error);
     if (Status all_well = conclude(links != nullptr); !all_well) {
       // Another rank failed: what was created here has no peers.

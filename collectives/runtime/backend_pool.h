@@ -24,6 +24,20 @@ Status check_backend_names(const Settings& settings);
 // The ids of the backends that probe well in this process, in the order of the registry.
 std::vector<std::string> usable_backends(const Settings& settings);
 
+struct DestroyLinks {
+  void operator()(PeerLinks* links) const { links->destroy(); }
+};
+
+// Of the first of these backends that can listen before the ranks meet.
+struct ListeningLinks {
+  static ListeningLinks open(const Settings& settings, const std::string& address,
+                             const std::vector<std::string>& backends);
+
+  const BackendDescriptor* backend = nullptr;
+  std::unique_ptr<PeerLinks, DestroyLinks> links;
+  std::string card;  // for the other ranks; empty: it cannot
+};
+
 class BackendPool {
  public:
   // `oob` may be null in a world of one.
@@ -34,6 +48,8 @@ class BackendPool {
 
   // From host to host, as all ranks know it alike; 0: not known. Before the first set.
   void set_round_trip(std::chrono::microseconds round_trip) { round_trip_ = round_trip; }
+  // Begins to connect them, if all ranks listen. What the first set does not use is closed.
+  void begin(ListeningLinks listening);
   // Collective over the world, also for ranks that are not members. A backend that cannot be made
   // on one rank is left out on all of them. An error when none is left for a set.
   Status create_backends(ProcessSet& set);
@@ -96,6 +112,7 @@ class BackendPool {
   const World& world_;
   OobAllgather* oob_;
   std::chrono::microseconds round_trip_{0};
+  ListeningLinks listening_;
   std::vector<Entry> entries_;
   SelectionTable table_;
   bool goes_on_without_ = false;

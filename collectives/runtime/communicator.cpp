@@ -42,11 +42,13 @@ std::optional<Heartbeat> open_life_signs(const Communicator::Start& start) {
 }
 
 // Opened before the ranks meet, so that their cards need no exchange of their own.
-Engine::Listeners open_listeners(const Communicator::Start& start) {
+Engine::Listeners open_listeners(const Communicator::Start& start,
+                                 const std::vector<std::string>& backends) {
   const Settings& settings = start.settings;
   if (settings.size == settings.local_size && !settings.places_by_machine) return {};
   const bool may_lead = settings.local_rank == 0 || settings.places_by_machine;
-  return {LocalListener::open(), OwnSockets::open(start.address, may_lead)};
+  return {LocalListener::open(), OwnSockets::open(start.address, may_lead),
+          ListeningLinks::open(settings, start.address, backends)};
 }
 
 RankInfo own_rank_info(const Communicator::Start& start) {
@@ -122,9 +124,10 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   // The address of the heartbeat socket travels with the rank info, so it needs no exchange of its
   // own.
   if (signs) rank_info.heartbeat_card = signs->card();
-  Engine::Listeners listeners = open_listeners(start);
+  Engine::Listeners listeners = open_listeners(start, rank_info.backends);
   rank_info.host_card = listeners.on_host.card;
   rank_info.hosts_card = listeners.between_hosts.card;
+  rank_info.links_card = listeners.links.card;
   auto control = meet(start, encode_rank_info(rank_info));
   if (!control) return std::move(control).error();
   self->world_ = std::make_unique<World>();

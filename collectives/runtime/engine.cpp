@@ -38,6 +38,7 @@ Engine::~Engine() {
 
 Status Engine::set_up(Listeners listeners) {
   meet_on_host(std::move(listeners.on_host));
+  pool_.begin(std::move(listeners.links));
   Status created = create_backends(std::move(listeners.between_hosts));
   mailbox_.oob().leave_host();
   if (created || world_.settings.size == 1) return created;

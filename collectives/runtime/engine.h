@@ -45,6 +45,7 @@ class Engine {
   struct Listeners {
     LocalListener on_host;
     OwnSockets between_hosts;
+    ListeningLinks links;
   };
   Status set_up(Listeners listeners = {});
   // Call it when the common work before step() has failed: ends the world. Returns the reason that

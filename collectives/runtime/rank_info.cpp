@@ -33,6 +33,7 @@ std::string encode_rank_info(const RankInfo& rank_info) {
   out.text(rank_info.heartbeat_card);
   out.text(rank_info.host_card);
   out.text(rank_info.hosts_card);
+  out.text(rank_info.links_card);
   out.integer(rank_info.local_rank);
   return out.take();
 }
@@ -60,6 +61,7 @@ Result<RankInfo> decode_rank_info(std::string_view bytes) {
   rank_info.heartbeat_card = in.text();
   rank_info.host_card = in.text();
   rank_info.hosts_card = in.text();
+  rank_info.links_card = in.text();
   rank_info.local_rank = static_cast<int>(in.integer());
   if (!in.ok() || !parameters)
     return make_error(ErrorCode::kFailed, "malformed rank_info of a rank");

@@ -35,6 +35,7 @@ struct RankInfo {
   std::string heartbeat_card;  // Heartbeat::card(); empty: it has none
   std::string host_card;       // LocalListener::card
   std::string hosts_card;      // OwnSockets::card
+  std::string links_card;      // ListeningLinks::card
 
   friend bool operator==(const RankInfo&, const RankInfo&) = default;
 };

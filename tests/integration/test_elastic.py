@@ -32,7 +32,7 @@ def train(state):
 
 # Enough to listen, and not to connect as well.
 if os.environ['HOROVOD_HOSTNAME'] == 'node3':
-    resource.setrlimit(resource.RLIMIT_NOFILE, (18, 18))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (15, 15))
 hvd.init()
 train(elastic.SimpleState(step=0))
 """

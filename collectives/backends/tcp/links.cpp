@@ -69,9 +69,13 @@ void Links::learn(std::vector<Contact> contacts) {
   os::raise_file_limit(peers_.size() + Listener::kMostPending + kOtherDescriptors);
 }
 
+void Links::begin(const std::vector<int>& ranks) {
+  for (const int rank : ranks) reach(rank);
+}
+
 Status Links::meet(const std::vector<int>& ranks, const std::function<bool()>& broken_off) {
   const Deadline deadline = Clock::now() + timeout_;
-  for (const int rank : ranks) reach(rank);
+  if (failure_.empty()) begin(ranks);
   while (true) {
     move_all();
     if (!failure_.empty()) return make_error(ErrorCode::kFailed, failure_);
@@ -291,7 +295,6 @@ void Links::abort() noexcept {
   [[maybe_unused]] const ssize_t ignored = ::write(stop_.get(), &one, sizeof one);
 }
 
-// Ends all transfers, so that their memory can go back to its owners.
 void Links::fail(std::string why) {
   if (failure_.empty()) failure_ = std::move(why);
   for (const auto& peer : peers_) {

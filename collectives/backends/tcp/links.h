@@ -33,6 +33,8 @@ class Links final : public PeerLinks {
   Result<Contact> listen(const IpAddress& address);
   // By rank; this one's does not matter.
   void learn(std::vector<Contact> contacts);
+  // Begins what meet() completes.
+  void begin(const std::vector<int>& ranks);
   // Connects to these ranks, which call this, too, with this one among theirs. kInterrupted when
   // `broken_off` returns true, which is asked now and then.
   Status meet(
@@ -44,6 +46,8 @@ class Links final : public PeerLinks {
   Ticket post_receive(int rank, std::uint64_t tag, void* data, std::size_t bytes) noexcept override;
   bool wait(Ticket ticket, ErrorText& error) noexcept override;
   void abort() noexcept override;
+  // Ends all transfers, so that their memory can go back to its owners.
+  void fail(std::string why);
   void destroy() noexcept override { delete this; }
 
  private:
@@ -68,7 +72,6 @@ class Links final : public PeerLinks {
   void check_deadlines();
   void let_in(std::int64_t rank, os::Fd socket);
   Status watch(int fd, std::uint64_t number);
-  void fail(std::string why);
   void fail_to_reach(int rank, std::string why);
 
   int rank_;
