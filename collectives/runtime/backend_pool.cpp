@@ -44,18 +44,26 @@ class SetServices final : public Services {
 
   // The last round; `mine` says why this rank failed, or is empty. Returns one objection, the same
   // on all ranks of the set; empty on success. An error if the ranks cannot exchange anything.
-  Result<std::string> conclude(const std::string& mine, bool own) {
+  // A success may carry a remark for the others.
+  Result<std::string> conclude(const std::string& mine, bool own, const std::string& remark) {
     if (objection_.empty() && !broken_) {
       // The others may still be inside a library call that waits for this rank.
       const Brings what = mine.empty() ? Brings::kSuccess
                           : own        ? Brings::kOwnObjection
                                        : Brings::kObjection;
       timeout_ += kLibraryTimeout;
-      static_cast<void>(allgather(what, {std::string(1, static_cast<char>(what)) + mine}));
+      const std::string& text = mine.empty() ? remark : mine;
+      static_cast<void>(allgather(what, {std::string(1, static_cast<char>(what)) + text}));
     }
     // Not an objection: the ranks cannot exchange anything, so the world has to end.
     if (broken_) return *broken_;
     return objection_;
+  }
+  // By set index, after a success of all.
+  std::vector<std::string> remarks() const {
+    std::vector<std::string> texts;
+    for (const std::string& part : parts_) texts.push_back(part.substr(1));
+    return texts;
   }
 
   bool exchange(const void* data, std::size_t bytes, bool bytes_to_each,
@@ -174,6 +182,12 @@ std::vector<std::string> indispensable_backends() {
     if (row.linked != nullptr && scope_of(*row.linked()) == Scope::kRank) ids.emplace_back(row.id);
   }
   return ids;
+}
+
+std::string first_of(const std::vector<std::string>& votes) {
+  const auto objects = [](const std::string& vote) { return !vote.empty(); };
+  const auto first = std::find_if(votes.begin(), votes.end(), objects);
+  return first == votes.end() ? std::string() : *first;
 }
 
 // Of this process. The strings belong to the caller.
@@ -341,9 +355,7 @@ Result<std::string> BackendPool::first_objection(const std::string& mine) {
   const Deadline deadline = Clock::now() + world_.settings.start_timeout;
   auto votes = oob_->exchange(0, all, {mine}, deadline);
   if (!votes) return std::move(votes).error();
-  const auto objects = [](const std::string& vote) { return !vote.empty(); };
-  const auto first = std::find_if(votes->begin(), votes->end(), objects);
-  return first == votes->end() ? std::string() : *first;
+  return first_of(*votes);
 }
 
 Status BackendPool::create_backends(ProcessSet& set) {
@@ -357,6 +369,7 @@ Status BackendPool::create_backends(ProcessSet& set) {
 Status BackendPool::make_backends(ProcessSet& set) {
   // Repeats until nothing new fails: a dropped backend can make another one the best for some size.
   bool changed = true;
+  const bool was_connected = connected() != nullptr;
   set.table.clear();
   std::vector<const Entry*> made;  // for this set; ranks that are not in it count, too
   while (changed) {                // dropping one may make another one useful
@@ -393,7 +406,19 @@ Status BackendPool::make_backends(ProcessSet& set) {
   for (const SelectionRow& row : table_) {
     if (set.find_backend(row.backend) != nullptr) set.table.push_back(row);
   }
-  return compose(set);
+  Entry* const between = connected();
+  // Where links have been connected for a set of all ranks, create() has composed them.
+  const bool is_composed = !was_connected && set.size() == world_.settings.size;
+  if (between == nullptr || is_composed) return Ok{};
+  return compose(set, *between, [this](const std::string& mine) { return first_objection(mine); });
+}
+
+BackendPool::Entry* BackendPool::connected() {
+  Entry* found = nullptr;
+  for (Entry& entry : entries_) {
+    if (!entry.dropped && entry.links != nullptr) found = &entry;
+  }
+  return found;
 }
 
 void BackendPool::keep(ProcessSet& set, SetBackend backend) {
@@ -409,15 +434,15 @@ void BackendPool::keep(ProcessSet& set, SetBackend backend) {
   set.backends.push_back(std::move(backend));
 }
 
-Status BackendPool::compose(ProcessSet& set) {
+// All ranks make their part before they vote, and before they connect what is not connected: a rank
+// that fails to connect goes on to the vote, and would keep others of its host waiting here.
+Status BackendPool::compose(ProcessSet& set, Entry& between, const Vote& vote) {
   const RankInfo& agreed = world_.rank_infos.front();
   std::vector<std::int32_t> hosts;
   for (std::int32_t rank : set.ranks) hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
   Entry* within = nullptr;
-  Entry* between = nullptr;
   for (Entry& entry : entries_) {
     if (!entry.dropped && entry.scope == Scope::kHost) within = &entry;
-    if (!entry.dropped && entry.links != nullptr) between = &entry;
   }
   // A rank outside of the set computes a plan as a member would, to know whether there is anything
   // to create; it then only votes.
@@ -426,10 +451,7 @@ Status BackendPool::compose(ProcessSet& set) {
   const bool allgather = agreed.hierarchical_allgather != Choice::kOff && plan.in_blocks;
   // All ranks come to the same answer: the plan follows from hosts and settings that all of them
   // have.
-  if (within == nullptr || between == nullptr || !is_worth_hierarchy(hosts) ||
-      !(allreduce || allgather)) {
-    return Ok{};
-  }
+  if (within == nullptr || !is_worth_hierarchy(hosts) || !(allreduce || allgather)) return Ok{};
   std::map<std::int32_t, std::vector<std::int32_t>> members;
   for (std::size_t i = 0; i < hosts.size(); ++i) members[hosts[i]].push_back(set.ranks[i]);
   // The ranks of each host exchange what shared memory needs, all hosts at the same time.
@@ -437,24 +459,31 @@ Status BackendPool::compose(ProcessSet& set) {
     oob_->define_scope(scope_within(set.id, host), ranks);
   }
   Result<std::string> mine{std::string()};
-  BackendPtr backend;
-  if (set.index >= 0) {
-    mine = objection_to(create_composed(*within, *between->links, set, plan), backend);
+  BackendPtr local;
+  // A host with one rank of the set needs nothing within the host.
+  if (set.index >= 0 && plan.local.size() > 1) {
+    ProcessSet on_host;
+    on_host.id = scope_within(set.id, world_.hosts[static_cast<std::size_t>(plan.local.front())]);
+    on_host.ranks = plan.local;
+    on_host.index = plan.local_index;
+    mine = objection_to(create(*within, on_host), local);
     if (!mine) return std::move(mine).error();
   }
-  auto objection = first_objection(*mine);
-  if (!objection) return std::move(objection).error();
+  auto objection = vote(*mine);
   for (const auto& [host, ranks] : members) oob_->forget_scope(scope_within(set.id, host));
+  if (!objection) return std::move(objection).error();
   if (!objection->empty()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     left_out_.emplace_back(kHierarchical, *objection);
     return Ok{};
   }
-  if (backend == nullptr) return Ok{};
+  if (set.index < 0) return Ok{};
   // The composed backend may do only what both of its parts may.
-  const std::uint32_t of_both = within->descriptor->traits & between->descriptor->traits;
+  const std::uint32_t of_both = within->descriptor->traits & between.descriptor->traits;
   const std::uint32_t traits =
       (of_both & kAnyThread) | (within->descriptor->traits & kUsesSizeHints);
+  BackendPtr backend(make_hierarchical_backend(plan, local.release(), *between.links, set.id,
+                                               options_for(plan.hosts())));
   keep(set, {kHierarchical, Scope::kHosts, Algorithm::kComposed, traits, std::move(backend)});
   for (const hora_operation operation : {HORA_ALLREDUCE, HORA_ALLGATHER}) {
     if (!(operation == HORA_ALLREDUCE ? allreduce : allgather)) continue;
@@ -466,30 +495,13 @@ Status BackendPool::compose(ProcessSet& set) {
   return Ok{};
 }
 
-Result<BackendPtr> BackendPool::create_composed(Entry& within, PeerLinks& between,
-                                                const ProcessSet& set, const Hierarchy& plan) {
-  // A host with one rank of the set needs nothing within the host.
-  Backend* local = nullptr;
-  if (plan.local.size() > 1) {
-    ProcessSet on_host;
-    on_host.id = scope_within(set.id, world_.hosts[static_cast<std::size_t>(plan.local.front())]);
-    on_host.ranks = plan.local;
-    on_host.index = plan.local_index;
-    auto created = create(within, on_host);
-    if (!created) return std::move(created).error();
-    local = created->release();
-  }
-  return BackendPtr(
-      make_hierarchical_backend(plan, local, between, set.id, options_for(plan.hosts())));
-}
-
 PointToPoint::Options BackendPool::options_for(int ranks) const {
   PointToPoint::Options options;
   options.allreduce = allreduce_borders(ranks, round_trip_);
   return options;
 }
 
-Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
+Result<BackendPtr> BackendPool::create(Entry& entry, ProcessSet& set) {
   const bool links_peers = entry.descriptor->connect != nullptr;
   ProcessSet all;  // peer links connect the whole world, once
   for (int rank = 0; rank < world_.settings.size; ++rank) all.ranks.push_back(rank);
@@ -509,15 +521,15 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   context.services = &services;
   context.notices = entry.notices.get();
   ErrorText error;
-  const auto conclude = [&](bool good) -> Status {
-    auto objection = services.conclude(good ? std::string() : reason_of(error), error.own);
+  const auto conclude = [&](bool good, const std::string& remark) -> Status {
+    auto objection = services.conclude(good ? std::string() : reason_of(error), error.own, remark);
     if (!objection) return std::move(objection).error();
     if (objection->empty()) return Ok{};
     return make_error(ErrorCode::kUnavailable, std::move(*objection));
   };
   if (!links_peers) {
     BackendPtr backend(entry.descriptor->create(context, error));
-    HORA_TRY(conclude(backend != nullptr));
+    HORA_TRY(conclude(backend != nullptr, {}));
     // hora_describe() shows the notes of the world; those of later sets would repeat them.
     if (is_of_world(set.id)) {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -527,17 +539,20 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   }
   // Connected once, for the first set that wants it, and shared by all later ones.
   if (entry.links == nullptr) {
-    if (entry.descriptor == listening_.backend) context.listening = listening_.links.release();
-    PeerLinks* const links = entry.descriptor->connect(context, error);
-    if (Status all_well = conclude(links != nullptr); !all_well) {
-      // Another rank failed: what was created here has no peers.
-      if (links != nullptr) links->destroy();
-      return std::move(all_well).error();
+    const Vote connect = [&](const std::string& part) -> Result<std::string> {
+      if (entry.descriptor == listening_.backend) context.listening = listening_.links.release();
+      std::unique_ptr<PeerLinks, DestroyLinks> links(entry.descriptor->connect(context, error));
+      // If another rank has failed, what was created here has no peers.
+      HORA_TRY(conclude(links != nullptr, part));
+      const std::lock_guard<std::mutex> lock(mutex_);
+      links_.push_back(entry.links = links.release());
+      if (aborted_) entry.links->abort();
+      return first_of(services.remarks());
+    };
+    if (connected() == nullptr && set.size() == world_.settings.size) {
+      HORA_TRY(compose(set, entry, connect));
     }
-    entry.links = links;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    links_.push_back(entry.links);
-    if (aborted_) entry.links->abort();
+    if (entry.links == nullptr) HORA_TRY(connect({}));
   }
   if (set.index < 0) return BackendPtr();
   return BackendPtr(

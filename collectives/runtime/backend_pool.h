@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -96,12 +97,15 @@ class BackendPool {
     std::unique_ptr<EntryNotices> notices;  // backends have its address
   };
 
+  // Takes the objection of this rank, and returns the first one of all.
+  using Vote = std::function<Result<std::string>(const std::string& mine)>;
+
   Status make_backends(ProcessSet& set);
-  Result<BackendPtr> create(Entry& entry, const ProcessSet& set);
-  // Out of one backend within hosts and a links between them, where the set can gain by it.
-  Status compose(ProcessSet& set);
-  Result<BackendPtr> create_composed(Entry& within, PeerLinks& between, const ProcessSet& set,
-                                     const Hierarchy& plan);
+  Result<BackendPtr> create(Entry& entry, ProcessSet& set);
+  Entry* connected();
+  // Out of one backend within hosts and the links between them, where the set can gain by it; the
+  // vote may be what connects these.
+  Status compose(ProcessSet& set, Entry& between, const Vote& vote);
   void keep(ProcessSet& set, SetBackend backend);
   Result<std::string> first_objection(const std::string& mine);
   bool wanted_for(const Entry& entry, const ProcessSet& set) const;

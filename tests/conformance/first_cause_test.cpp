@@ -231,6 +231,29 @@ TEST_CASE("first cause: a backend that cannot be set up on one rank is left out,
   });
 }
 
+// Its pages of shared memory run out: all know that, by their vote on the links between hosts.
+TEST_CASE("first cause: no room for the shared memory of one host when all join") {
+  WorldOptions options;
+  options.size = kWorld;
+  options.hosts = {"a", "a", "b", "b"};
+  options.backends = "tcp,shm";
+  options.adjust = [](collectives::Settings& settings) {
+    if (settings.rank != 2) return;
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit little{1 << 20, 1 << 20};
+    check(setrlimit(RLIMIT_FSIZE, &little) == 0, "setrlimit");
+  };
+  expect_all_to_know(options, [](Communicator& communicator) {
+    const auto left_out = communicator.engine().backends().left_out();
+    check(left_out.size() == 1 && left_out[0].first == "hierarchical", "it is not left out");
+    check(left_out[0].second.starts_with("rank 2: "), "why not: " + left_out[0].second);
+    Tensor tensor(HORA_FLOAT32, {1'000'000});
+    fill(tensor, rank_of(communicator));
+    Call(communicator, reduce_request("by the links alone", tensor, tensor)).finish();
+    check(tensor.get(3) == reduced(HORA_FLOAT32, HORA_SUM, {0, 1, 2, 3}, 3), "a wrong sum");
+  });
+}
+
 TEST_CASE("first cause: a rank fails while rank 0, that has no part in it, shuts down") {
   WorldOptions options;
   options.size = 3;

@@ -190,4 +190,4 @@ def test_the_ranks_are_ready_after_few_round_trips(horarun, hosts):
     done = horarun.run(*place, "python3", "-c", "import hora.numpy as hvd; hvd.init()").expect(0)
     counts = re.findall(r"\[(\d)\]<stderr>:.*ready after (\d+) exchanges with rank 0", done.messages)
     assert sorted(rank for rank, count in counts) == list("0123"), done
-    assert all(int(count) <= 3 for rank, count in counts), counts
+    assert all(int(count) <= 2 for rank, count in counts), counts
