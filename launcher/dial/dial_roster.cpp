@@ -34,7 +34,9 @@ int DialRoster::joined_slots() const {
 // Two agents on one machine would each take its GPUs for their own, so none joins twice.
 DialRoster::Verdict DialRoster::join(const std::string& name, const std::string& address,
                                      int slots) {
-  if (complete()) return {"", "the job has all of its hosts"};
+  if (complete()) {
+    return {"", "the job runs with all of its hosts; one that is started again cannot join it"};
+  }
   std::string known_as = name;
   const Host* wanted = nullptr;
   if (!wanted_.empty()) {

@@ -146,6 +146,7 @@ DialServer::DialServer(DialRoster roster, Observer observer)
 Result<std::unique_ptr<DialServer>> DialServer::open(const Endpoint& where, DialRoster roster,
                                                      Observer observer, std::string_view key) {
   std::unique_ptr<DialServer> server(new DialServer(std::move(roster), std::move(observer)));
+  server->stays_open_ = !key.empty();
   server->url_.token = key.empty() ? os::random_token() : token_of_key(key);
   auto side = tls::make_server_side(kCertificateName, key.empty() ? "" : seed_of_key(key));
   if (!side) return std::move(side).error();
@@ -296,7 +297,7 @@ void DialServer::on_join(PeerId id, Peer& peer, std::string_view payload) {
   peer.stream->allow(kLargestDialFrame);
   peer.stream->send(DialFrameType::kAccepted, peer.name);
   const bool complete = roster_.complete();
-  if (complete) close_door();
+  if (complete && !stays_open_) close_door();
   observer_({peer.name + (peer.name == peer.address ? "" : " (" + peer.address + ")") +
                  " has joined with " + counted(slots, "slot") + ": " + roster_.standing(),
              peer.name, complete});

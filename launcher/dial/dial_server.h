@@ -41,7 +41,8 @@ class DialServer {
   using Observer = std::function<void(Event event)>;
 
   // `where`: port 0 takes a free one. Errors: nothing can listen there, or there is no OpenSSL.
-  // `key`: what the machines know already, in place of the URL; empty: nothing.
+  // `key`: what the machines know already, in place of the URL; empty: nothing. With a key, the
+  // port stays open until the job ends, to refuse a machine that is started again.
   static Result<std::unique_ptr<DialServer>> open(const Endpoint& where, DialRoster roster,
                                                   Observer observer, std::string_view key = {});
   ~DialServer();
@@ -102,6 +103,7 @@ class DialServer {
 
   Observer observer_;
   bool helpers_ = false;
+  bool stays_open_ = false;
   JoinUrl url_;
   net::AcceptStream accept_;
   AgentPayloads payloads_;

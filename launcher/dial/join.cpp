@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -423,17 +424,19 @@ Result<JoinUrl> url_of_key(std::string_view key, JoinUrl::Address address) {
 // Each try has deadlines of its own. The user sees once what is waited for.
 Result<std::unique_ptr<net::Stream>> dial_launcher(const JoinOptions& options,
                                                    std::string& reached) {
-  constexpr std::chrono::seconds kPause{1};
+  constexpr std::chrono::milliseconds kLongestPause{1'000};
+  std::chrono::milliseconds pause{50};
   const auto give_up = Clock::now() + options.launcher_wait;
   for (bool is_first = true;; is_first = false) {
     auto stream = dial(options, reached);
     const bool may_come = !stream && stream.error().code == ErrorCode::kUnavailable;
-    if (!may_come || Clock::now() + kPause >= give_up) return stream;
+    if (!may_come || Clock::now() + pause >= give_up) return stream;
     if (is_first) {
       std::fprintf(stderr, "horarun: waiting for node 0 at %s\n",
                    format_join_address(options.url.addresses.front()).c_str());
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
   }
 }
 

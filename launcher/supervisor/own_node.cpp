@@ -213,6 +213,10 @@ void OwnNodeRun::on_lost(const std::string& why) {
 void OwnNodeRun::leave(std::string_view code, const std::string& why) {
   if (std::exchange(first_is_over_, true)) return;
   stream_.close();
+  if (number_.empty()) {  // nothing has begun here: there is nothing to wait for
+    const Failure failure{std::string(code), meeting_.first + ": " + why, ""};
+    return context_.feed(LaunchFailed{failure, kExitLauncher});
+  }
   context_.feed(HostFailed{kFirst, Failure{std::string(code), why, ""}});
 }
 

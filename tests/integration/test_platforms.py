@@ -11,11 +11,13 @@ import socket
 import ssl
 import struct
 import subprocess
+import time
 import uuid
 
 import pytest
 
 import jobs
+from extra_sshd import ExtraSshd
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 PYTHON = "/usr/bin/python3"
@@ -214,6 +216,29 @@ def test_a_signal_to_a_node_ends_the_job(nodes, k):
     assert codes[k] == 128 + signal.SIGTERM and codes[1 - k] != 0, codes
 
 
+@pytest.mark.parametrize("secret", [{"HORA_JOIN_TOKEN": TOKEN}, {}])
+def test_a_node_that_is_started_again_is_refused_at_once(nodes, secret):
+    """While the job runs: its own first command is on, as that of a node is whose end node 0 has not seen."""
+    rank = 'echo "ranks at $MASTER_PORT" >&2; for k in $(seq 300); do test -e /tmp/go && exit; sleep 0.05; done'
+    pods = [{**pytorchjob(nodes, k), **secret} for k in (0, 1)]
+    both = [nodes(k, pods[k], "sh", "-c", rank) for k in (0, 1)]
+    received = "".join(each.read_until(b"ranks at ") for each in (both if not secret else both[:1]))
+    assert "ranks at 23456" not in received, "node 0 listens there"
+    for _ in range(2):
+        began = time.monotonic()
+        done = nodes(1, pods[1], "true").finish(timeout=10).expect(125)
+        assert time.monotonic() - began < 5
+        assert "the job runs with all of its hosts; one that is started again cannot join it" in done.messages, done
+    for k in (1, 2):
+        nodes.hosts.execute(k, "touch", "/tmp/go")
+    assert [each.finish().code for each in both] == [0, 0]
+    for k in (1, 2):
+        nodes.hosts.execute(k, "rm", "/tmp/go")
+    # The port is free at once, for the next command of the same script.
+    for each in [nodes(k, pods[k], "true") for k in (0, 1)]:
+        each.finish().expect(0)
+
+
 def test_the_secret_of_the_platform_or_of_a_file(nodes):
     for k in (1, 2):
         nodes.hosts.execute(k, "sh", "-c", f"mkdir -p /root/.ssh; echo {TOKEN} > /root/.ssh/sky-cluster-key")
@@ -403,3 +428,48 @@ def test_without_a_secret_options_that_send_things_are_refused(nodes):
     for arguments in (["--ship", "/etc/passwd"], ["--output-filename", "/tmp/o"]):
         done = nodes(0, kubeflow(nodes, 0), *arguments, "true").finish().expect(2)
         assert f"{arguments[0]} cannot be used where the nodes share no secret" in done.messages
+
+
+# --- platforms that call horovodrun on one node --------------------------------------------------
+
+
+@pytest.fixture
+def port_12350(hosts):
+    """Two hosts, the second with the sshd that Determined starts in each container but the first."""
+    two = hosts(2)
+    sshd = ExtraSshd(two, 2)
+    sshd.start(12350)
+    yield two
+    sshd.stop()
+
+
+@pytest.mark.hosts
+@pytest.mark.parametrize("more", [[], ["--verbose"]])
+def test_the_call_of_determined(horarun, port_12350, more):
+    """determined 0.38.1, launch.horovod: its arguments, and a wrapper around the script that reads HOROVOD_RANK."""
+    hosts = f"localhost:2,{port_12350.address(2)}:2"
+    call = ["-np", 4, "-p", 12350, "-H", hosts, "--start-timeout", 1200, "--gloo-timeout-seconds", 240]
+    call += ["--fusion-threshold-mb", 64, "--cycle-time-ms", 5, "--cache-capacity", 1024]
+    call += ["--no-hierarchical-allreduce", "--no-hierarchical-allgather", *more, "--"]
+    show = "echo $HOROVOD_RANK of $HOROVOD_SIZE, $HOROVOD_LOCAL_RANK, $HOROVOD_CROSS_RANK ${SSH_CONNECTION##* }"
+    variables = {"DET_CHIEF_IP": "10.0.0.1", "USE_HOROVOD": "1", "DET_RESOURCES_ID": "r"}
+    done = horarun.run(*call, "sh", "-c", show, name="horovodrun", env=variables).expect(0)
+    expected = {r: [f"{r} of 4, {r}, 0"] for r in (0, 1)} | {r: [f"{r} of 4, {r - 2}, 1 12350"] for r in (2, 3)}
+    assert done.ranks() == expected, done
+    failing = ["sh", "-c", "exit $((7 * (HOROVOD_RANK == 3)))"]
+    horarun.run(*call, *failing, name="horovodrun", env=variables).expect(7)
+
+
+@pytest.mark.hosts
+@pytest.mark.parametrize("more", [[], ["--verbose"]])
+def test_the_call_of_flyte(horarun, hosts, tmp_path, more):
+    """flytekitplugins-kfmpi 1.16.31, HorovodJob: its arguments, and the hosts script of the MPI operator."""
+    hosts(2)
+    script = tmp_path / "discover_hosts.sh"
+    script.write_text("#!/bin/sh\necho node1\necho node2\n")
+    script.chmod(0o755)
+    call = ["-np", 4, "--log-level", "INFO", "--network-interface", "eth0", "--min-np", 4, "--max-np", 4]
+    call += ["--slots-per-host", 2, "--host-discovery-script", script, "--elastic-timeout", 1200, *more]
+    program = "import hora.numpy as h, numpy; h.init(); print(h.rank(), h.allreduce(numpy.ones(2), op=h.Sum))"
+    done = horarun.run(*call, PYTHON, "-c", program, name="horovodrun").expect(0)
+    assert done.ranks() == {r: [f"{r} [4. 4.]"] for r in range(4)}, done

@@ -114,6 +114,57 @@ def test_a_horarun_for_each_task_is_refused(on_a_node):
     assert said.count("code 2") == 2 and "srun has started 2 of this horarun" in said, said
 
 
+# What SkyPilot 0.14.1 runs on each node of an allocation: its executor sets and unsets these for a task's script.
+SKYPILOT = """
+export SKYPILOT_NODE_RANK=$SLURM_PROCID SKYPILOT_NUM_NODES=$SLURM_NNODES SKYPILOT_NUM_GPUS_PER_NODE=0
+export SKYPILOT_NODE_IPS="$(for host in node1 node2; do getent ahostsv4 $host | awk 'NR == 1 { print $1 }'; done)"
+export SKYPILOT_TASK_ID=sky-task
+unset "${!SLURM_STEP_@}" "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_BIND@}" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK \
+  SLURM_CPUS_ON_NODE SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION \
+  SLURM_SRUN_COMM_HOST SLURM_SRUN_COMM_PORT SLURM_LAUNCH_NODE_IPADDR SLURM_TASK_PID SLURM_PROCID SLURM_LOCALID \
+  SLURM_NODEID SLURM_GTIDS SLURM_STEPID
+"$horarun" sh -c "$SHELL_LINE"
+code=$?
+echo "node $SKYPILOT_NODE_RANK of job $SLURM_JOB_ID ended with $code"
+exit $code
+"""
+
+
+@pytest.fixture(params=["key", "no secret"])
+def sky_pilot(request, cluster, on_a_node, monkeypatch):
+    """Runs a line of the shell in the ranks of what SkyPilot starts; answers what is printed."""
+    key = "mkdir -p ~/.ssh && head -c 99 /proc/sys/kernel/random/boot_id >~/.ssh/sky-cluster-key"
+    for k in (1, 2):
+        if request.param == "key":
+            cluster.hosts.execute(k, "sh", "-c", key)
+
+    def run(line):
+        srun = "srun --quiet --unbuffered --kill-on-bad-exit --ntasks-per-node=1 --nodes=2 --cpus-per-task=2"
+        step = [*srun.split(), "--mem=0", "--exclusive", "/bin/bash", "-c", SKYPILOT]
+        said = on_a_node("salloc", "--quiet", "-N2", "--ntasks-per-node=1", "-c2", "env", f"SHELL_LINE={line}", *step)
+        assert ("share no secret" in said) == (request.param != "key"), said
+        return said
+
+    yield run
+    for k in (1, 2):
+        cluster.hosts.execute(k, "rm", "-f", "/root/.ssh/sky-cluster-key")
+
+
+def test_skypilot_on_slurm(sky_pilot):
+    said = sky_pilot("echo rank $HOROVOD_RANK of $HOROVOD_SIZE on $(hostname)")
+    ranks = re.findall(r"rank \d of \d on \w+", said)
+    assert sorted(ranks) == ["rank 0 of 2 on node1", "rank 1 of 2 on node2"], said
+    assert len(re.findall(r"node [01] of job \d+ ended with 0", said)) == 2, said
+
+
+def test_skypilot_on_slurm_has_the_exit_code_of_the_rank_that_failed(sky_pilot):
+    said = sky_pilot("exit $((7 * HOROVOD_RANK))")
+    assert re.search(r"rank 1 on \S+ exited with code 7", said), said
+    codes = re.findall(r"node [01] of job \d+ ended with (\d+)", said)
+    # srun kills what is still there when one of the two has ended.
+    assert codes and set(codes) == {"7"}, said
+
+
 def test_in_the_shell_that_salloc_starts_on_a_node(on_a_node):
     """Which is a step on one node; the ranks go to all of them."""
     line = f'"$horarun" {shlex.join(SHOW)}; echo "code $?"'

@@ -15,7 +15,8 @@ TEST_CASE("Without a list of hosts, every host is let in until there are enough 
   CHECK(roster.join("a", "10.0.0.1", 3).name == "a");
   CHECK(roster.complete());
   CHECK(format_host_list(roster.hosts()) == "b:2,a:3");
-  CHECK(roster.join("c", "10.0.0.3", 1).refusal == "the job has all of its hosts");
+  CHECK(roster.join("c", "10.0.0.3", 1).refusal ==
+        "the job runs with all of its hosts; one that is started again cannot join it");
 }
 
 TEST_CASE("Machines of one name are distinguished by their addresses") {
