@@ -5,7 +5,8 @@
   local    /bin/true on this machine at np = 1, 4, 16, 64, 128
   busy     the same next to 0, 1, 2 and 4 processes that never wait (--loops), with the switches between processes
   hosts    /bin/true over ssh on 1 and 16 test hosts, 1 and 4 ranks each, cold and warm cache; --rtt: with
-           a round trip of that many ms from this machine, and twice that from each other
+           a round trip of that many ms from this machine, and twice that from each other; horarun also on every
+           node (`/bin/true` by the same command on all of them, as platforms start it), with a secret and without
   memory   resident memory and open descriptors of launcher and agent in a job of 64 ranks
   soak     1,000 jobs of 32 ranks: none may hang
 
@@ -190,15 +191,26 @@ def local(options):
     return {"rows": dict(rows), "responses": responses}
 
 
+def on_every_node(horarun, nodes, ranks, token):
+    """As a platform starts it: the same command on all of them, at one time, with the variables of SkyPilot."""
+    status = json.loads(subprocess.run([HOSTS, "status", "--json"], check=True, capture_output=True, text=True).stdout)
+    script = f"export SKYPILOT_NUM_GPUS_PER_NODE={ranks} SKYPILOT_TASK_ID=t {token}=0123456789abcdef0123456789abcdef; "
+    script += 'export SKYPILOT_NODE_IPS="' + " ".join(nodes) + '"; '
+    for k in range(len(nodes)):
+        enter = f"nsenter -t {status['init'][str(k + 1)][0]} -m -u -i -n -p --wd=/ --"
+        script += f'SKYPILOT_NODE_RANK={k} {enter} {horarun} /bin/true & all="$all $!"; '
+    return ["sh", "-c", script + "for each in $all; do wait $each || exit; done"]
+
+
 def hosts(options):
     if os.environ.get("HORA_HOSTS_WORLD") != "1":
         return {"skipped": "no test hosts (needs root)"}
-    names = ["horarun", *(["other build"] if options.other else []), "horarun cold", "mpiexec.hydra", "mpirun", "ssh"]
+    names = ["horarun", *(["other build"] if options.other else []), "horarun cold", "on every node", "no secret"]
+    names += ["mpiexec.hydra", "mpirun", "ssh"]
+    here, shown = (os.path.realpath(os.path.join(folder, "..", "..")) for folder in (HERE + "/..", options.horarun))
     rows = []
     for count, rtt in itertools.product(options.hosts, options.rtt):
-        subprocess.run(
-            [HOSTS, "up", str(count), "--hide", os.path.realpath(os.path.join(HERE, "..", "..", ".."))], check=True
-        )
+        subprocess.run([HOSTS, "up", str(count), "--hide", here, "--show", shown], check=True)
         try:
             nodes = [f"node{k}" for k in range(1, count + 1)]
             for node in nodes:
@@ -223,6 +235,9 @@ def hosts(options):
                     ],
                     "ssh": ["sh", "-c", "".join(f"ssh {node} true & " for node in nodes) + "wait"],
                 }
+                if count > 1:
+                    contestants["on every node"] = on_every_node(options.horarun, nodes, ranks, "HORA_JOIN_TOKEN")
+                    contestants["no secret"] = on_every_node(options.horarun, nodes, ranks, "UNUSED")
                 if options.other:
                     contestants["other build"] = [options.other, *ours[1:]]
                 contestants = {n: c for n, c in contestants.items() if shutil.which(c[0])}
