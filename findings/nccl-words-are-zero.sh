@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# package:   NCCL 2.30.7 (nvidia-nccl-cu13), which PyTorch 2.15.0 brings along; 2.32.3 takes the default for a word, as silently
+# package:   NCCL 2.30.7 (nvidia-nccl-cu13), which PyTorch 2.15.0 brings along; 2.32.3 takes the default for a word, and says so at level INFO alone
 # behaviour: a parameter that is on or off is a number: `true`, `yes` and `on` are 0, so NCCL_P2P_DISABLE=true disables nothing
 #            and NCCL_GDRCOPY_ENABLE=true, which the script uses, enables nothing. Nothing is said but at level INFO, "set by
 #            environment to 0". An unknown level in NCCL_DEBUG, such as DEBUG or 1, is silence, too.

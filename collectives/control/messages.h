@@ -59,7 +59,7 @@ namespace hora::collectives::meeting {
 
 enum MessageKind : std::uint8_t { kHello = 1, kChallenge, kProof, kWelcome, kRefused };
 
-inline constexpr std::uint64_t kProtocolVersion = 4;
+inline constexpr std::uint64_t kProtocolVersion = 5;
 // A port scanner or an HTTP client fails here, before any memory is spent on it.
 inline constexpr std::string_view kMagic = "hora control";
 inline constexpr std::size_t kNonceBytes = 16;

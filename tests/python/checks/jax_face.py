@@ -249,8 +249,9 @@ def check_calls_of_libhora():
         lambda x: hvd.broadcast(x, size - 1, name="root"),
         lambda x: hvd.alltoall(x),
         lambda x: hvd.reducescatter(x[1:], op=hvd.Sum),
-        lambda x: hvd.allreduce_gradients({"a": x, "b": [x[:1], x[0, 0]]}),
     ]
+    if size > 1:  # alone, the gradients are what they were
+        functions.append(lambda x: hvd.allreduce_gradients({"a": x, "b": [x[:1], x[0, 0]]}))
     x = own(ranks_values((2 * size, 3)))
     usable = jax_operations.xla
     for function in functions:
