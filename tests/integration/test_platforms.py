@@ -278,12 +278,64 @@ def kubeflow(nodes, k):
     }
 
 
+def write(nodes, k, path, text):
+    script = f"mkdir -p {os.path.dirname(path)} && cat > {path}"
+    nodes.hosts.execute(k + 1, "sh", "-c", script, input=text)
+
+
 def sagemaker(nodes, k):
     config = {"current_host": nodes.addresses[k], "hosts": nodes.addresses, "network_interface_name": "eth0"}
-    folder = "/opt/ml/input/config"
-    script = f"mkdir -p {folder} && cat > {folder}/resourceconfig.json"
-    nodes.hosts.execute(k + 1, "sh", "-c", script, input=json.dumps(config))
+    write(nodes, k, "/opt/ml/input/config/resourceconfig.json", json.dumps(config))
     return {"TRAINING_JOB_NAME": "training-1"}
+
+
+def azure_ml(nodes, k):
+    return {
+        "AZUREML_NODE_COUNT": "2",
+        "AZ_BATCH_HOST_LIST": ",".join(nodes.addresses),
+        "AZ_BATCH_MASTER_NODE": f"{nodes.addresses[0]}:6105",
+        "NODE_RANK": str(k),
+    }
+
+
+def vertex_ai(nodes, k):
+    cluster = {f"workerpool{n}": [f"{address}:2222"] for n, address in enumerate(nodes.addresses)}
+    return {"CLUSTER_SPEC": json.dumps({"cluster": cluster, "task": {"type": f"workerpool{k}", "index": 0}})}
+
+
+def determined(nodes, k):
+    info = {"container_addrs": nodes.addresses, "container_rank": k, "container_slot_counts": [2, 2]}
+    write(nodes, k, "/run/determined/info/rendezvous.json", json.dumps(info))
+    return {}
+
+
+def aws_batch(nodes, k):
+    head = {"AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": nodes.addresses[0]} if k else {}
+    return {
+        "AWS_BATCH_JOB_NUM_NODES": "2",
+        "AWS_BATCH_JOB_MAIN_NODE_INDEX": "0",
+        "AWS_BATCH_JOB_NODE_INDEX": str(k),
+        "AWS_BATCH_JOB_ID": f"job#{k}",
+        **head,
+    }
+
+
+def google_cloud_batch(nodes, k):
+    write(nodes, k, "/opt/hosts", "".join(f"{address}\n" for address in nodes.addresses))
+    return {
+        "BATCH_HOSTS_FILE": "/opt/hosts",
+        "BATCH_TASK_COUNT": "2",
+        "BATCH_TASK_INDEX": str(k),
+        "BATCH_MAIN_NODE_HOSTNAME": nodes.addresses[0],
+    }
+
+
+def volcano(nodes, k):
+    return {"VC_TASK_INDEX": str(k), "VC_WORKER_HOSTS": ",".join(nodes.addresses), "VC_WORKER_NUM": "2"}
+
+
+def lightning(nodes, k):
+    return {"NUM_NODES": "2", "NODE_RANK": str(k), "MASTER_ADDR": nodes.addresses[0], "MASTER_PORT": "23456"}
 
 
 @pytest.fixture
@@ -298,10 +350,25 @@ def own(nodes):
 
     yield start
     for k in (1, 2):
-        nodes.hosts.execute(k, "umount", "/opt")
+        nodes.hosts.execute(k, "sh", "-c", "umount /opt; rm -rf /run/determined")
 
 
-@pytest.mark.parametrize("row", [pytorchjob, kubeflow, sagemaker])
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytorchjob,
+        kubeflow,
+        sagemaker,
+        azure_ml,
+        vertex_ai,
+        determined,
+        aws_batch,
+        google_cloud_batch,
+        volcano,
+        lightning,
+        skypilot,
+    ],
+)
 def test_without_a_secret_the_nodes_are_one_job(own, row):
     shell = "echo $HOROVOD_RANK of $HOROVOD_SIZE, $RANK of $WORLD_SIZE, $HOROVOD_CROSS_RANK on $(hostname)"
     zero, one = own(row, "--nproc-per-node", 2, "sh", "-c", shell, first=1)
