@@ -77,7 +77,7 @@ class Fish:
         folder = home / ".config/fish/completions"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "horarun.fish").write_text(script("fish"))
-        return "true"
+        return "function fish_prompt; echo -n PROM''PT; end"
 
 
 def missing(shell):
@@ -109,12 +109,14 @@ class Terminal:
             "COLUMNS": "200",
         }
         self.printed = ""
+        self.is_fish = shell is Fish
+        setup = shell().setup(home)
         self.child, self.terminal = pty.fork()
         if self.child == 0:
             os.chdir(home / "work")
             os.execvpe(shell.argv[0], shell.argv, environment)
-        self.type(shell().setup(home) + "; echo RE''ADY\n")
-        self.wait(r"READY")
+        self.type(setup + "; echo RE''ADY\n")
+        self.wait_for_command("READY")
 
     def type(self, text):
         os.write(self.terminal, text.encode())
@@ -126,6 +128,13 @@ class Terminal:
             assert select.select([self.terminal], [], [], max(0, end - time.monotonic()))[0], self.printed
             self.printed += os.read(self.terminal, 65536).decode(errors="replace")
         self.printed = self.printed[found.end() :]
+        return found
+
+    def wait_for_command(self, pattern):
+        """As wait(), for what a command prints. Fish may take a tab that it gets before its next prompt for a blank."""
+        found = self.wait(pattern)
+        if self.is_fish:
+            self.wait("PROMPT")
         return found
 
     def close(self):
@@ -144,7 +153,7 @@ def tab(home):
             open_terminals[shell] = Terminal(shell, home)
         terminal = open_terminals[shell]
         terminal.type(f"horarun {line}\n")
-        return re.findall(r"\[(.*?)\]", terminal.wait(r"GOT ((?:\[[^\]]*\])*) END").group(1))
+        return re.findall(r"\[(.*?)\]", terminal.wait_for_command(r"GOT ((?:\[[^\]]*\])*) END").group(1))
 
     yield complete
     for terminal in open_terminals.values():

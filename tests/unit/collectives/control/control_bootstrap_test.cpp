@@ -14,6 +14,7 @@
 
 #include "collectives/control/door.h"
 #include "collectives/control/frame_buffer.h"
+#include "collectives/control/messages.h"
 #include "collectives/control/tcp_control.h"
 #include "collectives/negotiation/wire.h"
 #include "rendezvous/net/socket.h"
@@ -67,7 +68,7 @@ std::string hello(int rank, int size, std::string_view nonce) {
   WireWriter out;
   out.u8(1);
   out.text("hora control");
-  out.varint(4);
+  out.varint(meeting::kProtocolVersion);
   out.text("job");
   out.integer(rank);
   out.integer(size);
