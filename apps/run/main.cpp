@@ -213,21 +213,34 @@ Result<int> supervise(JobSpec spec, const Installation& installation,
   return supervisor.run();
 }
 
+// Slots are counted here and not by an agent, which comes only when the launcher has its hosts:
+// what this machine offers decides whether it has them.
+int slots_here(const std::optional<int>& given) {
+  return given ? *given : std::max(1, count_gpus());
+}
+
+// How a node of a platform reaches node 0.
+Result<JoinOptions> options_to_join(const PlatformNode& node, Milliseconds wait) {
+  JoinOptions options;
+  auto url = url_of_key(node.key, {node.head, node.port});
+  if (!url) return url.error();
+  options.url = *std::move(url);
+  options.name = node.name;
+  options.launcher_wait = wait;
+  options.slots = slots_here(node.slots);
+  return options;
+}
+
 // One of several nodes that run the same command and share no secret.
 Result<int> run_on_node(JobSpec spec, const Installation& installation,
                         const EnvironmentList& environment, const PlatformNode& node) {
-  JoinOptions join;
-  auto url = url_of_key(node.key, {node.head, node.port});
-  if (!url) return url.error();
-  join.url = *std::move(url);
-  join.name = node.name;
-  join.launcher_wait = spec.listen->timeout;
-  join.slots = node.slots.value_or(std::max(1, count_gpus()));
+  const auto join = options_to_join(node, spec.listen->timeout);
+  if (!join) return join.error();
   std::string reached;
-  auto stream = dial_launcher(join, reached);
+  auto stream = dial_launcher(*join, reached);
   if (!stream) return stream.error().with_context("node 0");
   hold_signals(ending_signals());
-  return run_own_node(std::move(spec), installation, environment, join, *std::move(stream));
+  return run_own_node(std::move(spec), installation, environment, *join, *std::move(stream));
 }
 
 // In pods that are created for the job and deleted after it.
@@ -320,7 +333,7 @@ Result<int> run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& 
     return run_on_node(std::move(spec), *installation, environment, *node);
   if (spec.listen) {
     // Node 0 counts its own slots, as nodes that join do.
-    if (node && !spec.hosts.front().slots) spec.hosts.front().slots = std::max(1, count_gpus());
+    if (node) spec.hosts.front().slots = slots_here(spec.hosts.front().slots);
     // It outlives the supervisor: the machines get the exit code when everything is over.
     auto join_wait = JoinWait::open(spec, node);
     if (!join_wait) return join_wait.error();
@@ -524,33 +537,26 @@ Result<std::string> read_join_source(const std::string& source) {
   return os::read_line(opened.valid() ? opened.get() : STDIN_FILENO, "--join", kLongestJoinLine);
 }
 
-Result<JoinUrl> url_to_join(const Join& command) {
-  if (const auto& node = command.platform) {
-    return url_of_key(node->key, {node->head, node->port});
+Result<JoinOptions> options_to_join(const Join& command) {
+  JoinOptions options;
+  if (command.platform) {
+    return options_to_join(*command.platform, command.timeout.value_or(options.launcher_wait));
   }
   auto text = read_join_source(command.source);
   if (!text) return std::move(text).error();
   auto url = parse_join_url(*text);
   if (!url) return url.error().with_context("--join");
-  return url;
+  options.url = *std::move(url);
+  options.timeout = command.timeout.value_or(options.timeout);
+  options.slots = slots_here(command.slots);
+  return options;
 }
 
-// Slots are counted here and not by an agent, which comes only when the launcher has its hosts:
-// what this machine offers decides whether it has them.
 Result<int> execute(const Join& command) {
   if (command.verbose) os::set_log_level(os::LogLevel::kDebug);
-  JoinOptions options;
-  auto url = url_to_join(command);
-  if (!url) return url.error();
-  options.url = std::move(*url);
-  if (command.platform) {
-    options.name = command.platform->name;
-    options.launcher_wait = command.timeout.value_or(options.launcher_wait);
-  } else {
-    options.timeout = command.timeout.value_or(options.timeout);
-  }
-  options.slots = command.slots.value_or(std::max(1, count_gpus()));
-  const auto code = join_job(options);
+  const auto options = options_to_join(command);
+  if (!options) return options.error();
+  const auto code = join_job(*options);
   if (!code) return code.error().with_context(command.platform ? "node 0" : "--join");
   return code;
 }

@@ -252,12 +252,14 @@ ListeningLinks ListeningLinks::open(const Settings& settings, const std::string&
   ListeningLinks opened;
   for (const std::string& id : backends) {
     const auto descriptor = load_backend(*find_backend_row(id));
-    if (opened.links != nullptr || !descriptor || (*descriptor)->listen == nullptr) continue;
+    if (!descriptor || (*descriptor)->listen == nullptr) continue;
     char card[kLinksCardBytes] = {};
     ErrorText error;
     opened.backend = *descriptor;
     opened.links.reset(opened.backend->listen(context_of(settings, address), card, error));
-    if (opened.links != nullptr) opened.card.assign(card, sizeof card);
+    if (opened.links == nullptr) continue;
+    opened.card.assign(card, sizeof card);
+    break;
   }
   return opened;
 }

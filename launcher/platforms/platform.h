@@ -14,15 +14,15 @@
 namespace hora::launcher {
 
 struct PlatformNodes {
-  int count = 1;                   // that run this command
-  std::optional<int> index;        // this one's place; nothing: unclear
-  std::vector<std::string> names;  // by index, addresses or names; empty: unknown
-  std::string head;                // where the others reach the node of index 0; empty: unknown
-  std::uint16_t port = 0;          // that the platform has chosen there; 0: none
-  std::vector<int> slots;          // by index; empty: one for each GPU of a node
-  std::string job;                 // the platform's id of it; may be empty
-  std::string key_file;            // the same on all nodes and secret; empty: there is none
-  bool is_json = true;             // else the text that names the nodes cannot be read
+  int count = 1;                        // that run this command
+  std::optional<int> index = {};        // this one's place; nothing: unclear
+  std::vector<std::string> names = {};  // by index, addresses or names; empty: unknown
+  std::string head = {};        // where the others reach the node of index 0; empty: unknown
+  std::uint16_t port = 0;       // that the platform has chosen there; 0: none
+  std::vector<int> slots = {};  // by index; empty: one for each GPU of a node
+  std::string job = {};         // the platform's id of it; may be empty
+  std::string key_file = {};    // the same on all nodes and secret; empty: there is none
+  bool is_json = true;          // else the text that names the nodes cannot be read
 };
 
 // A row of the table in platform.cpp.
