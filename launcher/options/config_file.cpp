@@ -362,9 +362,10 @@ Result<std::vector<Setting>> read_config_file(std::string_view text, const std::
                                   : path + ":" + std::to_string(error.mark.line + 1) + ":" +
                                         std::to_string(error.mark.column + 1);
     const bool has_tab = text.starts_with('\t') || text.find("\n\t") != std::string_view::npos;
-    return make_error(ErrorCode::kUsage,
-                      where + ": " + visible_line(error.msg) +
-                          (has_tab ? "; a line begins with a tab, and YAML wants blanks" : ""));
+    return make_error(
+        ErrorCode::kUsage,
+        where + ": " + visible_line(error.msg) +
+            (has_tab ? "; a line begins with a tab, and YAML is indented with spaces" : ""));
   }
 }
 

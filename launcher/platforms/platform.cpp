@@ -47,8 +47,7 @@ std::string without_port(std::string_view address) {
 
 std::vector<std::string> names_in(std::string_view list) { return words_of(list, " ,\t\r\n"); }
 
-// --- one function for each platform
-// ----------------------------------------------------------------
+// --- one function for each platform --------------------------------------------------------------
 
 // SkyPilot: `run:` of a task with num_nodes, on VMs, in pods and in allocations of Slurm, whose
 // variables each node has as well.

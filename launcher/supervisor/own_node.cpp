@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two conversations meet here: with the launcher of node 0, as an agent would lead it, inside of
-// the connection of --join; and with the agent of this node, as for any job. What node 0 says
-// passes only as a typed value: its line for the shell, its files, its command and its variables do
-// not.
+// This process answers node 0 as an agent does, over the connection of --join, and starts the ranks
+// by the agent of this node, as any launcher does. Of what node 0 sends, only checked values pass:
+// its command, variables, files and line for the shell do not.
 #include "launcher/supervisor/own_node.h"
 
 #include <algorithm>
@@ -246,7 +245,7 @@ void OwnNodeRun::on(const HostOrder& order) {
   auto place = read_place_order(order, plan_.hosts[kFirst].host, plan_.hosts[kOwn].host,
                                 meeting_.join.slots);
   if (context_.is_over()) return;
-  // Not the same command line there, or nothing that is a launcher.
+  // Node 0 runs another command line, or is not a launcher.
   if (!place) return launch_failed(failure::kUsage, place.error());
   context_.identity = std::move(place->identity);
   use_plan(std::move(place->plan));

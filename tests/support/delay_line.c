@@ -39,7 +39,7 @@ enum {
   kBurst = 64,               /* frames read at a time, before any is passed on */
 };
 static const int64_t kSecond = 1000000000;
-static const int64_t kOvertaken = 5000000;
+static const int64_t kOvertaken = 5000000; /* how late those are that others overtake */
 
 struct frame {
   struct frame* next;
