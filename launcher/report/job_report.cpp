@@ -74,7 +74,7 @@ Json host_json(const JobReport& report, std::size_t index) {
                                   std::to_string(nic.prefix_length));
     }
   }
-  if (const std::size_t sent = report.board->sent(index)) out["sent_bytes"] = sent;
+  out["sent_bytes"] = report.board->sent(index);
   out["stages"] = Json::array();
   if (index < report.board->steps().size()) {
     for (const StartBoard::Step& step : report.board->steps()[index]) {

@@ -160,10 +160,15 @@ def test_the_page_in_a_browser(horarun, tmp_path):
 def test_the_report_has_what_each_host_was_sent(horarun, hosts, tmp_path):
     files = [tmp_path / "report.json", tmp_path / "report.html"]
     reports = [word for file in files for word in ("--report", file)]
-    horarun.run("-H", hosts(2).spec(1), *reports, "true").expect(0)
+    two = hosts(2)
+    for k in (1, 2):
+        two.execute(k, "sh", "-c", "rm -rf /root/.cache/hora /tmp/hora-0 /dev/shm/hora-0")
+    horarun.run("-H", two.spec(1), *reports, "true").expect(0)
     sent = [host["sent_bytes"] for host in json.loads(files[0].read_text())["hosts"]]
     shown = re.findall(r"; ([\d.]+) MiB sent</small>", files[1].read_text())
     assert len(sent) == 2 and min(sent) > 100 and shown == [f"{bytes / (1 << 20):.1f}" for bytes in sent], (sent, shown)
+    horarun.run("-H", two.spec(1), *reports, "true").expect(0)
+    assert [host["sent_bytes"] for host in json.loads(files[0].read_text())["hosts"]] == [0, 0]
 
 
 SLOW = """
