@@ -21,6 +21,7 @@ void FaultInjector::stop() {
 }
 
 void FaultInjector::strike(const ChaosStep& step) {
+  ++struck_;
   const auto at = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);
   handlers_.on_strike(step, at, handlers_.signal(step));
 }

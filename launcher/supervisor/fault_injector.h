@@ -2,6 +2,7 @@
 // --chaos: sends ranks the signals of a schedule while the job runs. On the event loop's thread.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -24,6 +25,7 @@ class FaultInjector {
 
   void begin();  // all ranks run: the times of the schedule count from now
   void stop();   // the job is being ended: nothing more is sent
+  std::size_t left() const { return steps_.size() - struck_; }  // whose time has not come
 
  private:
   void strike(const ChaosStep& step);
@@ -31,6 +33,7 @@ class FaultInjector {
   os::EventLoop& loop_;
   std::vector<ChaosStep> steps_;
   Handlers handlers_;
+  std::size_t struck_ = 0;
   Clock::time_point start_;
   std::vector<os::EventLoop::TimerId> timers_;
 };

@@ -19,6 +19,7 @@
 #include "launcher/runs/elastic_run.h"
 #include "launcher/runs/static_run.h"
 #include "launcher/text/units.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/tls/tls_stream.h"
 
@@ -526,6 +527,11 @@ void Supervisor::leave() {
   for (int host = 0; host < fleet_->size(); ++host) ended.local.push_back(!fleet_->is_remote(host));
   if (restarts_ != nullptr) decide_restart(ended);
   leaving_.exit_code = narrator_.end(ended);
+  // Or its user would think that the program had survived them.
+  if (faults_ && leaving_.exit_code == 0 && faults_->left() > 0) {
+    narrator_.print("warning: the job has ended before " + counted(faults_->left(), "fault") +
+                    " of --chaos could be injected\n");
+  }
   narrator_.flush([this](bool events_lost) {
     // There is nowhere left to say it.
     if (leaving_.exit_code == 0 && events_lost) leaving_.exit_code = kExitLauncher;

@@ -58,6 +58,11 @@ def test_a_rank_that_stays_stopped_ends_with_its_job(horarun):
     jobs.expect_nothing_left(job)
 
 
+def test_a_job_that_ends_too_early_says_so(horarun):
+    done = horarun.run("-np", 2, "--chaos", "kill:0@1h", "true").expect(0)
+    assert done.messages == "horarun: warning: the job has ended before 1 fault of --chaos could be injected\n", done
+
+
 def test_what_the_job_does_not_have(horarun):
     for target in ("2", "node9"):
         done = horarun.run("-np", 2, "--chaos", f"kill:{target}@1s", "sh", "-c", "echo started").expect(2)

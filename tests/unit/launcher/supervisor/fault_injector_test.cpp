@@ -39,11 +39,13 @@ TEST_CASE("the faults of a schedule come in its order, and only once it has begu
   Injection early({{0ms, 0, 1, SIGKILL}});
   early.run();
   CHECK(early.strikes.empty());
+  CHECK(early.injector->left() == 1);
 
   Injection faults({{0ms, 0, 1, SIGSTOP}, {10ms, 1, 7, SIGKILL}, {20ms, 0, 1, SIGCONT}});
   faults.injector->begin();
   faults.run();
   CHECK(faults.strikes == std::vector<std::pair<int, bool>>{{1, true}, {7, false}, {1, true}});
+  CHECK(faults.injector->left() == 0);
 }
 
 TEST_CASE("nothing is injected into a job that is being ended") {
