@@ -40,7 +40,10 @@ std::string_view without_module(std::string_view exception) {
   return dot == std::string_view::npos ? exception : exception.substr(dot + 1);
 }
 
-bool is_ours(std::string_view exception) { return exception.starts_with("hora.exceptions."); }
+// Where it came from inside of Hora's packages explains nothing.
+bool is_ours(std::string_view exception) {
+  return exception.starts_with("hora.exceptions.") || exception == "KeyboardInterrupt";
+}
 
 // Code that users did not write.
 bool is_library(std::string_view file) {

@@ -5,7 +5,8 @@
 // first, and the others bury it. So a traceback that names another rank as the reason becomes one
 // line, with the line of the user's program that waited:
 //   rank 3 failed because of rank 1: train.py:8, in step: hvd.allreduce(x): HorovodInternalError...
-// A traceback that ends with an error of Hora loses its frames inside of Hora's packages.
+// A traceback that ends with an error of Hora, or by Ctrl-C, loses its frames inside of Hora's
+// packages.
 // Everything else passes unchanged.
 //
 // Whole lines come out; what may be a traceback, or a part of one, is held until it has ended. The

@@ -92,6 +92,12 @@ TEST_CASE("Everything else passes as it came") {
   CHECK(shown.find("has shut down\n") != std::string::npos);
 }
 
+TEST_CASE("Ctrl-C shows where the program was, and not where Hora was") {
+  const std::string own =
+      "Traceback (most recent call last):\n  File \"t.py\", line 9, in g\n    hvd.barrier()\n";
+  CHECK(fold(own + kOwnFrames + "KeyboardInterrupt\n") == own + "KeyboardInterrupt\n");
+}
+
 TEST_CASE("What may become a traceback is held, and within bounds") {
   TracebackFolder folder(0);
   CHECK(folder.feed("x\nTraceback (most rec") == "x\n");
