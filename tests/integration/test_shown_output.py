@@ -1,22 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.md shows what a job, a failure and a hang look like: its console blocks run here, and print what they show.
+"""Pages show sessions at a terminal, such as a job, a failure and a hang in README.md. Here they are typed, and print
+what the pages show.
 
-HORA_ACCEPT=1 writes what was printed into the page instead."""
+A session is a console block that begins with its files (`$ cat FILE`). `^C` and `^\\` stand for the keys.
+HORA_ACCEPT=1 writes what was printed into the pages instead."""
 
+import contextlib
 import os
+import pathlib
 import re
-import shlex
-import signal
-import subprocess
+import tempfile
 import time
 
 import pytest
 
 import jobs
+from terminals import Terminal, rows_of
 
-PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "README.md")
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
-INTERRUPT = "^\\"  # where Ctrl-\ was pressed
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+PAGES = ["README.md", "docs/howto/watch-a-job.md", "docs/howto/preemption.md"]
+SESSION = re.compile(r"^```console\n(\$ cat .*?)^```$", re.M | re.S)
+KEYS = {"^C": "\x03", "^\\": "\x1c"}
+
+
+def read(page):
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        return file.read()
+
+
+def sessions():
+    for page in PAGES:
+        for number, block in enumerate(SESSION.findall(read(page))):
+            yield pytest.param(page, block, id=f"{page}: {number}")
 
 
 def steps(block):
@@ -30,64 +45,79 @@ def steps(block):
     return found
 
 
-def blocks():
-    with open(PAGE, encoding="utf-8") as file:
-        return BLOCK.findall(file.read())
+def lines_of(text):
+    return [row for row in rows_of(text) if row]
 
 
-def run(command, build, folder, interrupted):
-    """The lines that it prints. An interrupted one is asked for its report once its ranks have printed, and ended."""
-    environment = {**os.environ, "PATH": f"{build}/bin:{os.environ['PATH']}"}
-    path = folder / "output"
-    with open(path, "wb") as out:
-        job = subprocess.Popen(
-            shlex.split(command),
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
+def same_everywhere(lines):
+    """Without the kernel's and the C library's words."""
+    return [line for line in lines if not line.strip().startswith("at ")]
+
+
+def type_and_watch(terminal, command, below):
+    """The lines that appear below the command. A key is typed after as many lines as on the page."""
+    terminal.type(command + "\n")
+    terminal.wait_for(command + "\r\n")
+    shown, before = [], []
+    for line in below:
+        if line not in KEYS:
+            before.append(line)
+            continue
+        awaited = len(same_everywhere(before))
+        jobs.wait_until(
+            lambda awaited=awaited: len(same_everywhere(lines_of(terminal.read()))) >= awaited,
+            f"{awaited} lines before {line}",
         )
-    if interrupted:
-        jobs.wait_until(lambda: path.read_bytes().count(b"\n") >= 2, "the lines of two ranks")
-        time.sleep(1.5)  # for the rank that goes on to the collective
-        job.send_signal(signal.SIGQUIT)
-        jobs.wait_until(lambda: path.read_bytes().count(b"<module>") >= 2, "the stacks of two ranks")
-        time.sleep(0.5)
-        job.send_signal(signal.SIGTERM)
-        shown = path.read_text()
-    job.wait(60)
-    if not interrupted:
-        shown = path.read_text()
-    lines = shown.replace(f"{folder}/", "").splitlines()
-    if interrupted:
-        lines.insert(2, INTERRUPT)
-    return lines
+        time.sleep(1.5)  # for a rank that goes on to the collective
+        terminal.type(KEYS[line])
+        shown += [*lines_of(terminal.wait_for(line)), line]
+        before = []
+    return shown + lines_of(terminal.wait_for("PROMPT> ", 60))
 
 
 def comparable(lines):
-    """Without what differs from run to run and from system to system: numbers, the kernel's and the C library's words,
-    and the order of ranks."""
-    text = [line.strip() for line in lines if not line.strip().startswith("at ")]
-    text = [re.sub(r"\s+", " ", re.sub(r"\d+(\.\d+)?", "N", re.sub(r"\bS \w+$", "S", line))) for line in text]
-    return sorted(line for line in text if line.startswith("[")), [line for line in text if not line.startswith("[")]
+    """Without what differs from run to run and from system to system: numbers, and the order and repetitions of what
+    ranks print."""
+    text = []
+    for line in same_everywhere(lines):
+        line = re.sub(r"\bS \w+$", "S", line.strip())
+        line = re.sub(r"\d+(\.\d+)?[kMGT%]?", "N", line)
+        text.append(re.sub(r"\s+", " ", line.replace("NmNs", "Ns")))
+    return {line for line in text if line.startswith("[")}, [line for line in text if not line.startswith("[")]
 
 
-@pytest.mark.parametrize("number", range(3), ids=["job", "failure", "hang"])
-def test_readme_shows_what_is_printed(number, build, tmp_path):
-    block = blocks()[number]
+@pytest.fixture
+def folder():
+    """With a path so short that a report does not cut it."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="s.") as name:
+        yield pathlib.Path(name)
+
+
+@pytest.fixture
+def terminal(build, folder):
+    mark = "mark" + os.urandom(8).hex()
+    jobs.MARKS.append(mark)
+    environment = {"PATH": f"{build}/bin:/usr/bin:/bin", "HOME": str(folder), "HORA_TEST_MARK": mark}
+    opened = Terminal(environment, folder)
+    opened.resize(40, 80)
+    yield opened
+    with contextlib.suppress(OSError):
+        opened.close()
+
+
+@pytest.mark.parametrize("page, block", sessions())
+def test_pages_show_what_is_printed(page, block, terminal, folder):
     shown = []
     for command, lines in steps(block):
         if command.startswith("cat "):
-            (tmp_path / command[4:]).write_text("\n".join(lines) + "\n")
+            (folder / command[4:]).write_text("\n".join(lines) + "\n")
         else:
-            printed = run(command.replace("python3", "/usr/bin/python3"), build, tmp_path, number == 2)
+            printed = [line.replace(f"{folder}/", "") for line in type_and_watch(terminal, command, lines)]
             if not os.environ.get("HORA_ACCEPT"):
                 assert comparable(printed) == comparable(lines)
-            lines = [line.replace("/usr/bin/python3", "python3") for line in printed]
+            lines = printed
         shown += [f"$ {command}", *lines]
     if os.environ.get("HORA_ACCEPT"):
-        with open(PAGE, encoding="utf-8") as file:
-            page = file.read()
-        with open(PAGE, "w", encoding="utf-8") as file:
-            file.write(page.replace(block, "\n".join(shown) + "\n"))
+        text = read(page).replace(block, "\n".join(shown) + "\n")
+        with open(os.path.join(ROOT, page), "w", encoding="utf-8") as file:
+            file.write(text)

@@ -2,69 +2,16 @@
 """On a terminal: Ctrl-C, Ctrl-Z and fg, Ctrl-\\, a window that closes."""
 
 import contextlib
-import fcntl
 import os
-import pty
 import re
 import signal
-import struct
-import subprocess
 import termios
 import time
 
 import pytest
 
 import jobs
-
-
-class Terminal:
-    """An interactive shell with job control on a terminal of its own."""
-
-    def __init__(self, environment, cwd):
-        self.master, slave = pty.openpty()
-        self.shell = subprocess.Popen(
-            ["/bin/bash", "--norc", "-i"],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=cwd,
-            env={**environment, "PS1": "PROMPT> ", "TERM": "dumb"},
-            start_new_session=True,
-            preexec_fn=lambda: self.take(slave),
-        )
-        os.close(slave)
-        os.set_blocking(self.master, False)
-        self.text = ""
-        self.wait_for("PROMPT> ")
-
-    @staticmethod
-    def take(slave):
-        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def wait_for(self, text, seconds=30):
-        """Until `text` was shown; forgets what was shown up to there."""
-        deadline = time.monotonic() + seconds
-        while text not in self.text:
-            try:
-                self.text += os.read(self.master, 65536).decode(errors="replace")
-                continue
-            except (BlockingIOError, OSError):
-                pass
-            assert time.monotonic() < deadline, f"{text!r} did not appear:\n{self.text}"
-            time.sleep(0.01)
-        before, _, self.text = self.text.partition(text)
-        return before
-
-    def close(self):
-        os.close(self.master)
-        try:
-            self.shell.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.shell.kill()
-            self.shell.wait()
+from terminals import Terminal, rows_of
 
 
 @pytest.fixture
@@ -239,10 +186,6 @@ def test_a_debugger_can_be_used(terminal, tmp_path):
     terminal.wait_for("PROMPT> ")
 
 
-def rows_of(text):
-    return [row.rpartition("\r")[2] for row in text.replace("\r\n", "\n").split("\n")]
-
-
 def test_unfinished_lines_tear_no_others(terminal, tmp_path):
     """Both ranks leave lines without an end; each writes whole ones in between."""
     go = tmp_path / "go"
@@ -287,10 +230,6 @@ def test_progress_bars_of_two_ranks(terminal, tmp_path):
     assert "[1]<stdout>:a whole line" in rows, rows
 
 
-def resize(terminal, rows, columns):
-    fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
 def is_raw(terminal):
     return not termios.tcgetattr(terminal.master)[3] & termios.ISIG
 
@@ -308,7 +247,7 @@ def where(request, terminal):
 
 
 def test_rank_zero_has_a_terminal(terminal, where):
-    resize(terminal, 33, 101)
+    terminal.resize(33, 101)
     script = f"test $HOROVOD_RANK = 0 || exec ls -l /proc/self/fd/0; exec {SIZE}"
     terminal.type(f"stty -g; horarun --pty {where} sh -c '{script}'; echo code=$?; stty -g; echo the''-end\n")
     shown = terminal.wait_for("the-end")
@@ -330,7 +269,7 @@ def test_the_size_follows_the_users(terminal, tmp_path):
     )
     terminal.type(f"horarun --pty -np 1 /usr/bin/python3 {program}\n")
     terminal.wait_for("ready")
-    resize(terminal, 50, 132)
+    terminal.resize(50, 132)
     terminal.wait_for("now (132, 50)")
     terminal.type("\x03")
     terminal.wait_for("KeyboardInterrupt")
