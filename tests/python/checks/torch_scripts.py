@@ -3,7 +3,9 @@
 gradient scaling, layers that are unfrozen or added, sparse gradients that some ranks lack, two
 optimizers that feed each other or follow one another, data in worker processes."""
 
+import copy
 import gc
+import time
 import weakref
 
 import torch
@@ -285,6 +287,44 @@ def check_an_optimizer_that_is_gone_keeps_nothing():
         gc.collect()
     assert reduction() is None
     model(own_rows()).mean().backward()  # starts nothing
+
+
+def check_an_optimizer_that_is_gone_between_backward_and_step():
+    """Its names can be used at once, with and without a step before, although one rank comes late to what it left in
+    flight."""
+    torch.manual_seed(5)
+    for options in ({}, {"groups": 1}):
+        for steps in (0, 1):
+            models = [torch.nn.Linear(3, 2, bias=False).double() for _ in range(2)]
+            for model in models:
+                optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), **options)
+                for _ in range(steps):
+                    take_step(optimizer, model, own_rows())
+                alone = copy.deepcopy(model)
+                optimizer.zero_grad()
+                if hvd.rank() == hvd.size() - 1:
+                    time.sleep(0.2)
+                model(own_rows()).pow(2).mean().backward()
+            optimizer.synchronize()
+            alone.zero_grad()
+            alone(all_rows()).pow(2).mean().backward()
+            assert torch.allclose(model.weight.grad, alone.weight.grad), (model.weight.grad, alone.weight.grad)
+
+
+def check_optimizers_of_two_process_sets_whose_parameters_have_the_same_names():
+    """Names are those of a set: a rank of both reduces gradients of one name in each at the same time."""
+    if hvd.size() < 3:
+        return
+    models = [torch.nn.Linear(3, 3, bias=False).double() for _ in range(2)]
+    subset = hvd.add_process_set(sorted({0, hvd.size() - 1}))
+    optimizers = [
+        hvd.DistributedOptimizer(sgd(m.parameters()), m.named_parameters(), process_set=process_set)
+        for m, process_set in zip(models, (hvd.global_process_set, subset))
+    ]
+    models[1](models[0](own_rows())).mean().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    hvd.remove_process_set(subset)
 
 
 def check_two_optimizers_whose_parameters_have_the_same_names():

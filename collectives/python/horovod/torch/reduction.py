@@ -4,10 +4,13 @@ gradient as soon as backward() has accumulated it; synchronize() waits for all o
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import weakref
 
 import torch
 
+from hora.operations import set_id_of
 from horovod.torch.mpi_ops import Average, Sum, allreduce_async_, grouped_allreduce_async_, synchronize
 from horovod.torch.sparse import empty_sparse, sparse_allreduce_async
 
@@ -24,8 +27,8 @@ _storage = torch.Tensor.untyped_storage if hasattr(torch.Tensor, "untyped_storag
 
 # Those that have hooks. A parameter has one of them; see Reduction.attach().
 _attached: weakref.WeakSet[Reduction] = weakref.WeakSet()
-# The reduction that has a gradient of that name in flight.
-_reducing: dict[Any, weakref.ref[Reduction]] = {}
+# (id of a process set, name) -> who has started an operation of that name there, and the function that waits for it.
+_reducing: dict[Any, tuple[weakref.ref[Reduction], Callable[[], Any]]] = {}
 
 
 def default_name(group: int, index: int) -> str:
@@ -103,7 +106,10 @@ class Reduction:
         self.in_flight: dict[Any, Callable[[], Any]] = {}  # parameter or group index -> function that waits
         self.submitted: dict[torch.Tensor, _Submitted] = {}  # parameter -> its gradient that is in flight
         self.parts: list[_Submitted] = []  # those of them that share memory with other tensors, in backward()
-        self.complete: Any = None  # handle of the sum over the ranks: 1 of each that has all gradients
+        self.complete: Any = (
+            None  # the function that waits for the sum over the ranks: 1 of each that has all gradients
+        )
+        self.started: set[Any] = set()  # keys of _reducing: what is in flight
         self.hooks: list[Any] = []
         self.hooked: dict[int, torch.Tensor] = {}  # id -> parameter that has a hook, in order
         self.by_name: list[torch.Tensor] = []  # the same parameters in the order of their names, as on all ranks
@@ -115,9 +121,9 @@ class Reduction:
         self.used = False  # whether any step has waited for gradients
 
     def reset(self) -> None:
-        """Forgets what is in flight and what was counted, as before the first backward pass."""
-        for key in self.in_flight:
-            self._free_name(self._name(key))
+        """Forgets what is in flight and what was counted, as before the first backward pass. The names of what is in
+        flight can be used again when it is done: see _claim()."""
+        self.started.clear()
         self.in_flight.clear()
         self.submitted.clear()
         self.parts.clear()
@@ -157,7 +163,6 @@ class Reduction:
     def _give_up(self, parameter):
         if self.hooked.pop(id(parameter), None) is not None:
             self.taken_over.append(str(self.names.get(parameter)))
-            self._free_name(self.names.get(parameter))
 
     def detach(self) -> None:
         """For an optimizer that is gone: its hooks would keep the parameters until a garbage collection.
@@ -213,23 +218,31 @@ class Reduction:
 
     def _start(self, key):
         """Submits the gradient of a parameter, or those of a group, of which `key` is the index."""
-        name = self._name(key)
-        other = _reducing.get(name, self.reference)
-        if other is not self.reference and other() is not None:
+        self.in_flight[key] = self._submit_group(key) if isinstance(key, int) else self._submit(key)
+
+    def _claim(self, name, parameter):
+        """Waits for the operation of this name that an optimizer has left in flight. ValueError if that one is still
+        going to wait for it itself."""
+        key = (set_id_of(self.process_set), name)
+        if key not in _reducing:
+            return
+        reference, wait = _reducing[key]
+        other = reference()
+        if other is not None and key in other.started and not other.taken_over and other.optimizer() is not None:
             raise ValueError(
-                f"another DistributedOptimizer is reducing a gradient named {name!r}: give the parameters of each "
-                "optimizer names of their own, for example "
+                f"another DistributedOptimizer is reducing a gradient named {self.names.get(parameter)!r}: give the "
+                "parameters of each optimizer names of their own, for example "
                 "named_parameters=[('generator.' + name, p) for name, p in generator.named_parameters()]"
             )
-        self.in_flight[key] = self._submit_group(key) if isinstance(key, int) else self._submit(key)
-        _reducing[name] = self.reference
+        with contextlib.suppress(Exception):
+            wait()
+        _reducing.pop(key, None)
 
-    def _name(self, key):
-        return self.names.get(self.groups[key][0] if isinstance(key, int) else key)
-
-    def _free_name(self, name):
-        if _reducing.get(name) is self.reference:
-            del _reducing[name]
+    def _note_start(self, name, wait):
+        key = (set_id_of(self.process_set), name)
+        _reducing[key] = self.reference, wait
+        self.started.add(key)
+        return wait
 
     def _gradient_to_submit(self, parameter):
         """The gradient; zeros where backward() made none, which other ranks may have: sparse ones
@@ -262,27 +275,21 @@ class Reduction:
                 submitted.copy_(reduced)
 
     def _submit(self, parameter):
-        gradient = self._gradient_to_submit(parameter)
         name = self.names.get(parameter)
+        self._claim(name, parameter)
+        gradient = self._gradient_to_submit(parameter)
         if gradient.is_sparse:
-            wait_sparse = sparse_allreduce_async(gradient, name, self.op, self.process_set)
+            wait_sparse = self._note_start(name, sparse_allreduce_async(gradient, name, self.op, self.process_set))
 
             def finish():
                 parameter.grad = wait_sparse()
 
             return finish
         wire, context = self.compression.compress(gradient)
-        handle = allreduce_async_(
-            wire,
-            name=name,
-            op=self.op,
-            prescale_factor=self.prescale,
-            postscale_factor=self.postscale,
-            process_set=self.process_set,
-        )
+        wait = self._start_reducing(allreduce_async_, wire, name)
 
         def finish():
-            self._take_reduced(parameter, gradient, self.compression.decompress(synchronize(handle), context))
+            self._take_reduced(parameter, gradient, self.compression.decompress(wait(), context))
 
         return finish
 
@@ -290,27 +297,31 @@ class Reduction:
         parameters = [parameter for parameter in self.groups[index] if parameter.requires_grad]
         if not parameters:
             return lambda: None
+        name = f"group{index}." + str(self.names.get(self.groups[index][0]))
+        self._claim(name, self.groups[index][0])
         gradients = [self._gradient_to_submit(parameter) for parameter in parameters]
         if any(gradient.is_sparse for gradient in gradients):
             finishes = [self._submit(parameter) for parameter in parameters]
             return lambda: [finish() for finish in finishes]
         compressed = [self.compression.compress(gradient) for gradient in gradients]
-        name = f"group{index}." + str(self.names.get(self.groups[index][0]))
-        handle = grouped_allreduce_async_(
-            [wire for wire, _ in compressed],
+        wait = self._start_reducing(grouped_allreduce_async_, [wire for wire, _ in compressed], name)
+
+        def finish():
+            for parameter, gradient, wire, (_, context) in zip(parameters, gradients, wait(), compressed):
+                self._take_reduced(parameter, gradient, self.compression.decompress(wire, context))
+
+        return finish
+
+    def _start_reducing(self, start, tensors, name, op=None):
+        handle = start(
+            tensors,
             name=name,
-            op=self.op,
+            op=self.op if op is None else op,
             prescale_factor=self.prescale,
             postscale_factor=self.postscale,
             process_set=self.process_set,
         )
-
-        def finish():
-            reduced = synchronize(handle)
-            for parameter, gradient, wire, (_, context) in zip(parameters, gradients, reduced, compressed):
-                self._take_reduced(parameter, gradient, self.compression.decompress(wire, context))
-
-        return finish
+        return self._note_start(name, functools.partial(synchronize, handle))
 
     # --- waiting -----------------------------------------------------------------------------------
 
@@ -346,6 +357,8 @@ class Reduction:
         try:
             finish_all([self.check_unchanged, *self.in_flight.values(), lambda: self._leave_out(lacking)])
         finally:
+            for key in self.started:
+                _reducing.pop(key, None)
             self.reset()
         self.synchronized = True
 
@@ -358,25 +371,22 @@ class Reduction:
 
     def _leave_out(self, lacking):
         """Removes the gradients that this rank and all others lack."""
-        if self.complete is None or synchronize(self.complete).item() > 0:
+        if self.complete is None or self.complete().item() > 0:
             return
         trained = [parameter for parameter in self.by_name if parameter.requires_grad]
-        counts = synchronize(self._start_counting("present", [float(p not in lacking) for p in trained])).tolist()
+        counts = self._start_counting("present", [float(p not in lacking) for p in trained])().tolist()
         for parameter, count in zip(trained, counts):
             if count == 0 and parameter in lacking:
                 parameter.grad = None
 
     def _start_counting(self, what, ones):
-        """Starts the sums of these over the ranks, which share a step with gradients of float32."""
+        """Starts the sums of these over the ranks, which share a step with gradients of float32; returns the function
+        that waits for them."""
         first = next(parameter for parameter in self.by_name if parameter.requires_grad)
-        return allreduce_async_(
-            torch.tensor(ones, dtype=torch.float32, device="cpu"),
-            name=f"{what}.{self.names.get(first)}",
-            op=self.op if self.op == Average else Sum,
-            prescale_factor=self.prescale,
-            postscale_factor=self.postscale,
-            process_set=self.process_set,
-        )
+        name = f"{what}.{self.names.get(first)}"
+        self._claim(name, first)
+        tensor = torch.tensor(ones, dtype=torch.float32, device="cpu")
+        return self._start_reducing(allreduce_async_, tensor, name, self.op if self.op == Average else Sum)
 
 
 def finish_all(waits: Iterable[Callable[[], Any]]) -> None:
