@@ -6,7 +6,7 @@
 #            dataclass(slots=True).
 # guess:     a class arrives as it is, and objects of it come back, as those of other classes
 # seen:      2026-11-30, the lines that the script compares
-# relies:    _keep_slots() in collectives/python/hora/serialization.py; test_objects_of_the_main_script_travel
+# relies:    _by_value() in collectives/python/hora/serialization.py; test_objects_of_the_main_script_travel
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -90,6 +90,19 @@ class SlotsAlone:
 @functools.lru_cache(maxsize=3)
 def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
 
+if sys.version_info >= (3, 8):
+    @functools.singledispatch
+    def leaves(tree): return [tree]
+
+    @leaves.register(list)
+    def _(tree): return [leaf for each in tree for leaf in leaves(each)]
+
+    class Display:
+        @functools.singledispatchmethod
+        def show(self, value): return "any"
+        @show.register(int)
+        def _(self, value): return "int"
+
 class Cached:
     if sys.version_info >= (3, 8):
         @functools.cached_property
@@ -101,6 +114,9 @@ class Cached:
 
 def make(value: int) -> Plain:
     assert (Cached().once, Cached().often()) == ((2, 3), 5)
+    if sys.version_info >= (3, 8):
+        assert (leaves([1, [2]]), leaves.__name__) == ([1, 2], "leaves")
+        assert (Display().show(""), Display().show(1)) == ("any", "int")
     return Plain(value), Data(value), Named(value), Kind.ONE, Slots(value), SlotsAlone(value)
 
 worker = [sys.executable, "-S", "-c", "import sys; from hora import serialization; "

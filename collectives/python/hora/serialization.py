@@ -15,6 +15,7 @@ import io
 import os
 import pickle
 import sys
+import types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,18 +88,50 @@ def _reduce_cached_property(cached):
     return _make_cached_property, (cached.func, cached.attrname)
 
 
-# cloudpickle takes the first for importable, and the second has a lock up to Python 3.11.
+def _make_dispatching_method(function, dispatcher):
+    made = functools.singledispatchmethod(function)
+    made.dispatcher = dispatcher
+    return made
+
+
+def _reduce_dispatching_method(method):
+    return _make_dispatching_method, (method.func, method.dispatcher)
+
+
+# cloudpickle takes the first for importable; the second has a lock until 3.12, the third weak references in 3.13.
 _functools_reducers: dict[type, Callable[[Any], Any]] = {type(functools.lru_cache()(len)): _reduce_lru_cache}
 if hasattr(functools, "cached_property"):  # since Python 3.8
     _functools_reducers[functools.cached_property] = _reduce_cached_property
+    _functools_reducers[functools.singledispatchmethod] = _reduce_dispatching_method
 
 
-def _keep_slots(reduce):
-    """For cloudpickle from 2.2.1 on, which makes a class without its __slots__ (findings/cloudpickle-slots.sh)."""
+def _make_dispatcher(name):
+    def function():
+        pass
+
+    function.__name__ = name
+    return functools.singledispatch(function)
+
+
+def _set_implementations(dispatcher, implementations):
+    """Its own is that of object. They come after the dispatcher, since they may call it."""
+    for kind, function in implementations.items():
+        dispatcher.register(kind, function)
+    functools.update_wrapper(dispatcher, implementations[object])
+
+
+def _by_value(reduce):
+    """What cloudpickle sends by value, with what it cannot send: the caches of a function of functools.singledispatch,
+    and from 2.2.1 on the __slots__ of a class (findings/cloudpickle-slots.sh)."""
 
     def reducer_override(self, obj):
         reduced = reduce(self, obj)
-        if isinstance(obj, type) and vars(obj).get("__slots__") and isinstance(reduced, tuple):
+        if not isinstance(reduced, tuple):
+            return reduced
+        registry = getattr(obj, "registry", None)
+        if isinstance(obj, types.FunctionType) and isinstance(registry, types.MappingProxyType):
+            return _make_dispatcher, (obj.__name__,), dict(registry), None, None, _set_implementations
+        if isinstance(obj, type) and vars(obj).get("__slots__"):
             metaclass, _, _, keywords, *_ = reduced[1]
             if metaclass is type(obj):  # not what is made of an enumeration
                 keywords["__slots__"] = obj.__slots__
@@ -115,7 +148,7 @@ def _writer(base, has_paths):
     # An attribute of the class: an instance reads its table when it is made.
     body = {"dispatch_table": collections.ChainMap(*own, others)}
     if hasattr(base, "reducer_override"):
-        body["reducer_override"] = _keep_slots(base.reducer_override)
+        body["reducer_override"] = _by_value(base.reducer_override)
     return type("Pickler", (base,), body)
 
 
