@@ -194,6 +194,7 @@ class Reader {
       known.emplace_back(row.key);
       if (row.key != key.Scalar()) continue;
       const std::string name = section + "." + key.Scalar();
+      if (value.IsSequence()) return read_list(*find_option(row.option, kVerbLaunch), value, name);
       HORA_TRY(expect_scalar(value, name));
       if (row.when_false.empty()) return add(value, name, row.option, value.Scalar());
       const auto on = parse_switch(value.Scalar());
@@ -233,7 +234,7 @@ class Reader {
     }
     const std::string name = std::string(kOwnSection) + "." + key.Scalar();
     if (!row->takes_value()) return read_own_flag(*row, value, name);
-    if (value.IsSequence()) return read_own_list(*row, value, name);
+    if (value.IsSequence()) return read_list(*row, value, name);
     HORA_TRY(expect_scalar(value, name));
     return add(value, name, long_name(*row), value.Scalar());
   }
@@ -250,15 +251,19 @@ class Reader {
     return Ok{};
   }
 
-  // A list repeats an option.
-  Status read_own_list(const OptionRow& row, const YAML::Node& value, const std::string& name) {
-    if (!row.has(kRepeats)) return expect_scalar(value, name);
+  // A list repeats an option, or is one value of several numbers.
+  Status read_list(const OptionRow& row, const YAML::Node& value, const std::string& name) {
+    const std::string_view between = row.kind == ValueKind::kCountPair   ? " "
+                                     : row.kind == ValueKind::kCountList ? ","
+                                                                         : "";
+    if (between.empty() && !row.has(kRepeats)) return expect_scalar(value, name);
     std::vector<std::string> items;
     for (const auto& item : value) {
       HORA_TRY(expect_scalar(item, name));
       items.push_back(item.Scalar());
     }
     if (items.empty()) return wrong(value, name + ": the list is empty");
+    if (!between.empty()) return add(value, name, long_name(row), join(items, between));
     for (const std::string& item : items) HORA_TRY(add(value, name, long_name(row), item));
     return Ok{};
   }

@@ -363,6 +363,19 @@ TEST_CASE("A merge key brings the entries that a section does not have itself") 
   CHECK(error(many + "]}\n").find("too many sections are merged") != std::string::npos);
 }
 
+TEST_CASE("A value of several numbers may be a list") {
+  World world;
+  world.files["c.yaml"] =
+      "library_options: {thread_affinity: [0, 8]}\n"
+      "horarun: {np: 2, min-np: 1, blacklist-cooldown-range: [5, 60]}\n";
+  const JobSpec job = world.job({"--config-file", "c.yaml", "true"});
+  CHECK(job.elastic->cooldown_seconds == std::make_pair(5, 60));
+  CHECK(knob(job, "HOROVOD_THREAD_AFFINITY") == "0,8");
+  world.files["c.yaml"] = "horarun: {np: 2, min-np: 1, blacklist-cooldown-range: [60, 5]}\n";
+  CHECK(world.error({"--config-file", "c.yaml", "true"})
+            .find("the smaller one first, found '60 5'") != std::string::npos);
+}
+
 TEST_CASE("An empty file sets nothing") {
   World world;
   for (const char* text : {"", "# nothing\n", "---\n", "params:\n", "params: {}\n"}) {
