@@ -62,6 +62,10 @@ class Parser : public bhttp::basic_parser<isRequest> {
             !start_line_seen_ && bytes.substr(0, limits_.head_bytes).find("\r\n") == bytes.npos;
         return fail(in_target ? 414 : 431, "head over the limit");
       }
+      if (ec == error::bad_version &&
+          bytes.substr(0, bytes.find("\r\n")).find('\n') != bytes.npos) {
+        return fail(400, "a line that ends in LF without CR");  // and not a version of HTTP
+      }
       if (ec) return fail(status_for(ec), text_for(ec));
       if (!had_head && this->is_header_done()) return ReadStep::kHead;
     }

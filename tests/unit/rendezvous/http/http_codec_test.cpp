@@ -122,6 +122,7 @@ TEST_CASE("what is not a request is refused, with the status that fits") {
   CHECK(error_of("\x16\x03\x01\x02hello, this is TLS\r\n\r\n") == 400);
   CHECK(error_of("GET\r\n\r\n") == 400);
   CHECK(error_of("GET /a HTTP/2.0\r\n\r\n") == 505);
+  CHECK(error_of("GET /a HTTP/1.1\nHost: a\n\r\n\r\n") == 400);
   CHECK(error_of("GET /a HTTP/1.1\r\nno colon\r\n\r\n") == 400);
   CHECK(error_of("GET /a HTTP/1.1\r\nContent-Length: 1x\r\n\r\n") == 400);
   CHECK(error_of("GET /a HTTP/1.1\r\nContent-Length: -1\r\n\r\n") == 400);
