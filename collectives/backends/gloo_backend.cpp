@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,6 +44,7 @@ namespace {
 // Gloo's own timeout must not end a transfer: the runtime watches the peers itself, and a slow peer
 // is not an error.
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kLook{50};  // at whether the world is ending
 
 // A Gloo address as it travels between the ranks; plain data of fixed size.
 struct AddressRecord {
@@ -70,12 +73,36 @@ class Mesh : public gloo::Context {
                                              : learn_pairs(group, error);
   }
 
-  // To all, in the order of the ranks, which is the same everywhere: each waits for the peer.
-  void connect_to_all() {
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer != rank) getPair(peer)->connect(addresses_[static_cast<std::size_t>(peer)]);
+  // To all, in the order of the ranks, which is the same everywhere: each waits for the peer. On a
+  // thread of its own, because only close_all() ends Gloo's wait for a peer that has died.
+  bool connect_to_all(Services& services, ErrorText& error) {
+    std::packaged_task<void()> task([this] {
+      for (int peer = 0; peer < size; ++peer) {
+        if (peer != rank) getPair(peer)->connect(addresses_[static_cast<std::size_t>(peer)]);
+      }
+    });
+    std::future<void> connected = task.get_future();
+    auto thread = os::start_service_thread("hora-connect", std::ref(task));
+    if (!thread) return error.set("%s", thread.error().message.c_str());
+    bool is_ending = false;
+    while (connected.wait_for(kLook) != std::future_status::ready) {
+      if (is_ending || !services.is_ending()) continue;
+      is_ending = true;
+      close_all();
     }
+    thread->join();
     addresses_ = {};
+    if (is_ending) return error.set("the job is ending");
+    connected.get();
+    return true;
+  }
+
+  void close_all() noexcept {
+    try {
+      closeConnections();
+    } catch (const std::exception&) {
+      // A broken connection is as good as closed.
+    }
   }
 
  private:
@@ -183,11 +210,7 @@ class GlooLinks final : public PeerLinks {
   void destroy() noexcept override {
     const NoBrokenPipe quiet;
     transfers_.clear();
-    try {
-      mesh_->closeConnections();
-    } catch (const std::exception&) {
-      // A broken connection is as good as closed.
-    }
+    mesh_->close_all();
     delete this;
   }
 
@@ -286,7 +309,7 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
     auto device = create_device(where);
     auto mesh = std::make_shared<Mesh>(group.rank, group.world_size);
     if (!mesh->meet(std::move(device), group, error)) return nullptr;
-    mesh->connect_to_all();
+    if (!mesh->connect_to_all(*group.services, error)) return nullptr;
     return new GlooLinks(std::move(mesh));
   } catch (const std::exception& failure) {
     error.set("connecting the ranks with Gloo over %s: %s", group.address, failure.what());
