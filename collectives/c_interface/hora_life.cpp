@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -74,6 +75,11 @@ void report_missed_epoch(const hora::Error& error, int rank) {
   hora::os::log_warn("elastic", error.message + "; the ranks meet again");
 }
 
+// Descriptors or memory that this process lacks. It would lack them in the next epoch, too.
+bool is_own_lack(const hora::Error& error) {
+  return error.errnum == EMFILE || error.errnum == ENFILE || error.errnum == ENOMEM;
+}
+
 hora_status start(const hora_options* options) {
   const Joining now;
   auto sets = static_sets(options);
@@ -122,6 +128,7 @@ hora_status start(const hora_options* options) {
   const hora::Error& error = joined.error();
   report_missed_epoch(error, rank);
   const std::string text = "joining the job: " + error.message;
+  if (is_own_lack(error)) return fail(HORA_UNSUPPORTED, text);
   switch (error.code) {
     case hora::ErrorCode::kUsage:
       return fail(HORA_INVALID_ARGUMENT, text);

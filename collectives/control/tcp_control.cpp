@@ -159,11 +159,12 @@ class Gathering {
     const auto ranks = static_cast<std::size_t>(self_.size);
     const std::size_t limit = os::raise_file_limit(ranks + kMaxUnauthenticated + kOtherDescriptors);
     if (limit >= ranks + kFewestDescriptors) return Ok{};
-    return make_error(ErrorCode::kUnavailable,
-                      "rank 0 needs a descriptor for each of " + std::to_string(ranks) +
-                          " ranks, and may have " + std::to_string(limit) +
-                          " in all: raise the hard limit on its host (ulimit -Hn; LimitNOFILE of "
-                          "the service that starts it)");
+    return Error{ErrorCode::kUnavailable,
+                 "rank 0 needs a descriptor for each of " + std::to_string(ranks) +
+                     " ranks, and may have " + std::to_string(limit) +
+                     " in all: raise the hard limit on its host (ulimit -Hn; LimitNOFILE of "
+                     "the service that starts it)",
+                 EMFILE};
   }
 
   const ControlIdentity& self_;

@@ -155,6 +155,18 @@ def test_a_host_without_descriptors_is_left_out(horarun, shared, hosts):
     assert done.text.count("trained with 2") == 2
 
 
+@pytest.mark.parametrize("least", [1, 2])
+@pytest.mark.parametrize("descriptors", [6, 8, 10])
+def test_ranks_without_descriptors_end(horarun, shared, least, descriptors):
+    """No epoch gives them any: they do not ask for the next one."""
+    (program := pathlib.Path(shared, "some.py")).write_text("import hora.numpy as hvd\nhvd.init()\n")
+    line = f"ulimit -n {descriptors}; exec {PYTHON} {program}"
+    done = horarun.run("-np", 2, "--min-np", least, "sh", "-c", line)
+    assert done.code != 0 and re.search("Too many open files|needs a descriptor for each", done.text + done.messages)
+    assert re.search(r"host localhost: rank \d exited with code 1", done.messages), done
+    assert "elastic epoch 4:" not in done.messages, done
+
+
 @pytest.mark.hosts
 @pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
 def test_two_hosts_that_cannot_reach_each_other(horarun, shared, hosts):

@@ -131,8 +131,9 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         return _native.failure(status, native.last_error().decode(errors="replace"))
 
     error = _native.interruptible(join_job)
-    # A rank may have been lost while the ranks connected; then the launcher gives this process another rank.
-    while isinstance(error, exceptions.HorovodInternalError) and in_elastic_job():
+    # A rank may have been lost while the ranks connected; then the launcher gives this process another rank. What this
+    # process lacks itself, it would lack again.
+    while isinstance(error, exceptions.HorovodInternalError) and error.recoverable and in_elastic_job():
         error = _native.interruptible(join_job)
     if error is not None:
         if isinstance(error, exceptions.RemovedFromJob):
