@@ -53,6 +53,9 @@ bool ready() {
 // The most recent entry of the thread's queue, in OpenSSL's words.
 const char* last_reason() {
   const unsigned long code = ERR_peek_last_error();
+  // Of a record that is none.
+  if (ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER)
+    return "the other side does not speak TLS";
   const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
   return reason == nullptr ? "unknown reason" : reason;
 }

@@ -229,6 +229,14 @@ def expect_nothing_left(job, seconds=15.0, also=list):
         raise AssertionError(f"{len(left)} processes of the job still live after {seconds} s: {left}") from None
 
 
+def with_other_clock(folder, seconds):
+    """The environment of programs whose wall clock is ahead of this machine's by that much."""
+    library = os.path.join(folder, "other_clock.so")
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "other_clock.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    return {"LD_PRELOAD": library, "HORA_CLOCK_AHEAD": str(seconds)}
+
+
 class Horarun:
     """The program under test."""
 

@@ -4,6 +4,7 @@
 import contextlib
 import hashlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -124,6 +125,15 @@ def test_collectives_between_joined_hosts(listening):
     assert "node2" in done.messages + done.text
     assert [machine.finish().code for machine in machines] == [0, 0]
     expect_clean(wait.job)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+@pytest.mark.parametrize("days", [-400, 4000])
+def test_the_clocks_of_launcher_and_machine_may_differ(listening, tmp_path, days):
+    wait = listening("-np", 1, "echo", "ran", env=jobs.with_other_clock(tmp_path, days * 86_400))
+    machine = wait.join(1)
+    assert wait.job.finish().expect(0).ranks() == {0: ["ran"]}
+    machine.finish().expect(0)
 
 
 def test_the_exit_code_reaches_the_machines(listening):

@@ -190,3 +190,29 @@ def test_what_a_job_leaves_or_holds_is_its_users_alone(horarun, hosts, shared, t
                 assert mode == "700", f"{path} is open to others: {mode}"
 
     run_and_look(horarun, shared, ["-H", two.spec(1), "--ship", file], 0, look)
+
+
+def core_pattern():
+    with open("/proc/sys/kernel/core_pattern", encoding="utf-8") as pattern:
+        return pattern.read().strip()
+
+
+@pytest.mark.skipif(core_pattern() != "core", reason="the kernel puts core files elsewhere")
+def test_a_core_file_of_a_rank_is_its_users_alone(horarun, tmp_path):
+    """It has the rank's variables, the token among them; a limit of 0 reaches the ranks."""
+    for limit in ("unlimited", "0"):
+        folder = tmp_path / limit
+        folder.mkdir()
+        subprocess.run(
+            [
+                *("sh", "-c", f'ulimit -S -c {limit}; exec "$@"', "sh", horarun.path, "-np", "1", "--wdir", folder),
+                *("sh", "-c", "umask 0; echo $HORA_RENDEZVOUS_TOKEN >token; kill -SEGV $$"),
+            ],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert sorted(os.listdir(folder)) == (["token"] if limit == "0" else ["core", "token"])
+    core, token = tmp_path / "unlimited" / "core", tmp_path / "unlimited" / "token"
+    assert core.stat().st_mode & 0o777 == 0o600
+    assert len(token.read_bytes().strip()) == 32 and token.read_bytes().strip() in core.read_bytes()

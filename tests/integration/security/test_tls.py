@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -199,6 +200,26 @@ def test_another_certificate_is_refused_by_name(horarun):
     assert done.code != 0
     said = done.text + done.messages
     assert wrong in said and "this is not the job's rendezvous" in said, done
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+@pytest.mark.parametrize("days", [-400, -1, 1, 4000])
+def test_dates_of_certificates_do_not_matter(horarun, shared, days):
+    """The launcher's clock differs from that of its ranks: to them its certificate is not valid yet, or has expired."""
+    done = horarun.run(
+        *("-np", 2, "--rendezvous-tls", "sh", "-c", "date +%s; unset HORA_CLOCK_AHEAD; date +%s; exec hora-smoke"),
+        env=jobs.with_other_clock(shared, days * 86_400),
+    ).expect(0)
+    theirs, own = (int(line) for line in done.ranks()[0][:2])
+    assert abs(theirs - own - days * 86_400) < 3600, done
+
+
+def test_a_rank_without_tls_and_a_rendezvous_with_it_refuse_each_other(horarun):
+    """No downgrade: neither side falls back to what the other speaks."""
+    plain = horarun.run("-np", 2, "--rendezvous-tls", "env", "-u", "HORA_RENDEZVOUS_TLS", "hora-smoke")
+    assert plain.code == 1 and "the connection ended" in plain.text + plain.messages, plain
+    secured = horarun.run("-np", 2, "env", "HORA_RENDEZVOUS_TLS=" + "ab" * 32, "hora-smoke")
+    assert secured.code == 1 and "TLS: the other side does not speak TLS" in secured.text + secured.messages, secured
 
 
 def test_a_rank_without_the_module_says_so(horarun, shared):

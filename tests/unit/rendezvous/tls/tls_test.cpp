@@ -195,7 +195,7 @@ TEST_CASE("a server without TLS is not talked to") {
   const auto set = store.set("a", "secret", soon());
   REQUIRE_FALSE(set);
   INFO(set.error().message);
-  CHECK(set.error().message.find("TLS") != std::string::npos);
+  CHECK(set.error().message.find("TLS: the other side does not speak TLS") != std::string::npos);
   server.with_service([](KvService& service) { CHECK(service.key_count() == 0); });
 }
 
