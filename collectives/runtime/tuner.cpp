@@ -22,14 +22,11 @@ constexpr double kMiB = 1 << 20;
 void Tuning::open_log(const std::string& path, TuningInputs inputs) {
   inputs_ = inputs;
   if (path.empty()) return;
+  path_ = path;
   // Each line is flushed: the file is read while the job runs, and the job may be killed.
   file_.open(path, std::ios::trunc);
-  // A log that cannot be written must not end a training job.
-  if (!file_) {
-    return os::log_error("autotune", "HOROVOD_AUTOTUNE_LOG=" + path + ": " + std::strerror(errno) +
-                                         "; autotuning continues without a log");
-  }
-  file_ << kHeader << std::flush;
+  if (file_) file_ << kHeader << std::flush;
+  if (!file_) lose_log();
 }
 
 void Tuning::ran(const std::string& name, std::int64_t bytes, Autotuner::TimePoint now) {
@@ -48,6 +45,14 @@ void Tuning::log(const Autotuner::Trial& trial) {
         << static_cast<double>(parameters.fusion_threshold_bytes) / kMiB << ',' << trial.score
         << ',' << parameters.shm_small_bytes << ',' << parameters.shm_part_bytes << '\n'
         << std::flush;
+  if (!file_) lose_log();
+}
+
+// A log that cannot be written must not end a training job.
+void Tuning::lose_log() {
+  os::log_error("autotune", "HOROVOD_AUTOTUNE_LOG=" + path_ + ": " + std::strerror(errno) +
+                                "; autotuning continues without a log");
+  file_.close();
 }
 
 void Tuner::start(const World& world, const ProcessSet& set) {

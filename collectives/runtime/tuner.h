@@ -43,9 +43,11 @@ class Tuning {
 
  private:
   void log(const Autotuner::Trial& trial);
+  void lose_log();
 
   Autotuner tuner_;
   TuningInputs inputs_;
+  std::string path_;  // of the log
   std::ofstream file_;
 };
 

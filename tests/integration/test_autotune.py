@@ -76,3 +76,12 @@ def test_what_the_user_gives_stays(run):
     rows = run("--fusion-threshold-mb", 4, "--cycle-time-ms", 0.5)
     assert {(row["tensor_fusion_threshold"], row["cycle_time_ms"]) for row in rows} == {("4", "0.5")}, rows
     assert len({(row["shm_small_bytes"], row["shm_part_bytes"]) for row in rows}) > 2, rows
+
+
+def test_a_log_on_a_full_disk_is_reported_and_the_job_goes_on(horarun, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = horarun.run(
+        *("-np", 2, "--autotune", "--autotune-log-file", "/dev/full", "--wdir", tmp_path, sys.executable, "program.py")
+    ).expect(0)
+    assert done.text.count("RIGHT") == 2
+    assert "HOROVOD_AUTOTUNE_LOG=/dev/full: No space left on device" in done.text + done.messages, done

@@ -55,9 +55,15 @@ class TfDataServiceConfig:
         """For read() on other hosts; only this user may read the file."""
         # A process that waits for the file must never read half of it.
         partial = f"{os.fspath(filename)}.{os.getpid()}"
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(self.to_dict(), file)
-        os.replace(partial, filename)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(descriptor, "w") as file:
+                json.dump(self.to_dict(), file)
+            os.replace(partial, filename)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
 
     @staticmethod
     def read(
