@@ -8,11 +8,13 @@ and allocations alternate, and the first RUNS of them run (0: all). After each r
 within its deadline, with success and all output or with a documented code and a message, and that no process, file,
 socket or shared memory of the job is left.
 HORA_CALLS=system leaves out the allocations; HORA_CALLS=ALL selects only those that fail together with all later ones;
-HORA_JOBS=echo,files selects jobs. A run that fails a check is printed;
+HORA_JOBS=echo,files selects jobs, and HORA_ERRORS=EIO,ESTALE errors. After each run of "files" and "cache" it also
+checks that no file that is cut has the name of a whole one. A run that fails a check is printed;
 `every_call.py only JOB PROGRAM CALL ERROR NUMBER` repeats it.
 """
 
 import errno
+import json
 import os
 import random
 import re
@@ -39,8 +41,11 @@ ERRORS = {
     "ENOMEM": "mmap brk mprotect clone clone3 fork vfork execve socket epoll_ctl fstat getdents64 openat"
     " recvmsg recvfrom sendto sendmsg mkdir getsockname",
     "EAGAIN": "clone clone3 fork vfork connect",
-    "ENOSPC": "write writev pwrite64 ftruncate mkdir mkdirat epoll_ctl rename renameat openat",
-    "EIO": "read write writev getdents64 readlink openat unlink unlinkat rmdir rename fstat recvmsg recvfrom"
+    "ENOSPC": "write writev pwrite64 ftruncate fsync mkdir mkdirat epoll_ctl rename renameat openat",
+    "EDQUOT": "write writev pwrite64 ftruncate fsync mkdir mkdirat rename renameat openat",
+    "EROFS": "openat ftruncate mkdir mkdirat rename renameat unlink unlinkat fsync",
+    "ESTALE": "openat fstat read write fsync ftruncate getdents64 mkdir mkdirat rename renameat unlink unlinkat",
+    "EIO": "fsync read write writev getdents64 readlink openat unlink unlinkat rmdir rename fstat recvmsg recvfrom"
     " sendto sendmsg getcwd chdir fchdir",
     "EPERM": "prctl prlimit64 setsid setpgid kill setsockopt mprotect",
     "EADDRINUSE": "bind listen connect",
@@ -78,6 +83,10 @@ def make_jobs(folder, hosts):
         "smoke": (["--smoke", "-np", "2"], 0),
         "meet": (["-np", "2", "hora-perf", "barrier", "--iterations", "1"], 0),
     }
+    with open(f"{folder}/rsh", "w", encoding="utf-8") as file:
+        file.write('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    os.chmod(f"{folder}/rsh", 0o755)
+    made["cache"] = (["-H", "other:1", "--rsh", f"{folder}/rsh", "sh", "-c", "echo ready"], 1)
     if hosts:
         made["ssh"] = (["-H", "node1:1,node2:1", "sh", "-c", "echo ready"], 2)
     only = os.environ.get("HORA_JOBS")
@@ -99,9 +108,52 @@ class Campaign:
             found |= set(re.findall(r"@hora\S*", table.read()))
         return found
 
+    def half_files(self, code):
+        """What the job named "files" has left under a name as if it was whole, or lacks after a success."""
+        wrong = []
+        reports = [name for name in os.listdir(self.folder) if name.startswith("report.json")]
+        for name in reports:
+            try:
+                with open(f"{self.folder}/{name}", encoding="utf-8") as file:
+                    json.load(file)
+            except ValueError as error:
+                wrong.append(f"{name} is not whole: {error}")
+            os.unlink(f"{self.folder}/{name}")
+        if code == 0 and reports != ["report.json"]:
+            wrong.append(f"success, and the reports are {reports}")
+        try:
+            with open(f"{self.folder}/out/rank.0/stdout", encoding="utf-8") as file:
+                text = file.read()
+        except OSError:
+            text = ""
+        if code == 0 and text != "[0]<stdout>:ready\n":
+            wrong.append(f"success, and the file of the rank has {text!r}")
+        shutil.rmtree(f"{self.folder}/out", ignore_errors=True)
+        return wrong
+
+    def half_entries(self):
+        """What is under its name in the cache of the job "cache", and is not what was sent."""
+        wrong = []
+        bundle = os.path.join(os.path.dirname(AGENT), "..", "bundle")
+        for cache in (f"{self.folder}/cache/hora", f"{self.tmp}/hora-{os.getuid()}"):
+            for name in os.listdir(cache) if os.path.isdir(cache) else []:
+                if re.fullmatch("agent-[0-9a-f]{64}", name):
+                    wrong += [] if same(f"{cache}/{name}", AGENT) else [f"{name} is another one"]
+                if not re.fullmatch("[0-9a-f]{64}", name):
+                    continue
+                for folder, _, files in os.walk(f"{cache}/{name}"):
+                    place = os.path.relpath(folder, f"{cache}/{name}")
+                    for file in files if place != "." else []:
+                        if not same(f"{folder}/{file}", os.path.join(bundle, place, file)):
+                            wrong.append(f"{name}/{place}/{file} is not what was sent")
+            shutil.rmtree(cache, ignore_errors=True)
+        return wrong
+
     def start(self, job, program, call, error, number):
         arguments = [*LIMITS, *self.jobs[job][0]]
         environment = {"TMPDIR": self.tmp}
+        if job == "cache":  # a host that lacks everything; only there does the agent write files
+            environment.update(XDG_CACHE_HOME=f"{self.folder}/cache", HORA_FOLLOW="all")
         self.horarun.path = HORARUN
         if call == "malloc":
             environment.update(
@@ -133,10 +185,14 @@ class Campaign:
                     continue  # it lives on another host; the code is the same
                 if (job == "meet") != (program == "rank"):
                     continue  # what the others do is the same in any job; their ranks are shells
+                if job == "cache" and program == "launcher":
+                    continue
                 self.start(job, program, "all", "EIO", 0).finish(timeout=DEADLINE_S).expect(0)
                 counts = dict(re.findall(r"seen (\S+) (\d+)", self.read_log()))
                 errors = {} if os.environ.get("HORA_CALLS") == "ALL" else ERRORS
                 for error, calls in errors.items():
+                    if error not in os.environ.get("HORA_ERRORS", error).split(","):
+                        continue
                     for call in calls.split():
                         found += [(job, program, call, error, n + 1) for n in range(int(counts.get(call, 0)))]
                 if os.environ.get("HORA_CALLS") == "system" or (program == "agent" and not is_dynamic(AGENT)):
@@ -188,6 +244,10 @@ class Campaign:
             jobs.expect_nothing_left(running, 20, jobs.agents)
         except AssertionError as left:
             wrong.append(str(left))
+        if job == "files":
+            wrong += self.half_files(ended.code)
+        if job == "cache":
+            wrong += self.half_entries()
         deadline = time.monotonic() + 5
         while self.left_behind() - self.before and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -195,8 +255,12 @@ class Campaign:
         if left:
             wrong.append(f"left: {sorted(left)[:5]}")
             self.before |= left
-        shutil.rmtree(f"{self.folder}/out", ignore_errors=True)
         return wrong, ended.code if struck else "not reached"
+
+
+def same(one, other):
+    with open(one, "rb") as first, open(other, "rb") as second:
+        return first.read() == second.read()
 
 
 def is_dynamic(path):

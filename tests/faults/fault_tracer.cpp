@@ -3,10 +3,11 @@
 // too:
 //   fault_tracer ROLE CALL ERROR N LOG -- horarun ...
 // ROLE is launcher, agent or rank (horarun, hora-agent, hora-perf, and what they fork); others run
-// untraced. CALL is a name of the table below, "socket-read" (a read() of a socket) or "all"; ERROR
-// a name such as ENOMEM. The N-th such call returns ERROR instead of being done; N = 0 lets all
-// succeed. LOG gets the number of calls by name, and whether the fault was put. Exits as horarun
-// does; 128 + signal where one ended it. The processes that it traces end with it.
+// untraced, but with HORA_FOLLOW=all what they start is not. CALL is a name of the table below,
+// "socket-read" (a read() of a socket) or "all"; ERROR a name such as ENOMEM. The N-th such call
+// returns ERROR instead of being done; N = 0 lets all succeed. LOG gets the number of calls by
+// name, and whether the fault was put. Exits as horarun does; 128 + signal where one ended it. The
+// processes that it traces end with it.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -55,6 +56,7 @@ constexpr Name kCalls[] = {
     {"fcntl", SYS_fcntl},
     {"fork", SYS_fork},
     {"fstat", SYS_newfstatat},
+    {"fsync", SYS_fsync},
     {"ftruncate", SYS_ftruncate},
     {"getcwd", SYS_getcwd},
     {"getdents64", SYS_getdents64},
@@ -99,8 +101,10 @@ constexpr Name kCalls[] = {
     {"writev", SYS_writev},
 };
 constexpr Name kErrors[] = {
-    {"EADDRINUSE", EADDRINUSE}, {"EAGAIN", EAGAIN}, {"EINTR", EINTR},   {"EIO", EIO},
-    {"EMFILE", EMFILE},         {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC}, {"EPERM", EPERM},
+    {"EADDRINUSE", EADDRINUSE}, {"EAGAIN", EAGAIN}, {"EDQUOT", EDQUOT},
+    {"EINTR", EINTR},           {"EIO", EIO},       {"EMFILE", EMFILE},
+    {"ENOMEM", ENOMEM},         {"ESTALE", ESTALE}, {"ENOSPC", ENOSPC},
+    {"EPERM", EPERM},           {"EROFS", EROFS},
 };
 
 enum class Role { kLauncher, kAgent, kRank, kOther };
@@ -196,7 +200,7 @@ class Tracer {
     const int event = status >> 16;
     if (event == PTRACE_EVENT_EXEC) {
       traced = Traced{.role = role_of(id), .inside = true, .failing = false, .loaded = false};
-      if (traced.role == Role::kOther) {
+      if (traced.role == Role::kOther && !follows_all_) {
         traced_.erase(found);
         ptrace(PTRACE_DETACH, id, 0, 0);
         return;
@@ -255,6 +259,7 @@ class Tracer {
   }
 
   Role role_;
+  const bool follows_all_ = getenv("HORA_FOLLOW") != nullptr;
   const Name* call_;
   bool of_sockets_;
   long error_;

@@ -64,11 +64,12 @@ os::Fd pending(const Endpoint& where) {
   return std::move(*socket);
 }
 
-std::string hello(int rank, int size, std::string_view nonce) {
+std::string hello(int rank, int size, std::string_view nonce,
+                  std::uint64_t version = meeting::kProtocolVersion) {
   WireWriter out;
   out.u8(1);
   out.text("hora control");
-  out.varint(meeting::kProtocolVersion);
+  out.varint(version);
   out.text("job");
   out.integer(rank);
   out.integer(size);
@@ -194,6 +195,21 @@ TEST_CASE("a process without the token is refused, and the job goes on") {
   const auto intruder = join_tree({zero.where, "rank 0", {}}, wrong, in(kTimeout));
   REQUIRE(!intruder);
   CHECK(intruder.error().message.find("token") != std::string::npos);
+  const ControlIdentity right = identity(1, 2);
+  CHECK(join_tree({zero.where, "rank 0", {}}, right, in(kTimeout)));
+  CHECK(zero.join());
+}
+
+TEST_CASE(
+    "a rank with another version of libhora is refused by both versions, and the job goes on") {
+  Coordinator zero(2);
+  const os::Fd older = pending(zero.where);
+  const std::uint64_t version = meeting::kProtocolVersion - 1;
+  REQUIRE(net::send_all(older.get(), hello(1, 2, std::string(16, 'n'), version), in(kTimeout)));
+  CHECK(receive_all(older.get())
+            .find("the ranks run different versions of libhora: control protocol " +
+                  std::to_string(version) + " on this rank, " +
+                  std::to_string(meeting::kProtocolVersion) + " on rank 0") != std::string::npos);
   const ControlIdentity right = identity(1, 2);
   CHECK(join_tree({zero.where, "rank 0", {}}, right, in(kTimeout)));
   CHECK(zero.join());
