@@ -7,7 +7,7 @@
 // nor allocate for the other side. Each side destroys its own objects (destroy()).
 //
 // A backend implements one of two interfaces:
-//   Backend    whole collectives on a process set                    self, shm, mpi, nccl
+//   Backend    whole collectives on a process set                    self, shm, mpi, ccl, nccl
 //   PeerLinks  bytes from rank to rank; the runtime's own algorithms
 //              (collectives/algorithms) make collectives of them     tcp, gloo
 //

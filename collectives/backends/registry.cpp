@@ -26,6 +26,21 @@ namespace hora::collectives {
 
 namespace {
 
+bool is_letter(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
+
+// oneCCL is for those who name it: shared memory and TCP are faster.
+bool is_ccl_called_for(ErrorText& why_not) noexcept {
+  for (const char* const name : {"HOROVOD_CPU_OPERATIONS", "HORA_BACKENDS"}) {
+    const char* const value = std::getenv(name);
+    const char* const found = value == nullptr ? nullptr : strcasestr(value, "ccl");
+    // "nccl" is another one, and "-ccl" leaves it out.
+    if (found != nullptr && (found == value || (!is_letter(found[-1]) && found[-1] != '-'))) {
+      return true;
+    }
+  }
+  return why_not.set("HOROVOD_CPU_OPERATIONS is not ccl");
+}
+
 #define HORA_LINKED_BACKEND(id) {#id, id##_backend_descriptor, nullptr, nullptr, nullptr},
 #define HORA_MODULE_BACKEND(id, file, called_for) {#id, nullptr, file, nullptr, called_for},
 #define HORA_UNBUILT_BACKEND(id, why) {#id, nullptr, nullptr, why, nullptr},

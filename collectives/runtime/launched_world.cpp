@@ -56,18 +56,20 @@ Result<std::string> find_own_address(Settings& settings) {
                                     : address_of_interface(settings.interface);
 }
 
-// If the user asks for MPI by name, nothing may replace it silently.
+// If the user asks for MPI or oneCCL by name, nothing may replace it silently.
 Status check_cpu_operations(const Settings& settings) {
-  if (settings.cpu_operations != "mpi" || settings.size == 1) return Ok{};
-  const Result<const BackendDescriptor*> mpi = load_backend(*find_backend_row("mpi"));
+  const std::string& id = settings.cpu_operations;
+  if ((id != "mpi" && id != "ccl") || settings.size == 1) return Ok{};
+  const Result<const BackendDescriptor*> backend = load_backend(*find_backend_row(id));
   ErrorText why_not;
   ProbeContext context;
   context.world_size = settings.size;
   context.local_size = settings.local_size;
-  if (mpi && (*mpi)->probe(context, why_not)) return Ok{};
-  return make_error(ErrorCode::kUnavailable,
-                    "HOROVOD_CPU_OPERATIONS=mpi, but MPI cannot be used: " +
-                        (mpi ? std::string(why_not.text) : mpi.error().message));
+  if (backend && (*backend)->probe(context, why_not)) return Ok{};
+  return make_error(
+      ErrorCode::kUnavailable,
+      "HOROVOD_CPU_OPERATIONS=" + id + ", but " + (id == "mpi" ? "MPI" : "oneCCL") +
+          " cannot be used: " + (backend ? std::string(why_not.text) : backend.error().message));
 }
 
 }  // namespace

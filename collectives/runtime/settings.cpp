@@ -189,16 +189,18 @@ void check_part(Reader& reader, const std::string& what, int part, int size) {
               " is larger than HOROVOD_SIZE=" + std::to_string(size));
 }
 
-// With gloo, MPI moves no tensors; horarun sets gloo by default. HORA_BACKENDS is more specific and
-// takes precedence.
+// With gloo, MPI moves no tensors; horarun sets gloo by default. With ccl, other backends do what
+// oneCCL cannot. HORA_BACKENDS is more specific and takes precedence.
 void read_cpu_operations(Reader& reader, Settings& settings) {
   reader.text(env::kCpuOperations, settings.cpu_operations);
   for (char& c : settings.cpu_operations) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   if (settings.cpu_operations.empty()) return;
-  if (settings.cpu_operations != "mpi" && settings.cpu_operations != "gloo") {
-    reader.fail("HOROVOD_CPU_OPERATIONS=" + settings.cpu_operations + ": expected mpi or gloo");
+  if (settings.cpu_operations != "mpi" && settings.cpu_operations != "gloo" &&
+      settings.cpu_operations != "ccl") {
+    reader.fail("HOROVOD_CPU_OPERATIONS=" + settings.cpu_operations +
+                ": expected mpi, gloo or ccl");
   } else if (settings.backends.empty()) {
     // nccl stays: the variable is about tensors in host memory.
     settings.backends = settings.cpu_operations == "mpi" ? "mpi,nccl" : "-mpi";
@@ -279,7 +281,7 @@ struct UnusedSetting {
 constexpr UnusedSetting kUnused[] = {
     {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", Asks::kWhenSet, "Adasum has no chunks of that kind"},
     {"HOROVOD_BATCH_D2D_MEMCOPIES", Asks::kWhenOff, "the runtime chooses how it copies on a GPU"},
-    {"HOROVOD_CCL_CACHE", Asks::kWhenOn, "there is no oneCCL"},
+    {"HOROVOD_CCL_CACHE", Asks::kWhenOn, "oneCCL's operations are not cached"},
     {"HOROVOD_ENABLE_ASYNC_COMPLETION", Asks::kWhenOn,
      "an operation is done when the GPU has finished it"},
     {"HOROVOD_ENABLE_XLA_OPS", Asks::kWhenOn,

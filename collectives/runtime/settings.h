@@ -74,7 +74,8 @@ struct Settings {
   // Only these backends ("shm,gloo"), or all but those after a minus ("-mpi"); empty: all that
   // work.
   std::string backends;
-  std::string cpu_operations;  // "mpi", "gloo" or empty: the backend of tensors in host memory
+  std::string
+      cpu_operations;  // "mpi", "gloo", "ccl" or empty: the backend of tensors in host memory
 };
 
 // Answers a variable of the environment; nothing when it is not set.

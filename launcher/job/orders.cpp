@@ -45,14 +45,8 @@ rendezvous::RendezvousAddress rendezvous_address(const JobSpec& spec, const Host
   place.master_address = first.address;
   place.master_port = identity.master_port;
   place.controller = "gloo";
-  place.cpu_operations = "gloo";
+  place.cpu_operations = cpu_operations_of(spec);
   place.elastic = spec.elastic.has_value();
-  // -x may replace the default, and an option (--cpu-operations) either.
-  for (const auto* given : {&spec.variables, &spec.knobs}) {
-    for (const EnvironmentVariable& each : *given) {
-      if (each.name == rendezvous::env::kCpuOperations) place.cpu_operations = each.value;
-    }
-  }
   return place;
 }
 

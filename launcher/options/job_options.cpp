@@ -142,7 +142,7 @@ Status read_environment_options(const OptionValues& values, const ProcessInputs&
   // As under horovodrun, whose ranks have none but Gloo. Sites set it for mpirun.
   if (job.by_mpirun) return Ok{};
   for (const auto& [name, way] : {std::pair{kController, "--mpi starts the ranks with mpirun"},
-                                  {kCpuOperations, "--cpu-operations mpi asks for MPI"}}) {
+                                  {kCpuOperations, "--cpu-operations asks for MPI or oneCCL"}}) {
     const std::string value = inputs.variable(name).value_or("");
     if (value.empty() || lower_case(value) == "gloo" || reader.has(name)) continue;
     if (name == kCpuOperations && values.has("--cpu-operations")) continue;

@@ -378,7 +378,7 @@ constexpr OptionRow kRows[] = {
      .group = kTuning,
      .help = "noise that the search assumes, 0 to 1", .most = 1,
      .variable = "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", .needs = "--autotune"},
-    {.names = "--cpu-operations", .kind = kChoice, .metavar = "mpi|gloo", .group = kTuning,
+    {.names = "--cpu-operations", .kind = kChoice, .metavar = "mpi|gloo|ccl", .group = kTuning,
      .help = "backend for tensors in host memory (default: the best)", .traits = kOurs,
      .variable = "HOROVOD_CPU_OPERATIONS"},
     {.names = "--gloo-timeout-seconds", .kind = kCount, .metavar = "N", .group = kTuning,

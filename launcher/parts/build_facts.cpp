@@ -38,11 +38,11 @@ std::vector<Box> controller_boxes(const BuildFacts& facts) {
   return {{"MPI", facts.mpi_engine && facts.loads("mpi")}, {"Gloo", facts.runtime_error.empty()}};
 }
 
-// No hardware for DDL and CCL is supported, but the boxes stay because scripts look for them.
+// DDL is not supported, but its box stays because scripts look for it.
 std::vector<Box> operation_boxes(const BuildFacts& facts) {
   return {{"NCCL", facts.loads("nccl")},
           {"DDL", false},
-          {"CCL", false},
+          {"CCL", facts.loads("ccl")},
           {"MPI", facts.loads("mpi")},
           {"Gloo", facts.loads("gloo")}};
 }

@@ -137,7 +137,7 @@ void ask_runtime(BuildFacts& facts) {
     facts.runtime_error = alone.value("error", "");
     return;
   }
-  for (const std::string id : {"self", "shm", "tcp", "gloo", "mpi", "nccl"}) {
+  for (const std::string id : {"self", "shm", "tcp", "gloo", "mpi", "ccl", "nccl"}) {
     const json answer = runtime.load_backend(id);
     facts.backends[id] = {!answer.contains("error"), false, "", answer.value("error", "")};
   }

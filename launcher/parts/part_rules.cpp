@@ -179,7 +179,12 @@ Shipping yes_if(bool condition) { return condition ? Shipping::kYes : Shipping::
 
 // Also after a minus: a part that is refused does no harm.
 bool names(const Job& job, std::string_view backend) {
-  return job.backends.find(backend) != std::string::npos;
+  for (std::size_t at = 0; (at = job.backends.find(backend, at)) != std::string::npos; ++at) {
+    // The end of another name is none: "nccl".
+    const char before = at == 0 ? ' ' : job.backends[at - 1];
+    if (before < 'a' || before > 'z') return true;
+  }
+  return false;
 }
 
 // A single process has no peers.
@@ -198,6 +203,7 @@ Shipping mpi(const Job& job) {
   return yes_if(job.spec.by_mpirun || !job.spec.pmi.empty() || names(job, "mpi"));
 }
 
+Shipping ccl(const Job& job) { return yes_if(names(job, "ccl")); }
 Shipping nccl(const Job& job) { return names(job, "nccl") ? Shipping::kYes : Shipping::kToGpus; }
 Shipping tls(const Job& job) { return yes_if(job.spec.rendezvous_tls); }
 Shipping pmi(const Job& job) { return yes_if(!job.spec.pmi.empty()); }
@@ -229,6 +235,7 @@ constexpr Rule kRules[] = {
     {"core", always, Doctor::kWithRuntime},      // libhora, the Python packages
     {"gloo", gloo, Doctor::kNo},                 // tensors over TCP, by another library
     {"mpi", mpi, Doctor::kWithRuntime},          // tensors through the site's MPI
+    {"ccl", ccl, Doctor::kNo},                   // tensors through the host's oneCCL
     {"nccl", nccl, Doctor::kWithRuntimeToGpus},  // tensors between GPUs
     {"tls", tls, Doctor::kNo},                   // --rendezvous-tls
     {"pmi", pmi, Doctor::kNo},                   // the servers of --pmi

@@ -58,7 +58,8 @@ VariableNames sort_names(const DryRun& run) {
   // Placeholders make the library list exactly the variables that a launch would set.
   rendezvous::RendezvousAddress place;
   place.job_id = place.token = place.rendezvous_address = place.master_address = "at launch";
-  place.controller = place.cpu_operations = "gloo";
+  place.controller = "gloo";
+  place.cpu_operations = cpu_operations_of(run.spec);
   place.interfaces = {"at launch"};
   // The host runtime gets no token.
   if (run.spec.runtime == RuntimeKind::kHost) place.token.clear();

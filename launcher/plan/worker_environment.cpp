@@ -181,18 +181,46 @@ EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& addi
   return base;
 }
 
+std::string cpu_operations_of(const JobSpec& spec) {
+  std::string value = "gloo";
+  // -x may replace the default, and an option (--cpu-operations) either.
+  for (const auto* given : {&spec.variables, &spec.knobs}) {
+    for (const EnvironmentVariable& each : *given) {
+      if (each.name == env::kCpuOperations) value = each.value;
+    }
+  }
+  return value;
+}
+
+namespace {
+
+// oneCCL reads them once. Without MPI, which it would initialise; its work is done by the thread
+// that calls it, not by one that keeps a core busy.
+void add_ccl_variables(const rendezvous::RendezvousAddress& place, EnvironmentList& list) {
+  list.emplace_back("CCL_ATL_TRANSPORT", "ofi");
+  list.emplace_back("CCL_PROCESS_LAUNCHER", "none");
+  list.emplace_back("CCL_WORKER_OFFLOAD", "0");
+  list.emplace_back("CCL_LOG_LEVEL", "error");
+  if (!place.interfaces.empty()) list.emplace_back("CCL_KVS_IFACE", place.interfaces.front());
+}
+
+}  // namespace
+
 EnvironmentList host_variables(const rendezvous::RendezvousAddress& place,
                                const EnvironmentList& forwarded) {
   EnvironmentList list = rendezvous::host_environment(place);
+  if (lower_case(place.cpu_operations) == "ccl") add_ccl_variables(place, list);
   if (!place.interfaces.empty()) list.emplace_back(kTorchGlooInterface, place.interfaces.front());
   // With --restarts all attempts share one, which is among the forwarded.
   if (!place.master_address.empty() && !value_in(forwarded, env::kTorchRunId)) {
     list.emplace_back(env::kTorchRunId, place.job_id);
   }
-  // A user who names interfaces for NCCL or Gloo overrides the launcher's choice.
+  // A user who names interfaces for NCCL or Gloo, or sets up oneCCL, overrides the launcher's
+  // choice.
   const auto is_users = [&forwarded](const auto& variable) {
-    const bool is_choice =
-        variable.first == env::kNcclInterfaces || variable.first == kTorchGlooInterface;
+    const bool is_choice = variable.first == env::kNcclInterfaces ||
+                           variable.first == kTorchGlooInterface ||
+                           variable.first.starts_with("CCL_");
     return is_choice && value_in(forwarded, variable.first);
   };
   list.erase(std::remove_if(list.begin(), list.end(), is_users), list.end());

@@ -67,8 +67,11 @@ std::vector<std::string> own_variables_of_remote();
 // but for what differs from rank to rank. Order: base first, in its order.
 EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& additions);
 
+// HOROVOD_CPU_OPERATIONS as the ranks get it: "gloo" unless the user asks for another one.
+std::string cpu_operations_of(const JobSpec& spec);
+
 // The variables that the launcher sends to every rank of a host. The user may choose the interface
-// of NCCL and PyTorch: the values in `forwarded` stay.
+// of NCCL and PyTorch, and set up oneCCL: the values in `forwarded` stay.
 EnvironmentList host_variables(const rendezvous::RendezvousAddress& place,
                                const EnvironmentList& forwarded);
 

@@ -323,8 +323,8 @@ HORA_API hora_status hora_timeline_stop(void);
 /* A JSON text about this library and this process: version, backends (built, usable, why not),
  * the selection table, settings. Valid until the calling thread's next hora call. */
 HORA_API const char* hora_describe(void);
-/* 1 when the backend ("tcp", "gloo", "mpi", "nccl", "shm", "self") was built in or can be loaded.
- */
+/* 1 when the backend ("tcp", "gloo", "mpi", "ccl", "nccl", "shm", "self") was built in or can be
+ * loaded. */
 HORA_API int hora_backend_built(const char* name);
 /* 1 when it is in use in this job. */
 HORA_API int hora_backend_enabled(const char* name);

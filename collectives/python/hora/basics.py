@@ -368,8 +368,8 @@ def ddl_built() -> bool:
 
 
 def ccl_built() -> bool:
-    """False: Hora has no backend for Intel oneCCL."""
-    return False
+    """Whether libhora has its oneCCL module, and oneCCL is here. HOROVOD_CPU_OPERATIONS=ccl asks for it."""
+    return _built(b"ccl")
 
 
 def check_num_rank_power_of_2(num_rank: int) -> bool:

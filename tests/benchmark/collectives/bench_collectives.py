@@ -36,6 +36,8 @@ IN_PLACE = "hora in place"
 PREPARED = "hora prepared"  # hora_prepare, once; then hora_start, hora_plan_wait
 GROUPED = "hora grouped"  # sets: all tensors by one hora_submit
 PERSISTENT = "open mpi persistent"  # MPIX_Allreduce_init, once; then MPI_Start, MPI_Wait
+ONECCL = "hora oneccl"  # sizes: ours with --cpu-operations ccl
+ONECCL_FOLDER = os.path.abspath(os.path.join(HERE, "..", "..", "..", "build", "oneccl", "lib"))
 # Another build of Hora, and the way of ours that it repeats.
 OTHERS = {"other": "hora", "other in place": IN_PLACE, "other prepared": PREPARED, "other grouped": GROUPED}
 HELD_AGAINST = {"torch gloo": IN_PLACE, PERSISTENT: PREPARED, **OTHERS}  # the rest: hora
@@ -91,6 +93,7 @@ class Peers:
         have |= {
             "open mpi": os.access(os.path.join(self.bin, "set_mpi"), os.X_OK) and shutil.which("mpirun"),
             "gloo": os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK),
+            ONECCL: os.path.exists(os.path.join(ONECCL_FOLDER, "libccl_legacy_cpu.so")),
             "torch gloo": run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None,
         }
         have[PERSISTENT] = have["open mpi"]
@@ -122,10 +125,12 @@ class Peers:
 
     def sizes(self, name, place):
         """size -> (median, 99th percentile, mean) in microseconds"""
-        if is_hora(name):
+        if is_hora(name) or name == ONECCL:
+            oneccl = ["--cpu-operations", "ccl", "-x", f"LD_LIBRARY_PATH={ONECCL_FOLDER}"] if name == ONECCL else []
             text, why = run(
                 self.horarun(
                     place,
+                    *oneccl,
                     "hora-perf",
                     "allreduce",
                     "--sizes",
@@ -141,7 +146,7 @@ class Peers:
             )
             if text is None:
                 return None, why
-            rows = [line.split(",") for line in text.splitlines()[1:]]
+            rows = [line.split(",") for line in text.splitlines() if line.startswith("allreduce,")]
             return {int(row[5]): (float(row[9]), float(row[11]), float(row[8])) for row in rows}, None
         sizes, most = ",".join(map(str, self.chosen_sizes)), str(self.chosen_sizes[-1])
         if name == "open mpi":
@@ -391,7 +396,8 @@ def sizes(peers, options, record):
 
 
 def busy(peers, options, record):
-    names = [name for name in peers.names if name in ("hora", "other") or not (is_hora(name) or name == PERSISTENT)]
+    left_out = (PERSISTENT, ONECCL)
+    names = [name for name in peers.names if name in ("hora", "other") or not (is_hora(name) or name in left_out)]
     for np in options.np:
         for loops in options.loops:
             with background(loops):

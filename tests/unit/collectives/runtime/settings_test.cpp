@@ -21,8 +21,8 @@ std::string reports_of(const std::map<std::string, std::string, std::less<>>& va
 
 TEST_CASE("settings without effect are reported in one line, with the reason") {
   CHECK(reports_of({{"HOROVOD_TORUS_ALLREDUCE", "1"}, {"HOROVOD_CCL_CACHE", "1"}}) ==
-        "not used here: HOROVOD_CCL_CACHE=1 (there is no oneCCL); HOROVOD_TORUS_ALLREDUCE=1 (the "
-        "hierarchical allreduce takes its place)");
+        "not used here: HOROVOD_CCL_CACHE=1 (oneCCL's operations are not cached); "
+        "HOROVOD_TORUS_ALLREDUCE=1 (the hierarchical allreduce takes its place)");
 }
 
 TEST_CASE(

@@ -278,9 +278,12 @@ TEST_CASE("settings: who moves tensors in host memory") {
   CHECK(backends(Map{{"HOROVOD_CPU_OPERATIONS", "MPI"}}) == "mpi,nccl");
   CHECK(backends(Map{{"HOROVOD_CPU_OPERATIONS", "gloo"}}) == "-mpi");
   CHECK(backends(Map{{"HOROVOD_CPU_OPERATIONS", "gloo"}, {"HORA_BACKENDS", "shm"}}) == "shm");
-  const auto unknown = settings_of(Map{{"HOROVOD_CPU_OPERATIONS", "ccl"}});
+  // What oneCCL cannot do is for others.
+  CHECK(backends(Map{{"HOROVOD_CPU_OPERATIONS", "CCL"}}) == "-mpi");
+  const auto unknown = settings_of(Map{{"HOROVOD_CPU_OPERATIONS", "ddl"}});
   REQUIRE_FALSE(unknown);
-  CHECK_THAT(unknown.error().message, Contains("HOROVOD_CPU_OPERATIONS=ccl: expected mpi or gloo"));
+  CHECK_THAT(unknown.error().message,
+             Contains("HOROVOD_CPU_OPERATIONS=ddl: expected mpi, gloo or ccl"));
 
   const std::vector<std::vector<std::string>> all(2, {"self", "shm", "gloo", "mpi"});
   using Names = std::vector<std::string>;

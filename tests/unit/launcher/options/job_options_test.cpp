@@ -49,8 +49,8 @@ TEST_CASE("The operations that a site has set for mpirun are not those of the ra
     return parsed<Launch>(words, {{"HOROVOD_CPU_OPERATIONS", value}}).warnings;
   };
   CHECK(warnings({}, "CCL") ==
-        Words{"HOROVOD_CPU_OPERATIONS=CCL is set here and not passed on; --cpu-operations mpi asks "
-              "for MPI"});
+        Words{"HOROVOD_CPU_OPERATIONS=CCL is set here and not passed on; --cpu-operations asks for "
+              "MPI or oneCCL"});
   CHECK(warnings({}, "gloo").empty());
   CHECK(warnings({"--mpi"}, "mpi").empty());
   CHECK(warnings({"--cpu-operations", "mpi"}, "CCL").empty());

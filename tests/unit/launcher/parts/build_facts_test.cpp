@@ -121,9 +121,10 @@ TEST_CASE("A runtime that does not load ticks no box") {
 TEST_CASE("An MPI library alone is no MPI controller") {
   BuildFacts facts = complete_facts();
   facts.backends["mpi"] = {true, true, "4.1.4", ""};
+  facts.backends["ccl"] = {true, false, "2022.2.0", ""};
   const std::string text = format_build_facts(facts, false);
   CHECK(text.find("Controllers:\n    [ ] MPI") != std::string::npos);
-  CHECK(text.find("[ ] CCL\n    [X] MPI") != std::string::npos);
+  CHECK(text.find("[X] CCL\n    [X] MPI") != std::string::npos);
   facts.mpi_engine = true;
   CHECK(format_build_facts(facts, false).find("Controllers:\n    [X] MPI") != std::string::npos);
 }

@@ -151,7 +151,7 @@ JobSpec job_of(int ranks) {
 // "core nccl?": a part that only hosts with a GPU get has a question mark.
 std::string shipped(const JobSpec& spec, const EnvironmentList& environment = {}) {
   std::string text;
-  for (const char* part : {"core", "doctor", "gloo", "mpi", "nccl", "pmi", "tls", "tools"}) {
+  for (const char* part : {"core", "ccl", "doctor", "gloo", "mpi", "nccl", "pmi", "tls", "tools"}) {
     const Shipping how = shipping_for_job(part, spec, environment);
     if (how == Shipping::kNo) continue;
     text += (text.empty() ? "" : " ") + std::string(part) + (how == Shipping::kToGpus ? "?" : "");
@@ -161,7 +161,7 @@ std::string shipped(const JobSpec& spec, const EnvironmentList& environment = {}
 
 std::string examined(bool with_runtime) {
   std::string text;
-  for (const char* part : {"core", "doctor", "gloo", "mpi", "nccl", "pmi", "tls", "tools"}) {
+  for (const char* part : {"core", "ccl", "doctor", "gloo", "mpi", "nccl", "pmi", "tls", "tools"}) {
     const Shipping how = shipping_for_doctor(part, with_runtime);
     if (how == Shipping::kNo) continue;
     text += (text.empty() ? "" : " ") + std::string(part) + (how == Shipping::kToGpus ? "?" : "");
@@ -189,6 +189,10 @@ TEST_CASE("parts: a job ships what it needs") {
   SECTION("--cpu-operations mpi") {
     spec.knobs = {{"HOROVOD_CPU_OPERATIONS", "MPI"}};
     CHECK(shipped(spec) == "core mpi nccl?");
+  }
+  SECTION("--cpu-operations ccl") {
+    spec.knobs = {{"HOROVOD_CPU_OPERATIONS", "CCL"}};
+    CHECK(shipped(spec) == "core ccl nccl?");
   }
   SECTION("the launcher's environment names a backend") {
     CHECK(shipped(spec, {{"HORA_BACKENDS", "nccl,MPI"}}) == "core mpi nccl");

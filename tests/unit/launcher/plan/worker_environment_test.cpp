@@ -172,6 +172,18 @@ TEST_CASE(
   CHECK(value_of(list, "HOROVOD_GLOO_IFACE") == "ens3");
 }
 
+TEST_CASE("oneCCL is set up where it is asked for, and the user's settings of it stand") {
+  rendezvous::RendezvousAddress place;
+  place.interfaces = {"ens3", "ens4"};
+  place.cpu_operations = "gloo";
+  CHECK(value_of(host_variables(place, {}), "CCL_ATL_TRANSPORT") == "unset");
+  place.cpu_operations = "CCL";
+  const auto list = host_variables(place, {{"CCL_WORKER_OFFLOAD", "1"}});
+  CHECK(value_of(list, "CCL_ATL_TRANSPORT") == "ofi");
+  CHECK(value_of(list, "CCL_KVS_IFACE") == "ens3");
+  CHECK(value_of(list, "CCL_WORKER_OFFLOAD") == "unset");
+}
+
 TEST_CASE("Variables are put over others by name") {
   CHECK(with_variables({{"A", "1"}, {"B", "2"}}, {{"C", "3"}, {"A", "4"}}) ==
         EnvironmentList{{"A", "4"}, {"B", "2"}, {"C", "3"}});
