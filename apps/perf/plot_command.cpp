@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "apps/perf/plot.h"
+#include "rendezvous/os/files.h"
 
 namespace hora::perf {
 
@@ -61,6 +62,13 @@ bool read_series(const std::string& argument, std::vector<Series>& series) {
   return false;
 }
 
+Status write_picture(const std::string& path, const std::string& drawn) {
+  auto file = os::AtomicFile::make(path, 0666);
+  if (!file) return std::move(file).error();
+  HORA_TRY(file->write(drawn));
+  return file->finish();
+}
+
 }  // namespace
 
 int run_plot(const std::vector<std::string>& arguments) {
@@ -90,13 +98,9 @@ int run_plot(const std::vector<std::string>& arguments) {
   }
   const std::string drawn =
       output.ends_with(".html") ? draw_page(series, title) : draw_plot(series, title);
-  File file(std::fopen(output.c_str(), "we"));
-  // Flushed here, so that a full disk is an error and not a picture that is cut.
-  if (file && std::fwrite(drawn.data(), 1, drawn.size(), file.get()) == drawn.size() &&
-      std::fflush(file.get()) == 0) {
-    return 0;
-  }
-  std::fprintf(stderr, "hora-perf plot: %s: %s\n", output.c_str(), std::strerror(errno));
+  const Status written = write_picture(output, drawn);
+  if (written) return 0;
+  std::fprintf(stderr, "hora-perf plot: %s\n", written.error().message.c_str());
   return 1;
 }
 

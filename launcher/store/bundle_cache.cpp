@@ -238,6 +238,9 @@ Status BundleCache::Arrival::write_manifest() {
     if (wrote < 0) return errno_error(errno, "writing " + shown);
     written += static_cast<std::size_t>(wrote);
   }
+  // Some file systems report a full disk only at close().
+  if (const int refused = file.close(); refused != 0)
+    return errno_error(refused, "writing " + shown);
   return Ok{};
 }
 

@@ -241,10 +241,11 @@ Status add_known_host(const std::string& file, const std::string& name, std::str
   const bool torn = !text->empty() && text->back() != '\n';
   const std::string line = (torn ? "\n" : "") + known_hosts_line(name, key, hash) + "\n";
   const ssize_t wrote = ::write(fd.get(), line.data(), line.size());
-  if (wrote != static_cast<ssize_t>(line.size())) {
-    return errno_error(wrote < 0 ? errno : ENOSPC, "writing " + file);
-  }
-  return Ok{};
+  if (wrote == static_cast<ssize_t>(line.size())) return Ok{};
+  const int refused = wrote < 0 ? errno : ENOSPC;
+  // Half a line might be taken for a key of its own.
+  if (wrote > 0) (void)::ftruncate(fd.get(), static_cast<off_t>(text->size()));
+  return errno_error(refused, "writing " + file);
 }
 
 }  // namespace hora::launcher

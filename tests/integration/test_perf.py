@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import subprocess
@@ -65,6 +66,22 @@ def test_a_plot_of_two_runs(horarun, build, tmp_path):
         [*perf, "-o", tmp_path / "x.svg", tmp_path / "plot.svg"], capture_output=True, text=True, timeout=60
     )
     assert wrong.returncode == 2 and "expected the output of hora-perf --csv or --json" in wrong.stderr, wrong
+    (tmp_path / "plot.svg").write_text("an earlier one")
+    refusing = {
+        "LD_PRELOAD": f"{build}/lib/libhora_fail_close.so",
+        "HORA_REFUSE": "plot.svg",
+        "HORA_REFUSE_AT": "close",
+        "HORA_REFUSE_WITH": str(errno.EDQUOT),
+    }
+    full = subprocess.run(
+        [*perf, "-o", tmp_path / "plot.svg", tmp_path / "shm.csv"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **refusing},
+    )
+    assert full.returncode == 1 and f"writing {tmp_path}/plot.svg: Disk quota exceeded" in full.stderr, full
+    assert (tmp_path / "plot.svg").read_text() == "an earlier one" and len(os.listdir(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
