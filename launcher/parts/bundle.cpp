@@ -340,9 +340,9 @@ Result<std::shared_ptr<const std::string>> part_frames(const Build& build,
   BundlePart header;
   header.hash = hash;
   const VendorPart* const vendor = find_vendor_part(build, hash);
-  const std::string advice = vendor != nullptr
-                                 ? " when this job began; start it again"
-                                 : " built; build the target 'bundle' or install again";
+  const std::string advice =
+      vendor != nullptr ? " when this job began; start it again"
+                        : " built, or when this job began; start it again, or install Hora again";
   for (const PartFile& listed : *files) {
     if (auto added = add_file(packer, listed, advice); !added) {
       // The remembered hash may be the wrong one.

@@ -37,6 +37,10 @@ constexpr int kMaxNeeds = 4;                    // the script tries three direct
 
 std::string new_nonce() { return os::random_token().substr(0, 16); }
 
+// An upgrade while the job runs. The agent of another version would not understand this launcher.
+constexpr const char* kReplaced = " is not what it was when this job began";
+constexpr const char* kStartAgain = "if Hora was installed again meanwhile, start the job again";
+
 // Of any processor: a host with an agent in its cache does not report which one it started.
 bool has_build(const AgentImage& image, const std::string& sha256) {
   return std::any_of(image.builds.begin(), image.builds.end(),
@@ -236,10 +240,15 @@ void AgentLink::on_need(const BootstrapDialogue::Need& need) {
     return fail({std::string(failure::kAgent), "kept requesting the agent", ""});
   }
   report(Stage::kShip, need.directory);
+  const auto raw = options_.payloads->get(build->path, false);
   auto payload = options_.payloads->get(build->path, need.gzip);
-  if (!payload) {
-    return fail(
-        {std::string(failure::kAgent), "the agent cannot be sent: " + payload.error().message, ""});
+  if (!raw || !payload) {
+    return fail({std::string(failure::kAgent),
+                 "the agent cannot be sent: " + (raw ? payload : raw).error().message, ""});
+  }
+  if (raw->bytes->size() != build->size_bytes) {
+    return fail({std::string(failure::kAgent),
+                 "the agent cannot be sent: " + build->path + kReplaced, kStartAgain});
   }
   to_remote_.append(transfer_header(payload->gzip, payload->bytes->size()));
   to_remote_.ship(std::move(payload->bytes));
@@ -262,7 +271,7 @@ void AgentLink::on_greeting() {
       if (!attempt_.forced) return restart("its hash does not match its name");
       return fail({std::string(failure::kAgent),
                    "the agent was corrupted on the way: its SHA-256 is " + message->agent_sha256,
-                   "check that host's memory and disk"});
+                   "check that host's memory and disk; " + std::string(kStartAgain)});
     }
   }
   state_ = State::kRunning;

@@ -7,7 +7,9 @@
 // types are libssh's.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
 #include <type_traits>
 
 #include <libssh/callbacks.h>
@@ -62,9 +64,20 @@ namespace hora::launcher {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
+// A hash of what both sides must have in common: libssh's headers, and the table. horarun may run
+// for days before it loads the module, and another Hora may be installed meanwhile.
+constexpr std::uint32_t libssh_border() {
+#define HORA_LIBSSH_FUNCTION(name) #name " "
+  constexpr std::string_view kTable = HORA_LIBSSH_FUNCTIONS(HORA_LIBSSH_FUNCTION);
+#undef HORA_LIBSSH_FUNCTION
+  std::uint32_t hash = LIBSSH_VERSION_INT;
+  for (const char c : kTable)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619U;  // FNV-1a
+  return hash;
+}
+
 struct LibsshModule {
-  // Of the headers: both sides must be built with the same.
-  int header_version;
+  std::uint32_t border;  // the module's libssh_border()
   // Called before all others, once in a process. Null, or why it failed.
   const char* (*prepare)();
 

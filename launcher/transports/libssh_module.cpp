@@ -23,7 +23,7 @@ const char* prepare() {
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-constexpr LibsshModule kModule{LIBSSH_VERSION_INT, prepare,
+constexpr LibsshModule kModule{libssh_border(), prepare,
 #define HORA_LIBSSH_FUNCTION(name) &::name,
                                HORA_LIBSSH_FUNCTIONS(HORA_LIBSSH_FUNCTION)
 #undef HORA_LIBSSH_FUNCTION

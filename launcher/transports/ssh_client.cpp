@@ -32,7 +32,6 @@ Result<std::string> module_path() {
   return *folder + "/../share/hora/" + std::string(own_machine()) + "/launcher/libhora_ssh.so";
 }
 
-// A module of another build has another version of the header.
 Result<const LibsshModule*> open_module() {
   if (hora_libssh_module_entry != nullptr) return hora_libssh_module_entry();
   const auto path = module_path();
@@ -48,7 +47,7 @@ Result<const LibsshModule*> open_module() {
   }
   const auto entry = reinterpret_cast<LibsshEntryPoint>(::dlsym(library, HORA_LIBSSH_ENTRY_POINT));
   const LibsshModule* module = entry == nullptr ? nullptr : entry();
-  if (module == nullptr || module->header_version != LIBSSH_VERSION_INT) {
+  if (module == nullptr || module->border != libssh_border()) {
     return make_error(ErrorCode::kFailed, *path + " belongs to another version of Hora");
   }
   return module;

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launches on hosts without Hora: shipping, caching, networks, other programs."""
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 
@@ -493,3 +495,79 @@ def test_a_port_of_one_host(horarun, on_port_2222, tmp_path, way):
     assert done.ranks() == {0: ["node1 2222"], 1: ["node2 22"]}, done
     done = horarun.run("-H", "ssh://node1:2223", "--wdir", "/", "true").expect(125)
     assert "node1" in done.messages and "ssh -p 2223 " in done.messages, done
+
+
+class Installed:
+    """A copy of the build, as a package installs it."""
+
+    def __init__(self, build, folder):
+        self.share = os.path.join(folder, "share", "hora", os.uname().machine)
+        self.horarun = os.path.join(folder, "bin", "horarun")
+        os.makedirs(os.path.dirname(self.horarun))
+        shutil.copy2(os.path.join(build, "bin", "horarun"), self.horarun)
+        shutil.copytree(os.path.join(build, "share", "hora", os.uname().machine), self.share)
+
+    def replace(self, path, text):
+        with open(path + ".new", "wb") as file:
+            file.write(text)
+        shutil.copymode(path, path + ".new")
+        os.rename(path + ".new", path)
+
+    def upgrade(self):
+        """Another agent and another runtime take the place of these, file by file, by renames."""
+        agent, first = f"{self.share}/agent/hora-agent", f"{self.share}/bundle/python/hora/__init__.py"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(agent + ".gz")
+        for path in (agent, first):
+            with open(path, "rb") as file:
+                self.replace(path, file.read() + b"# of another version\n")
+
+
+GROWS = """\
+import os, sys, time
+import numpy as np
+import hora.numpy as hvd
+from hora import elastic
+
+@elastic.run
+def train(state):
+    while not os.path.exists(sys.argv[1]):
+        hvd.allreduce(np.ones(10), name='work')
+        print('trained with', hvd.size(), flush=True)
+        state.commit()
+        time.sleep(0.1)
+
+hvd.init()
+train(elastic.SimpleState(step=0))
+"""
+
+
+def test_an_upgrade_under_a_running_job(horarun, build, hosts, shared, tmp_path):
+    """A host that comes later and has agent and runtime of the job joins it. One that lacks them would get those of
+    another version: it is left out, and the message says why."""
+    pytest.importorskip("numpy", reason="the program uses hora.numpy")
+    installed = Installed(build, tmp_path / "prefix")
+    horarun.path = installed.horarun
+    three = hosts(3)
+    for k in range(1, 4):
+        three.execute(k, "sh", "-c", "rm -rf /root/.cache/hora /tmp/hora-0 /dev/shm/hora-0")
+    horarun.run("-H", "node2:1,node3:1", "true").expect(0)  # so the job reads nothing before the upgrade
+    program, listed, stop = (f"{shared}/{name}" for name in ("grows.py", "listed", "stop"))
+    for path, text in ((program, GROWS), (listed, "node3:1\n")):
+        with open(path, "w") as file:
+            file.write(text)
+    job = horarun.start(
+        *("-np", 1, "--min-np", 1, "--host-discovery-script", f"cat {listed}", PYTHON, program, stop),
+        stderr=subprocess.STDOUT,
+    )
+    seen = job.read_until("trained with 1\n")
+    installed.upgrade()
+    with open(listed + ".new", "w") as file:
+        file.write("".join(f"{name}:1\n" for name in three.names))
+    os.rename(listed + ".new", listed)
+    seen += job.read_until("it takes no further part") + job.read_until("trained with 2\n", 3)
+    open(stop, "w").close()
+    job.finish().expect(0)
+    replaced = f"{installed.share}/agent/hora-agent is not what it was when this job began"
+    assert re.search(f"host node1: the agent cannot be sent: {replaced}", seen), seen
+    assert "trained with 3" not in seen, seen
