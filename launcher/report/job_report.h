@@ -15,7 +15,7 @@
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
-#include "launcher/report/gpu_fault_text.h"
+#include "launcher/report/advice.h"
 #include "launcher/report/lost_records.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/report/secrets.h"

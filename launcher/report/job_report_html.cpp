@@ -12,7 +12,6 @@
 #include "launcher/plan/plan.h"
 #include "launcher/report/job_report.h"
 #include "launcher/report/outcome_text.h"
-#include "launcher/report/program_label.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/text/text.h"
 #include "launcher/text/units.h"

@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/host_failure.h"
 #include "launcher/failures/rank_exit_text.h"
-#include "launcher/report/program_label.h"
+#include "launcher/plan/plan.h"
+#include "launcher/report/advice.h"
 #include "launcher/report/resource_usage.h"
-#include "launcher/report/start_advice.h"
+#include "launcher/report/secrets.h"
 #include "launcher/text/text.h"
 #include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
@@ -410,6 +410,10 @@ std::string unconfirmed_text(const JobOutcome& outcome, const std::vector<HostPl
   return text;
 }
 
+// Enough for an interpreter, its option and the script.
+constexpr std::size_t kWords = 3;
+constexpr std::size_t kBytes = 100;
+
 }  // namespace
 
 int rank_reported_first(const RankExit& cause, const std::map<int, RankExit>& exits) {
@@ -450,6 +454,15 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
     text += "\n";
   }
   return text;
+}
+
+std::string program_label(const std::vector<Program>& programs, int rank) {
+  if (programs.empty()) return {};
+  auto words = without_secrets(programs[program_of_rank(programs, rank)].command);
+  const bool is_cut = words.size() > kWords;
+  if (is_cut) words.resize(kWords);
+  return " (" + shortened(visible_line(quote_shell_words(words)), kBytes) +
+         (is_cut ? " ...)" : ")");
 }
 
 }  // namespace hora::launcher

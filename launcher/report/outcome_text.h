@@ -11,8 +11,9 @@
 #include "launcher/failures/rank_exit_text.h"
 #include "launcher/job/job_state.h"
 #include "launcher/plan/chaos.h"
+#include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
-#include "launcher/report/gpu_fault_text.h"
+#include "launcher/report/advice.h"
 
 namespace hora::launcher {
 
@@ -41,5 +42,9 @@ int rank_reported_first(const RankExit& cause, const std::map<int, RankExit>& ex
 
 // "rank 3 on node2: SIGKILL (10.0 s)", the time since all ranks ran.
 std::string strike_text(const ChaosStrike& strike);
+
+// " (python3 serve.py --port ...)": the program of the rank, after its name; one short line without
+// secrets. Empty for a job of one program.
+std::string program_label(const std::vector<Program>& programs, int rank);
 
 }  // namespace hora::launcher

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/timeline/timeline_lines.h"
+#include "launcher/timeline/timeline_merge.h"
 
 using namespace hora::launcher;
 

@@ -33,7 +33,7 @@ EPOCHS = "launcher/elastic/elastic_state.cpp"
 TALK, LIMITS, END = (
     "launcher/protocol/agent_conversation.cpp",
     "launcher/protocol/messages.h",
-    "launcher/report/final_exit_code.cpp",
+    "launcher/report/lost_records.cpp",
 )
 LOST = "integration/test_lost_records.py"
 DIAL, DIALLED, ROSTER = (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Habits of other launchers, which start a script by its name or take a command as one word, need
 // another advice than a program that a host lacks.
-#include "launcher/report/start_advice.h"
+#include "launcher/report/advice.h"
 
 #include <algorithm>
 #include <cctype>
@@ -9,6 +9,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "launcher/failures/explain.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/text/text.h"
 #include "launcher/text/user_input.h"
@@ -69,6 +70,17 @@ std::string advice_for_missing(const std::string& program, bool has_it) {
   return {};
 }
 
+constexpr std::size_t kShown = 4;
+
+std::string owner(const GpuFault& fault) {
+  const std::string process = fault.pid > 0 ? "pid " + std::to_string(fault.pid) : std::string();
+  if (fault.rank >= 0) {
+    return " (rank " + std::to_string(fault.rank) + (process.empty() ? "" : ", " + process) + ")";
+  }
+  if (process.empty()) return {};
+  return " (" + process + (fault.program.empty() ? "" : ", " + fault.program) + ")";
+}
+
 }  // namespace
 
 std::string start_advice(const RankExit& exit, bool has_it) {
@@ -91,6 +103,30 @@ std::string start_advice(const RankExit& exit, bool has_it) {
   std::string text = "  [" + exit.code + "] " + advice + "\n";
   if (exit.code == failure::kProgramNotFound && program == "python") {
     text += "  On Debian and Ubuntu it is called python3.\n";
+  }
+  return text;
+}
+
+std::string gpu_fault_text(const HostGpuFault& seen) {
+  const GpuFault& fault = seen.fault;
+  const XidClass* known = find_xid(fault.xid);
+  return "GPU " + visible_line(fault.device) + " of " + seen.host + visible_line(owner(fault)) +
+         ": Xid " + std::to_string(fault.xid) +
+         (known != nullptr ? ", " + std::string(known->meaning) : std::string()) +
+         (fault.text.empty() ? "" : ": " + visible_line(fault.text));
+}
+
+std::string gpu_fault_report(const std::vector<HostGpuFault>& faults) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(faults.size(), kShown); ++i) {
+    const XidClass* known = find_xid(faults[i].fault.xid);
+    text += "  " + gpu_fault_text(faults[i]) + "\n    what to do: " +
+            (known != nullptr ? std::string(known->fix)
+                              : "see NVIDIA's catalogue: " + std::string(kXidCatalogue)) +
+            "\n";
+  }
+  if (faults.size() > kShown) {
+    text += "  and " + std::to_string(faults.size() - kShown) + " more faults of GPUs\n";
   }
   return text;
 }

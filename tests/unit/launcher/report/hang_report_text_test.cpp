@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/report/waiting_ranks.h"
+#include "launcher/report/hang_report_text.h"
 
 #include "tests/support/catch.h"
 

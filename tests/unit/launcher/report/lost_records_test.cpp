@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/report/final_exit_code.h"
+#include "launcher/report/lost_records.h"
 
 #include <signal.h>
 

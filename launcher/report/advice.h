@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of GPUs in words: where, whose, what it means, what to do.  [pure]
+// What to do about a program that could not be started.  [pure]
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
 
+// Whole lines, the class first; empty for a class that is not known here. `has_it`: the ranks'
+// directory has a file of that name, on the launcher's machine.
+std::string start_advice(const RankExit& exit, bool has_it);
+
+// Faults of GPUs in words: where, whose, what it means, what to do.  [pure]
 struct HostGpuFault {
   std::string host;  // by the name that the job knows it by
   GpuFault fault;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/timeline/timeline_lines.h"
+#include "launcher/timeline/timeline_merge.h"
 
 #include <cstdint>
 

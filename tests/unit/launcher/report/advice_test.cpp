@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/report/start_advice.h"
+#include "launcher/report/advice.h"
 
 #include <cerrno>
 
