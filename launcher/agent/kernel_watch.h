@@ -12,16 +12,29 @@
 #include <tuple>
 #include <vector>
 
-#include "launcher/agent/xid_message.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
+// A message of the NVIDIA driver about a GPU in the kernel's log:
+//   NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python3, Ch 00000008, intr 10000000. MMU Fault
+//   ...
+struct XidMessage {
+  std::string device;  // "0000:3b:00"; of a part of one "0000:3b:00 GPU-I:05"
+  int code = 0;
+  std::int64_t pid = 0;  // as the kernel counts; 0: the driver does not know it
+  std::string program;   // of that process; may be empty
+  std::string text;      // the rest
+  friend bool operator==(const XidMessage&, const XidMessage&) = default;
+};
+
+// Returns nothing if the line is not from this driver.
+std::optional<XidMessage> parse_xid(std::string_view line);
+
 // The messages of the kernel since this object was made, where this process may read them
 // (/dev/kmsg). Containers and users other than root often may not, which is not an error. Never
 // waits. One thread at a time.
-
 class KernelLog {
  public:
   KernelLog();
@@ -62,7 +75,6 @@ class GpuWatch {
 // Whether the kernel has killed processes for lack of memory since begin(), from its counters: a
 // killed process gets no reason. Reads a few files of /proc and /sys, which never wait. One thread
 // at a time.
-
 class OomWatch {
  public:
   void begin();

@@ -12,7 +12,6 @@
 
 #include "launcher/agent/flight_records.h"
 #include "launcher/agent/rank_environment.h"
-#include "launcher/agent/rank_pipes.h"
 #include "launcher/agent/rank_placement.h"
 #include "launcher/agent/rank_program.h"
 #include "launcher/process/job_cgroup.h"

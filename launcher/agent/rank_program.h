@@ -9,6 +9,7 @@
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
 #include "launcher/protocol/messages.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
@@ -29,5 +30,19 @@ RankExit not_started(SpawnStage stage, int errnum, std::string program = {});
 // The same for a process that spawn() could not make. Looks at the file again, relative to
 // `directory_fd`, when the kernel's errno does not distinguish the program from its interpreter.
 RankExit not_spawned(const SpawnOutcome& outcome, const std::string& program, int directory_fd);
+
+// The pipes between the agent and one rank: its standard streams.
+
+// Owns all ends; the rank's close when this object does, after the rank has its copies.
+struct RankPipes {
+  os::Fd stdin_read, stdin_write;  // invalid for a rank that reads /dev/null
+  os::Fd stdout_read, stdout_write;
+  os::Fd stderr_read, stderr_write;  // invalid for a rank with a terminal
+
+  // All ends are close-on-exec; the agent's do not block. Returns an errno, 0 when all are there.
+  int open(bool with_stdin);
+  // The same with a terminal in place of the pipes: stdout_write is the rank's end of it.
+  int open_terminal(int rows, int columns);
+};
 
 }  // namespace hora::launcher

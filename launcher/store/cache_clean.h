@@ -59,7 +59,6 @@ Result<std::optional<Use>> use_of(const CacheDirectory& directory, const std::st
 // Removes from a cache what no job needs any more: all entries that are not in use, or those beyond
 // limits. Any number of hosts that share the directory may do so at once, while jobs start. Calls
 // take as long as the file system does. One thread at a time.
-
 struct CleanRequest {
   CacheLimits limits;    // without any, all goes that is not in use
   bool dry_run = false;  // reports what it would remove, and changes nothing

@@ -25,7 +25,6 @@ namespace hora::launcher {
 // Fetches one delivery from another host of the job (protocol/delivery.h): tries the sources
 // in turn, all addresses of one at a time. The data must have the size and the hash that the
 // launcher announced, or it is discarded. On the loop's thread; the destructor releases everything.
-
 class DeliveryFetch {
  public:
   struct Outcome {
@@ -84,7 +83,6 @@ class DeliveryFetch {
 // This host's part in passing deliveries on: keeps those that the launcher names, fetches those
 // that other hosts have, serves both. They are kept in memory, until the launcher says that every
 // host has what it needs. On the loop's thread.
-
 class DeliveryExchange {
  public:
   struct Handlers {

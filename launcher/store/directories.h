@@ -24,7 +24,6 @@ Status remove_tree(const std::string& path);
 
 // A private folder for one job on one host: the files that the user ships. The destructor removes
 // it with all in it. One thread at a time.
-
 class JobDirectory {
  public:
   // In $TMPDIR, /tmp, /var/tmp or /dev/shm, the first that works. `announce` gets the path before

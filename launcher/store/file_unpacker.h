@@ -52,7 +52,6 @@ Status copy_files(int from, int to, const std::string& shown_path,
 // those that were announced; kUsage is the code of errors in the received data. Works below a
 // private directory of ours; the caller removes that directory when anything here fails. Calls take
 // as long as the disk does. One thread at a time.
-
 class FileUnpacker {
  public:
   // Checks every name before anything is written. `shown_path` names the directory in errors.
@@ -94,5 +93,13 @@ class FileUnpacker {
 std::string sha256_of(std::string_view bytes);
 // The SHA-256 of a file in lower-case hex; an Error if it cannot be read.
 Result<std::string> sha256_of_file(const std::string& path);
+
+// Decides which names a launcher may create below the agent's directories.
+
+// Relative, '/'-separated, without empty, "." or ".." parts and without NUL: it cannot lead out.
+Status check_relative_path(std::string_view path);
+
+// Whether a symbolic link at `path`, as above, that holds `target` stays inside the tree.
+Status check_link_target(std::string_view path, std::string_view target);
 
 }  // namespace hora::launcher

@@ -149,7 +149,6 @@ class PeerServer {
 // Serves deliveries that this host has to other hosts of the job (protocol/delivery.h). A
 // peer that does not prove to have the key gets a random number and is disconnected. On the loop's
 // thread; listens from create() until it is destroyed.
-
 class DeliveryServer {
  public:
   static Result<std::unique_ptr<DeliveryServer>> create(os::EventLoop& loop, std::string key);

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/store/safe_path.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/process_table.h"
+#include "launcher/store/file_unpacker.h"
 
 using namespace hora::launcher;
 

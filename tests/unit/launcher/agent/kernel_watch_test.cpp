@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the NVIDIA driver writes into the kernel's log, and how the log is read.
-#include "launcher/agent/xid_message.h"
 
 #include <fcntl.h>
 #include <poll.h>
