@@ -46,7 +46,6 @@ std::string cpu_model(std::string_view cpuinfo) {
 }
 
 // Parses the texts of NVIDIA's tools. Fields that are missing or "[N/A]" have neutral values.
-
 using Json = nlohmann::ordered_json;
 
 // The closed driver says "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19

@@ -8,14 +8,17 @@
 #include <algorithm>
 #include <future>
 
+#include "launcher/text/text.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/worker_env.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/serve.h"
-#include "selftest_result.h"
 
 namespace hora::doctor {
+
+using Json = nlohmann::ordered_json;
 
 namespace {
 
@@ -115,6 +118,27 @@ Json ranks_of_this_host(int ranks, const std::string& backends, Milliseconds tim
   return out;
 }
 
+constexpr std::size_t kMostWords = 300;
+
+std::string last_line(const std::string& text) {
+  const std::string_view all = trim(text);
+  const std::size_t feed = all.rfind('\n');
+  return std::string(trim(all.substr(feed == all.npos ? 0 : feed)).substr(0, kMostWords));
+}
+
+// Returns an empty text if the process ended as it should.
+std::string how_it_ended(const Answer& answer, bool answered, Milliseconds timeout) {
+  if (answer.timed_out) {
+    return "it did not end within " + std::to_string(timeout.count() / 1000) + " s";
+  }
+  if (answer.signal != 0) return "it was ended by " + launcher::signal_name(answer.signal);
+  if (answered) return {};
+  if (answer.exit_code == -1) return "it could not be started";
+  const std::string words = last_line(answer.errors);
+  return "it ended with code " + std::to_string(answer.exit_code) +
+         (words.empty() ? "" : ": " + words);
+}
+
 }  // namespace
 
 // MPI may take long to start, so it runs in parallel with the others.
@@ -179,6 +203,28 @@ Json join_world(const WorldSeat& seat, Milliseconds timeout) {
                                         Clock::now() + timeout / 2);
   if (!reached) return unreachable(reached.error());
   return try_it({"library"}, timeout, seat_environment(seat, false, timeout));
+}
+
+// Interprets the output of hora-selftest. The last stage shows what the library was doing when it
+// crashed or hung.
+Json selftest_result(const Answer& answer, Milliseconds timeout) {
+  std::string stage;
+  Json result;
+  for (const std::string_view text : split(answer.output, '\n')) {
+    const Json line = Json::parse(text, nullptr, false);
+    if (!line.is_object()) continue;
+    // Only the end follows the result, and it matters only if it does not come.
+    if (line.contains("stage") && line["stage"].is_string() && !result.contains("error")) {
+      stage = line["stage"].get<std::string>();
+    }
+    if (line.contains("result") && line["result"].is_object()) result = line["result"];
+  }
+  const std::string ended = how_it_ended(answer, result.is_object(), timeout);
+  if (!result.is_object()) result = Json::object();
+  // An error of its own says more than the way it ended.
+  if (!ended.empty() && !result.contains("error")) result["error"] = ended;
+  if (result.contains("error")) result["stage"] = stage;
+  return result;
 }
 
 }  // namespace hora::doctor

@@ -6,9 +6,17 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "child.h"
 #include "facts.h"
 
 namespace hora::doctor {
+
+// Interprets the output, the end and the last words of hora-selftest.
+
+// Its answer; with an error, "error", and "stage" for where that was.
+nlohmann::ordered_json selftest_result(const Answer& answer, std::chrono::milliseconds timeout);
 
 // libhora alone, as `ranks` processes over shared memory, as two over TCP; MPI.
 Json runtime_trials(int ranks, std::chrono::milliseconds timeout);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/doctor/selftest_result.h"
+#include "apps/doctor/selftests.h"
 
 #include <signal.h>
 
