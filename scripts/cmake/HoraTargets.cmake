@@ -52,7 +52,8 @@ function(hora_precompile target)
   endif()
 endfunction()
 file(SHA256 ${CMAKE_CURRENT_LIST_DIR}/standard_headers.h HORA_HEADERS_READ)
-string(APPEND HORA_HEADERS_READ " ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_CXX_FLAGS_RELEASE} ${HORA_SYSROOT}")
+string(REPLACE "${PROJECT_SOURCE_DIR}/" "" hora_sysroot "${HORA_SYSROOT}")  # the same in all checkouts
+string(APPEND HORA_HEADERS_READ " ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_CXX_FLAGS_RELEASE} ${hora_sysroot}")
 hora_precompile(hora_standard_headers)
 
 # hora_add_component([OBJECT] [OWN_FLAGS] [ONE_BY_ONE] SOURCES a.cpp ... DEPENDS folder ... [LINK target ...]): the folder of this CMakeLists.txt as a
