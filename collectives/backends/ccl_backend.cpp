@@ -6,11 +6,13 @@
 // thread makes all calls, on copies of the tensors; a call that does not return keeps that thread
 // and its copies, and the process never uses oneCCL again.
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -122,6 +124,9 @@ const char* version() noexcept {
   return text.c_str();
 }
 
+// A call did not return, or the process is ending: oneCCL must not be called any more.
+std::atomic<bool> calls_are_over{false};
+
 bool open_library(ErrorText& why_not) {
   void* const library = dlopen("libccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return why_not.set("%s", dlerror());
@@ -157,7 +162,7 @@ class Caller {
   bool make(Call call, const char* what, const std::function<const char*()>& is_over,
             ErrorText& error) {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (left_behind_) {
+    if (calls_are_over) {
       return error.set(
           "a call of oneCCL did not return in an earlier job of this process, so it "
           "cannot be used again; restart the process");
@@ -170,7 +175,15 @@ class Caller {
     while (!changed_.wait_for(lock, std::chrono::milliseconds(5), [this] { return done_; })) {
       const char* const why = is_over();
       if (why == nullptr) continue;
-      left_behind_ = true;
+      calls_are_over = true;
+      // The destructors of oneCCL would crash that call. Handlers run in the reverse order, so this
+      // ends the process before them.
+      ::on_exit(
+          [](int status, void*) {
+            std::fflush(nullptr);
+            _exit(status);
+          },
+          nullptr);
       return error.set("%s: %s", what, why);
     }
     if (result_ == kSuccess) return true;
@@ -199,7 +212,6 @@ class Caller {
   Call call_;
   bool started_ = false;
   bool done_ = false;
-  bool left_behind_ = false;
   int result_ = kSuccess;
   std::string failure_;
 };
@@ -463,6 +475,9 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
                                               &meeting->config);
         },
         "onecclCommInitRankConfig", is_over, error);
+    // Here oneCCL has made what its destructors destroy, which run after this.
+    static const int at_exit = std::atexit([] { calls_are_over = true; });
+    static_cast<void>(at_exit);
     return good ? new CclBackend(meeting->comm, group.index, group.size) : nullptr;
   } catch (const std::exception& failure) {
     error.set("%s", failure.what());

@@ -94,14 +94,16 @@ def test_hosts_and_process_sets(horarun, hosts, oneccl, write):
 def test_a_lost_rank_is_named(horarun, oneccl, write, how):
     """oneCCL would wait for ever."""
     program = write(
+        f"import threading\n"
         f"signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's, as soon as rank 1 is gone\n"
-        f"for step in range(5):\n"
-        f"    if step == 3 and rank == 1: os.kill(os.getpid(), signal.{how})\n"
-        f"    try:\n"
-        f"        hvd.allreduce(np.ones(1 << 20), name='again')\n"
-        f"    except HorovodInternalError as error:\n"
-        f"        print('seen:', error)\n"
-        f"        sys.exit(4)\n"
+        f"tensor = np.ones(1 << 22)\n"
+        f"hvd.allreduce(tensor, name='again')\n"
+        f"if rank == 1: threading.Timer(1, os.kill, (os.getpid(), signal.{how})).start()\n"
+        f"try:\n"
+        f"    while True: hvd.allreduce(tensor, name='again')\n"
+        f"except HorovodInternalError as error:\n"
+        f"    print('seen:', error)\n"
+        f"    sys.exit(4)\n"
     )
     limit = ["--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 3]
     done = horarun.run("-np", 3, *CCL, *limit, "--grace", 20, sys.executable, program, env=oneccl)
