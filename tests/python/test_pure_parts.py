@@ -145,7 +145,7 @@ def test_errors_within_the_text_of_a_framework():
     assert exceptions.from_text("out of memory") is None
 
 
-@pytest.mark.parametrize("module", ["spark.torch", "spark.keras"])
+@pytest.mark.parametrize("module", ["spark.keras"])
 def test_what_is_not_here_names_what_is(module):
     with pytest.raises(ImportError, match=r"horovod\.spark\.run"):
         importlib.import_module(f"horovod.{module}")
