@@ -2,7 +2,6 @@
 """Parts that need no job: groups, arguments, elastic loop, data loaders, names."""
 
 import ast
-import importlib
 import inspect
 import re
 import sys
@@ -143,12 +142,6 @@ def test_errors_within_the_text_of_a_framework():
     assert type(found) is TensorMismatchError and str(found) == "shapes"
     assert type(exceptions.from_text("HorovodInternalError: lost")) is HorovodInternalError
     assert exceptions.from_text("out of memory") is None
-
-
-@pytest.mark.parametrize("module", ["spark.keras"])
-def test_what_is_not_here_names_what_is(module):
-    with pytest.raises(ImportError, match=r"horovod\.spark\.run"):
-        importlib.import_module(f"horovod.{module}")
 
 
 # --- the elastic loop, with ranks that are imagined ----------------------------------------------

@@ -295,3 +295,77 @@ def test_torch_no_rows_and_a_step_that_fails(torch, frame, store):
     with pytest.raises(RuntimeError, match=r"(?s)rank \d failed.*mat1 and mat2 shapes cannot be multiplied"):
         torch_estimator(torch, store, feature_cols=["w"]).fit(frame)
     assert not list(pathlib.Path(store.prefix_path).rglob("*.parquet"))
+
+
+# --- Keras -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keras():
+    pytest.importorskip("tensorflow")
+    return pytest.importorskip("keras", minversion="3")
+
+
+def keras_estimator(keras, store, **more):
+    """One that fits a linear layer, which starts with zeros."""
+    from horovod.spark.keras import KerasEstimator
+
+    given = dict(
+        num_proc=2,
+        store=store,
+        model=keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="zeros")]),
+        optimizer=keras.optimizers.SGD(0.02),
+        loss="mse",
+        feature_cols=["x"],
+        label_cols=["y"],
+        batch_size=24,
+        epochs=2,
+        random_seed=1,
+        partitions_per_process=1,
+        verbose=0,
+    )
+    return KerasEstimator(**{**given, **more})
+
+
+def test_keras_has_the_loss_of_one_process(keras, frame, store, tmp_path):
+    """As PyTorch's. Saved and loaded, model and estimator are the same; a longer run continues."""
+    from horovod.spark.keras import KerasEstimator, KerasModel
+
+    estimator = keras_estimator(keras, store, run_id="mine", metrics=[keras.metrics.MeanAbsoluteError(name="mae")])
+    model = estimator.fit(frame)
+    expected, theta = gradient_descent(3, 0.02 * 2)
+    assert model.getHistory()["loss"] == pytest.approx(expected[:2], rel=1e-5)
+    assert len(model.getHistory()["mae"]) == 2
+    _, theta = gradient_descent(2, 0.02 * 2)
+    found = outputs(model, frame)
+    assert found == pytest.approx(X @ theta[:3] + theta[3], rel=1e-4, abs=1e-5)
+    model.save(str(tmp_path / "model"))
+    again = KerasModel.load(str(tmp_path / "model"))
+    assert outputs(again, frame) == pytest.approx(found) and again.getHistory() == model.getHistory()
+    estimator.save(str(tmp_path / "estimator"))
+    longer = KerasEstimator.load(str(tmp_path / "estimator")).setEpochs(3).fit(frame)
+    assert longer.getHistory()["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_keras_validation_and_weights(keras, frame, store):
+    model = keras_estimator(keras, store, validation="held", sample_weight_col="w", epochs=1).fit(frame)
+    held = np.arange(len(X)) % 4 == 0
+    weights = 1.0 + np.arange(len(X)) % 2
+    _, theta = gradient_descent(1, 0.02 * 2, weights=weights[~held], rows=~held)
+    assert model.getModel().get_weights()[0][:, 0] == pytest.approx(theta[:3], rel=1e-4)
+    error = X[held] @ theta[:3] + theta[3] - Y[held]
+    assert model.getHistory()["val_loss"] == pytest.approx([np.mean(error**2)], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "text"),
+    [
+        ({"model": "model"}, TypeError, r"expected a keras\.Model"),
+        ({"optimizer": 3}, TypeError, r"expected a keras\.optimizers\.Optimizer"),
+        ({"feature_cols": ["x", "y"]}, ValueError, "the model has 1 inputs for 2 feature_cols"),
+        ({"checkpoint_callback": 1}, ValueError, "the store has the checkpoint of each epoch"),
+    ],
+)
+def test_keras_bad_input(keras, frame, store, more, error, text):
+    with pytest.raises(error, match=text):
+        keras_estimator(keras, store, **more).fit(frame)
