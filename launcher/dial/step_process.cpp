@@ -179,11 +179,12 @@ namespace {
 constexpr std::size_t kLongestLine = 4096;
 constexpr std::size_t kMostWords = 4096;
 
-// Earlier output of a killed program is not the reason.
+// Earlier output of a killed program is not the reason. An engine's command ends like its tasks.
 std::string how_it_ended(const std::string& program, int status, const std::string& errors) {
   // 255 is not a signal: programs end with it by exit(-1).
   if (status > kExitSignalBase && status <= kExitSignalBase + SIGRTMAX) {
-    return program + " was ended by signal " + std::to_string(status - kExitSignalBase);
+    return program + " or what it ran was ended by signal " +
+           std::to_string(status - kExitSignalBase);
   }
   return program + " ended with status " + std::to_string(status) +
          (trim(errors).empty() ? "" : ": " + last_words(errors));

@@ -9,6 +9,7 @@ import contextlib
 import os
 import pathlib
 import re
+import signal
 import tempfile
 import time
 
@@ -103,6 +104,9 @@ def terminal(build, folder):
     yield opened
     with contextlib.suppress(OSError):
         opened.close()
+    for process in jobs.processes_of(mark):  # a detached job outlives its terminal
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("page, block", sessions())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shipping the agent: once, completely or not at all, into the first usable directory."""
 
+import contextlib
 import os
 import subprocess
 import time
@@ -20,11 +21,21 @@ def sha_of(hosts, k, path):
     return hosts.execute(k, "sha256sum", path).split()[0]
 
 
-def wait_for_none(hosts, k, pattern):
+def wait_for_none(find):
     deadline = time.monotonic() + 20
-    while hosts.processes(k, pattern):
-        assert time.monotonic() < deadline, f"still there: {hosts.processes(k, pattern)}"
+    while pids := [str(pid) for pid in find()]:
+        assert time.monotonic() < deadline, subprocess.run(
+            ["ps", "-o", "pid,ppid,lstart,stat,wchan,args", *pids], capture_output=True, text=True
+        ).stdout
         time.sleep(0.05)
+
+
+def agents(hosts, k, probe):
+    """Without a shell that is to start one."""
+    for pid in hosts.processes(k, probe.sha):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/exe").endswith(f"/agent-{probe.sha}"):
+                yield pid
 
 
 def test_second_run_ships_nothing(probe, two):
@@ -63,7 +74,7 @@ def test_a_broken_entry_is_replaced(probe, two, damage):
         "a dangling link": f"ln -sf /nowhere {path}",
     }[damage]
     # A program that runs cannot be written to, and an ending one is off the process table a little earlier.
-    wait_for_none(two, 1, probe.sha)
+    wait_for_none(lambda: agents(two, 1, probe))
     two.execute(1, "timeout", "20", "sh", "-c", f"until sh -c ': >>{path}'; do sleep 0.02; done")
     two.execute(1, "sh", "-c", script)
     outcome = probe("node1")
@@ -155,7 +166,7 @@ def test_a_cut_transfer_leaves_nothing(probe, two):
         launcher.kill()
         launcher.communicate()
         two.act("netem", 1)
-    wait_for_none(two, 1, probe.sha)
+    wait_for_none(lambda: two.processes(1, probe.sha))
     # What the kernel had taken from the launcher still leaves: that may have been all of it.
     for path in two.execute(1, "find", "/root/.cache", "-type", "f").split():
         assert sha_of(two, 1, path) == probe.sha
@@ -169,7 +180,7 @@ def test_many_launchers_at_once(probe, two):
         assert '"result":"hello"' in out, out
     path = cached(two, 1, "/root/.cache/hora", probe)
     assert sha_of(two, 1, path) == probe.sha
-    wait_for_none(two, 1, probe.sha)  # as long as an agent lives its mark is there
+    wait_for_none(lambda: two.processes(1, probe.sha))  # as long as an agent lives its mark is there
     left = two.execute(1, "ls", "-A", "/root/.cache/hora").split()
     assert [name for name in left if not name.startswith(".verified-")] == [os.path.basename(path)]
 
