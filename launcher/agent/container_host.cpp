@@ -150,7 +150,7 @@ Failure no_runtime(const std::string& image, const std::vector<const ContainerRu
 // From the program's last error on; what comes before are attempts and progress.
 std::string_view reason_in(std::string_view said) {
   std::size_t begin = 0;
-  for (const std::string_view word : {"\nError", "\nFATAL", "\ndocker:"}) {
+  for (const std::string_view word : {"\nError", "\nERROR", "\nFATAL", "\ndocker:"}) {
     const std::size_t at = said.rfind(word);
     if (at != std::string_view::npos) begin = std::max(begin, at);
   }
@@ -299,10 +299,11 @@ int Container::run(std::vector<std::string> words, const std::string& image) {
   if (begun_ || !launcher_) {
     return WIFEXITED(status_) ? WEXITSTATUS(status_) : exit_code_of_signal(WTERMSIG(status_));
   }
-  const std::string_view said = reason_in(said_);
+  const std::string printed = visible(said_);
+  const std::string_view said = reason_in(printed);
   return report(container_failure(
       std::string(found_.runtime->program) + " starts no container of '" + image +
-          "': " + (said.empty() ? "it ended without a word" : visible(said)),
+          "': " + (said.empty() ? "it ended without output" : std::string(said)),
       "run the image by hand there; 'horarun explain E_CONTAINER' has what may be wrong"));
 }
 

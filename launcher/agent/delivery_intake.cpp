@@ -21,9 +21,7 @@ DeliveryIntake::DeliveryIntake(os::EventLoop& loop, LauncherLink& link, Staging&
       exchange_(loop, DeliveryExchange::Handlers{
                           [this](std::string_view frames) { return unpack(frames); },
                           [this] { return !ended_ && !staging_.in_progress(); },
-                          [this](DeliveryReport report) {
-                            link_.send(std::move(report));
-                          }}) {}
+                          [this](DeliveryReport report) { link_.send(std::move(report)); }}) {}
 
 // Recorded before it is unpacked, which takes its bytes; served only when it is known to be whole.
 void DeliveryIntake::on(DeliveryFrame delivery) {

@@ -80,7 +80,8 @@ std::string legend(const StartBoard& board, const std::vector<std::size_t>& host
   }
   std::string out = "<p>";
   for (const Stage stage : seen) {
-    out += "<i style=\"" + background(stage) + "></i>" + html_escaped(stage_name(stage));
+    out += "<span style=\"white-space:nowrap\"><i style=\"" + background(stage) + "></i>" +
+           html_escaped(stage_name(stage)) + "</span> ";
   }
   return out + "</p>\n";
 }

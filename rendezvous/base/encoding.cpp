@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/base/encoding.h"
+
 #include <cstdint>
 
 namespace hora {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/base/text.h"
+
 #include <algorithm>
 #include <cstdint>
 
@@ -106,12 +107,23 @@ bool turns_the_line(std::string_view character) {
          (character[1] == '\x81' && last >= 0xa6 && last <= 0xa9);
 }
 
+// The length of a sequence at the beginning of `text` that sets colours: ESC [ 1 ; 31 m.
+std::size_t colour_length(std::string_view text) {
+  if (!text.starts_with("\033[")) return 0;
+  const std::size_t end = text.find_first_not_of("0123456789;:", 2);
+  return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
+}
+
 }  // namespace
 
 std::string visible(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
+    if (const std::size_t colour = colour_length(text); colour > 0) {
+      text.remove_prefix(colour);
+      continue;
+    }
     std::size_t length = printable_length(text);
     if (length > 0 && !turns_the_line(text.substr(0, length))) {
       out += text.substr(0, length);

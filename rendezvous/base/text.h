@@ -57,8 +57,9 @@ std::optional<T> parse_int(std::string_view text) {
 // as \xNN, and at most `max_bytes` of it, so that a message stays one printable line.
 std::string quote(std::string_view text, std::size_t max_bytes = 200);
 
-// `text` with a '?' for each thing that could steer a terminal or change how a line reads: control
-// characters but tabs and line feeds, bytes that are not UTF-8, marks of writing direction.
+// `text` without colours, and with a '?' for each thing that could steer a terminal or change how a
+// line reads: control characters but tabs and line feeds, bytes that are not UTF-8, marks of
+// writing direction.
 std::string visible(std::string_view text);
 // The same on one line: line ends and tabs become blanks.
 std::string visible_line(std::string_view text);

@@ -183,9 +183,9 @@ TEST_CASE("step words: what tasks say") {
   CHECK(std::get<StepFailure>(*failure).host == "n1");
   CHECK(std::get<StepFailure>(*failure).why == "no way");
   CHECK(step_failure("abc", "n1", "no\nway") == "HORA-abc failed n1 no way\n");
-  const auto steering = parse_step_line("abc", "HORA-abc failed n1 \x1b[1m");
+  const auto steering = parse_step_line("abc", "HORA-abc failed n1 \x1b[1A");
   REQUIRE(steering);
-  CHECK(std::get<StepFailure>(*steering).why == "?[1m");
+  CHECK(std::get<StepFailure>(*steering).why == "?[1A");
   // After the output of a shell without an end of line.
   CHECK(parse_step_line("abc", "motd HORA-abc need 1.2"));
   for (const char* line : {"", "hello", "HORA-abd need 12.0", "HORA-abc need",

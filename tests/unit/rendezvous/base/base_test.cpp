@@ -48,6 +48,8 @@ TEST_CASE("parse_int takes a whole number that fits, and nothing else") {
 TEST_CASE("visible: what could steer a terminal becomes a question mark") {
   CHECK(visible("plain\ttext\n") == "plain\ttext\n");
   CHECK(visible("\x1b[2J\x07\x7f\r\0"s) == "?[2J????");
+  CHECK(visible("\x1b[91mERROR\x1b[0m \x1b[1;38:2mred\x1b[m") == "ERROR red");
+  CHECK(visible("\x1b[31") == "?[31");
   CHECK(visible("gr\xc3\xbc\xc3\x9f"
                 "e \xf0\x9f\x98\x80") ==
         "gr\xc3\xbc\xc3\x9f"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/base/text.h"
+
 #include "tests/support/catch.h"
 
 namespace hora {
