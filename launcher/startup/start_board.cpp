@@ -78,6 +78,7 @@ const StageRow& row_of(Stage stage) { return kRows[static_cast<std::size_t>(stag
 constexpr std::size_t kBarWidth = 48;
 // A table of a thousand hosts would scroll the errors away.
 constexpr std::size_t kMostRows = 64;
+constexpr std::size_t kMostHosts = 32;  // with two lines each
 
 std::string seconds(Clock::duration time) {
   char text[32];
@@ -95,23 +96,34 @@ std::size_t longest(const std::vector<std::string>& names, std::size_t least) {
   return least;
 }
 
-// What each letter of the bars stands for, in lines that fit a terminal.
-std::string legend(const std::set<Stage>& shown) {
+// `text` and the entries after it, in lines that fit a terminal; all but the first begin with
+// `indent` spaces.
+std::string with_entries(std::string text, const std::vector<std::string>& entries,
+                         std::size_t indent) {
   constexpr std::size_t kWidth = 80;
-  std::string text;
-  std::string line = "stages of each host, times in ms:";
-  for (const Stage stage : shown) {
-    const StageRow& row = row_of(stage);
-    const std::string entry = std::string(stage == *shown.begin() ? " " : ", ") + row.letter + " " +
-                              std::string(row.name) + " (" + std::string(row.meaning) + ")";
-    if (line.size() + entry.size() + 1 > kWidth) {
-      text += line + (stage == *shown.begin() ? "\n" : ",\n");
-      line = "  " + entry.substr(stage == *shown.begin() ? 1 : 2);
+  std::size_t used = text.size();
+  for (const std::string& entry : entries) {
+    const std::string end = &entry == &entries.back() ? "" : ",";
+    if (used + 1 + entry.size() + end.size() > kWidth) {
+      text += "\n" + std::string(indent, ' ') + entry + end;
+      used = indent + entry.size() + end.size();
     } else {
-      line += entry;
+      text += " " + entry + end;
+      used += 1 + entry.size() + end.size();
     }
   }
-  return text + line + "\n";
+  return text + "\n";
+}
+
+// What each letter of the bars stands for.
+std::string legend(const std::set<Stage>& shown) {
+  std::vector<std::string> entries;
+  for (const Stage stage : shown) {
+    const StageRow& row = row_of(stage);
+    entries.push_back(std::string(1, row.letter) + " " + std::string(row.name) + " (" +
+                      std::string(row.meaning) + ")");
+  }
+  return with_entries("stages of each host, times in ms:", entries, 2);
 }
 
 // A host that has reached none waits for its turn.
@@ -258,9 +270,9 @@ std::string StartBoard::waterfall() const {
   const std::size_t width = longest(names_, 4) + 2;
   std::string text;
   std::set<Stage> shown;
-  for (std::size_t host = 0; host < std::min(names_.size(), kMostRows); ++host) {
+  for (std::size_t host = 0; host < std::min(names_.size(), kMostHosts); ++host) {
     std::string bar(kBarWidth, ' ');
-    std::string figures;
+    std::vector<std::string> figures;
     const auto& steps = steps_[host];
     double shipping = 0;
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -278,20 +290,20 @@ std::string StartBoard::waterfall() const {
       shown.insert(steps[i].stage);
       if (steps[i].stage == Stage::kShip) shipping += to - from;
       char figure[64];
-      std::snprintf(figure, sizeof figure, "%s%s %.1f", figures.empty() ? "" : ", ",
+      std::snprintf(figure, sizeof figure, "%s %.1f",
                     std::string(stage_name(steps[i].stage)).c_str(), to - from);
-      figures += figure;
+      figures.emplace_back(figure);
     }
     if (sent_[host] > 0) {
       char figure[96];
-      std::snprintf(figure, sizeof figure, "; sent %.1f MB, ship is %.0f %% of the start",
+      std::snprintf(figure, sizeof figure, "sent %.1f MB (ship is %.0f %% of the start)",
                     static_cast<double>(sent_[host]) / 1e6, 100 * shipping / whole);
-      figures += figure;
+      figures.emplace_back(figure);
     }
-    text += padded(names_[host], width) + "|" + bar + "| " + figures + "\n";
+    text += with_entries(padded(names_[host], width) + "|" + bar + "|", figures, width + 1);
   }
-  if (names_.size() > kMostRows) {
-    text += "and " + std::to_string(names_.size() - kMostRows) + " more hosts\n";
+  if (names_.size() > kMostHosts) {
+    text += "and " + std::to_string(names_.size() - kMostHosts) + " more hosts\n";
   }
   char scale[96];
   std::snprintf(scale, sizeof scale, "%s 0 ms%*s%.1f ms\n", std::string(width, ' ').c_str(),

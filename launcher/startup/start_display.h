@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
 #include "launcher/startup/start_board.h"
 #include "rendezvous/os/event_loop.h"
 
