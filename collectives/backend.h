@@ -176,7 +176,7 @@ struct GroupContext {
   const char* address = "";         // this host's own address for the others; numeric
   const char* job = "";             // unique among the jobs on this host
   Services* services = nullptr;
-  Notices* notices = nullptr;  // null: not wanted
+  Notices* notices = nullptr;      // null: not wanted
   PeerLinks* listening = nullptr;  // begin() got it; connect() takes it over
 };
 // Where other ranks find links that listen.

@@ -2,15 +2,16 @@
 // What a request to the key-value server asks for, and whether it may.  [pure]
 #pragma once
 
-#include <string>
-#include <string_view>
-#include <vector>
-#include "rendezvous/base/address.h"
-#include <utility>
-#include "rendezvous/base/result.h"
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::rendezvous {
 

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+
 #include <nlohmann/json.hpp>
 
 namespace hora::doctor {

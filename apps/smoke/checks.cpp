@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/smoke/checks.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <numeric>
+
 #include "apps/smoke/session.h"
 
 namespace hora::smoke {

@@ -4,9 +4,9 @@
 
 #include <functional>
 #include <future>
+#include <string>
 #include <system_error>
 #include <vector>
-#include <string>
 
 namespace hora::smoke {
 

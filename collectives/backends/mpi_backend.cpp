@@ -13,11 +13,11 @@
 
 #include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
-#include "collectives/backends/registry.h"
 #include "collectives/backends/fusion_buffer.h"
 #include "collectives/backends/mpi/collectives.h"
-#include "collectives/backends/mpi/session.h"
 #include "collectives/backends/mpi/mpi_bootstrap.h"
+#include "collectives/backends/mpi/session.h"
+#include "collectives/backends/registry.h"
 #include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {

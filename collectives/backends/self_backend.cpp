@@ -4,8 +4,8 @@
 
 #include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
-#include "collectives/backends/registry.h"
 #include "collectives/backends/fusion_buffer.h"
+#include "collectives/backends/registry.h"
 #include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {

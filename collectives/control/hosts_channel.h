@@ -115,7 +115,7 @@ struct HostsBootstrap {
   Allgather all;   // among all ranks of the world
   Allgather here;  // among the ranks of this host, by place
   OwnSockets own;
-  std::vector<std::string> cards;  // by rank
+  std::vector<std::string> cards;                           // by rank
   std::function<bool()> broken_off = [] { return false; };  // KeyedGathering::broken_off
   // Of allgather(): by then all have to know which leaders cannot reach each other.
   std::chrono::milliseconds timeout{30'000};

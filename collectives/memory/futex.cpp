@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/memory/futex.h"
+
 #include <sched.h>
+
 #include <climits>
+
 #include "rendezvous/os/time_until.h"
 
 namespace hora::collectives {

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
+
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {

@@ -2,15 +2,16 @@
 // Recognizes sequences of requests that repeat.  [pure]
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
-#include "collectives/negotiation/wire.h"
-#include <cstddef>
-#include <memory>
+
 #include "collectives/negotiation/request.h"
 #include "collectives/negotiation/response_cache.h"
+#include "collectives/negotiation/wire.h"
 
 namespace hora::collectives {
 

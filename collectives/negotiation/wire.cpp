@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/negotiation/wire.h"
+
 #include <algorithm>
 
 namespace hora::collectives {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <vector>
+
 #include "collectives/negotiation/request.h"
 
 namespace hora::collectives {

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include "collectives/backend.h"
-#include "rendezvous/base/result.h"
 #include <memory>
 #include <vector>
+
+#include "collectives/backend.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::collectives {
 

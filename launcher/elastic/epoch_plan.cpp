@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/elastic/epoch_plan.h"
+
 #include <algorithm>
 #include <map>
-#include "rendezvous/base/text.h"
 #include <utility>
+
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher::elastic {
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "launcher/engines/engine.h"
 
 namespace hora::launcher::slurm {

@@ -4,9 +4,10 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 #include <string>
+#include <string_view>
 #include <vector>
+
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {

@@ -9,9 +9,9 @@
 #include "launcher/network/network_choice.h"
 #include "launcher/plan/plan.h"
 #include "rendezvous/base/result.h"
-#include "rendezvous/kv_target.h"
 #include "rendezvous/kv_server.h"
 #include "rendezvous/kv_service.h"
+#include "rendezvous/kv_target.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {

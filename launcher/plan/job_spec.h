@@ -179,11 +179,11 @@ struct JobSpec {
   ShipVia ship_via = ShipVia::kAuto;     // --ship-via
   RuntimeKind runtime = RuntimeKind::kHora;
   std::optional<ContainerSpec> container;  // none: ranks run on the hosts themselves
-  bool rendezvous_tls = false;  // --rendezvous-tls
-  bool by_mpirun = false;       // --mpi
-  std::string pmi;              // --pmi: "pmix", "pmi1"; empty: the ranks are served none
-  std::string mpi_args;         // as typed, words of a shell
-  std::string binding_args;     // likewise; empty: ours
+  bool rendezvous_tls = false;             // --rendezvous-tls
+  bool by_mpirun = false;                  // --mpi
+  std::string pmi;           // --pmi: "pmix", "pmi1"; empty: the ranks are served none
+  std::string mpi_args;      // as typed, words of a shell
+  std::string binding_args;  // likewise; empty: ours
 
   std::optional<JobEngine> engine;  // none: the hosts are the user's own
 

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
-#include <vector>
-#include <string_view>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace hora::launcher {
 

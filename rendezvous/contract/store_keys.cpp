@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/contract/store_keys.h"
+
 #include <algorithm>
+
 #include "rendezvous/base/text.h"
 
 namespace hora::rendezvous {

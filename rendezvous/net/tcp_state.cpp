@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/net/tcp_state.h"
+
 #include <linux/tcp.h>  // that of the C library ends before tcpi_segs_out
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <cstdint>
+
 #include <cstddef>
+#include <cstdint>
 
 namespace hora::net {
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/os/fd.h"
+
 #include <unistd.h>
+
 #include <cerrno>
 
 namespace hora::os {

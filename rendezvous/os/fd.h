@@ -2,14 +2,16 @@
 // File descriptors and system calls that are interrupted.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <thread>
-#include "rendezvous/base/time.h"
 #include <utility>
-#include <fcntl.h>
-#include <unistd.h>
+
+#include "rendezvous/base/time.h"
 
 namespace hora::os {
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/os/limits.h"
+
 #include <sys/resource.h>
-#include <algorithm>
 #include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <system_error>
+
 #include "rendezvous/os/threads.h"
 
 namespace hora::os {

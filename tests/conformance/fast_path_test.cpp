@@ -219,7 +219,8 @@ TEST_CASE("fast path: alltoalls and reducescatters that come again, of any size"
         std::int64_t at = 0;
         check(operation.received_splits.size() == ranks.size(), "the number of splits");
         for (const int of : ranks) {
-          check(operation.received_splits[static_cast<std::size_t>(of)] == rows(of, rank), "splits");
+          check(operation.received_splits[static_cast<std::size_t>(of)] == rows(of, rank),
+                "splits");
           std::int64_t before = 0;
           for (int to = 0; to < rank; ++to) before += rows(of, to) * width;
           for (std::int64_t k = 0; k < rows(of, rank) * width; ++k, ++at) {

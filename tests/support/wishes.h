@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "collectives/negotiation/wire.h"
 #include "collectives/negotiation/sequence.h"
+#include "collectives/negotiation/wire.h"
 
 namespace hora::test {
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/mpi/session.h"
+
 #include <dlfcn.h>
-#include <mutex>
 #include <sched.h>
 #include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <thread>
+
 #include "collectives/backends/mpi_launch/launched.h"
 
 namespace hora::collectives::mpi {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <mpi.h>
-#include "collectives/backend.h"
+
 #include <atomic>
 #include <chrono>
+
+#include "collectives/backend.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives::mpi {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/nccl/on_device.h"
+
 #include "collectives/kernels/elements.h"
 #include "collectives/types.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/time.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::test {
 

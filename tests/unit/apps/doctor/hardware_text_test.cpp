@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/doctor/hardware_text.h"
+
 #include <string>
+
 #include "tests/support/catch.h"
 
 using hora::doctor::cpu_model;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/smoke/checks.h"
+
 #include <atomic>
 #include <thread>
+
 #include "tests/support/catch.h"
 
 using namespace hora::smoke;

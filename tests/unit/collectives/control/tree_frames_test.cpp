@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/tree_frames.h"
-#include <vector>
-#include "tests/support/catch.h"
+
 #include <numeric>
+#include <vector>
+
+#include "tests/support/catch.h"
 
 using namespace hora::collectives;
 

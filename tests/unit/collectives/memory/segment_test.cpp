@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/memory/segment.h"
-#include "tests/support/catch.h"
+
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <string>
 #include <vector>
+
+#include "tests/support/catch.h"
 
 using hora::collectives::Share;
 using hora::collectives::share_of;

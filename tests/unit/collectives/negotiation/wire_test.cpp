@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/negotiation/wire.h"
-#include <random>
-#include "tests/support/catch.h"
+
 #include <algorithm>
-#include "collectives/control/frame_buffer.h"
+#include <random>
+
 #include "collectives/control/door.h"
+#include "collectives/control/frame_buffer.h"
 #include "rendezvous/base/encoding.h"
 #include "rendezvous/base/hmac.h"
+#include "tests/support/catch.h"
 #include "tests/support/wishes.h"
 
 using namespace hora::collectives;

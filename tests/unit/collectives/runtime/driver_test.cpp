@@ -2,6 +2,7 @@
 // driver.cpp over a scheduler that tries the orders in which its threads can run (driver_model/):
 // no submission may stay in the queue while all threads sleep.
 #include "collectives/runtime/driver.cpp"  // with the headers of driver_model/
+
 #include "tests/support/catch.h"
 
 namespace hora::collectives {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/host_capacity.h"
+
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the NVIDIA driver writes into the kernel's log, and how the log is read.
 
+#include "launcher/agent/kernel_watch.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <random>
 
-#include "launcher/agent/kernel_watch.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;

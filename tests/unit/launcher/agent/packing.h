@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/protocol/messages.h"
 #include "launcher/protocol/delivery.h"
+#include "launcher/protocol/messages.h"
 #include "tests/support/agent_driver.h"
 
 namespace hora::test {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/explain.h"
+
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <regex>
 #include <set>
-#include "tests/support/catch.h"
-#include <algorithm>
+
 #include "launcher/failures/failure_code.h"
+#include "tests/support/catch.h"
 
 namespace hora::launcher {
 namespace {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/failure_code.h"
-#include "tests/support/catch.h"
+
 #include <set>
+
+#include "tests/support/catch.h"
 
 using namespace hora::launcher;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/host_failure.h"
+
 #include "tests/support/catch.h"
 
 namespace hora::launcher {

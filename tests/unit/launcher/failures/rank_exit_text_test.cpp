@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/rank_exit_text.h"
+
 #include <signal.h>
+
 #include <cerrno>
+
+#include <catch2/catch.hpp>
+
 #include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
-#include <catch2/catch.hpp>
 
 using namespace hora::launcher;
 

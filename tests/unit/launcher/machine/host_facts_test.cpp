@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/machine/host_facts.h"
+
 #include <dlfcn.h>
+
 #include <filesystem>
 #include <fstream>
+
 #include <gnu/libc-version.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/host_options.h"
+
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/options/parsing.h"
 

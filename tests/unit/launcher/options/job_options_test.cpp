@@ -244,8 +244,8 @@ TEST_CASE("A terminal for rank 0") {
   CHECK_FALSE(job_of({"-np", "2", "x"}).pty);
   CHECK(job_of({"-np", "2", "--pty", "x"}).pty);
   CHECK(job_of({"-np", "2", "--pty", "--stdin", "none", "x"}).pty);
-  for (const Words& other : {Words{"--min-np", "2"}, {"--mpi"}, {"--detach"}, {"--progress"},
-                             {"--stdin", "all"}}) {
+  for (const Words& other :
+       {Words{"--min-np", "2"}, {"--mpi"}, {"--detach"}, {"--progress"}, {"--stdin", "all"}}) {
     Words words{"-np", "4", "--pty"};
     words.insert(words.end(), other.begin(), other.end());
     words.push_back("x");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/part_file.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string>
+
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/parts/part_rules.h"
-#include "tests/support/catch.h"
+
 #include <string>
+
+#include "tests/support/catch.h"
 
 namespace hora::launcher {
 namespace {

@@ -73,9 +73,9 @@ TEST_CASE("A host may have a port") {
   for (const char* text : {"ssh://a:2222:4", "ssh://me@[fd00::7]:2222", "ssh://a:22"}) {
     CHECK(format_host_list(list_of(text)) == text);
   }
-  CHECK(list_error("a:2222:4").find("-H: column 7: a host with a port is written ssh://a:2222:4") == 0);
-  CHECK(list_error("b,me@[::1]:22:4").find("is written ssh://me@[::1]:22:4") !=
-        std::string::npos);
+  CHECK(list_error("a:2222:4").find("-H: column 7: a host with a port is written ssh://a:2222:4") ==
+        0);
+  CHECK(list_error("b,me@[::1]:22:4").find("is written ssh://me@[::1]:22:4") != std::string::npos);
   CHECK(list_error("ssh://a:0").find("1 to 65535") != std::string::npos);
   CHECK(list_error("ssh://a:65536").find("at most 65535") != std::string::npos);
   CHECK(list_error("ssh://a:").find("expected the port") != std::string::npos);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/selection.h"
+
 #include "launcher/text/user_input.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/protocol/cbor.h"
+
 #include <limits>
-#include <nlohmann/json.hpp>
-#include "tests/support/catch.h"
 #include <string>
+
+#include <nlohmann/json.hpp>
+
 #include "launcher/protocol/messages.h"
+#include "tests/support/catch.h"
 
 using namespace hora::launcher;
 using nlohmann::json;

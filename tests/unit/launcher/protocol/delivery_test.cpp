@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/protocol/delivery.h"
+
 #include "launcher/protocol/messages.h"
 #include "tests/support/catch.h"
 

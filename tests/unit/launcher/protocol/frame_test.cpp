@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/protocol/messages.h"
-
 #include <random>
 
+#include "launcher/protocol/messages.h"
 #include "tests/support/catch.h"
 
 using namespace hora;

@@ -340,9 +340,8 @@ TEST_CASE("faults of GPUs stand behind the first cause") {
                   "cannot reach it any more: GPU has fallen ? off the bus.\n    what to do: "
                   "power-cycle the host") != std::string::npos);
   CHECK(text.find("  GPU 0000:18:00 of node1 (pid 99, other): Xid 45, ") != std::string::npos);
-  CHECK(text.find(
-            "  GPU 0000:18:00 of node1: Xid 9000\n    what to do: see NVIDIA's catalogue: "
-            "https://docs.nvidia.com/deploy/xid-errors/\n") != std::string::npos);
+  CHECK(text.find("  GPU 0000:18:00 of node1: Xid 9000\n    what to do: see NVIDIA's catalogue: "
+                  "https://docs.nvidia.com/deploy/xid-errors/\n") != std::string::npos);
   context.gpu_faults.resize(7, context.gpu_faults[0]);
   CHECK(describe_outcome(outcome, kHosts, context).find("  and 3 more faults of GPUs\n") !=
         std::string::npos);
@@ -372,8 +371,9 @@ TEST_CASE("ten thousand hosts that confirm nothing are one line") {
   for (std::size_t k = 0; k < hosts.size(); ++k) hosts[k].host.name = "n" + std::to_string(k);
   JobOutcome outcome;
   outcome.unconfirmed_hosts = {7};
-  CHECK(describe_outcome(outcome, hosts, {}) ==
-        "host n7 did not confirm that its ranks have ended; they end by themselves within --lease\n");
+  CHECK(
+      describe_outcome(outcome, hosts, {}) ==
+      "host n7 did not confirm that its ranks have ended; they end by themselves within --lease\n");
   for (int k = 0; k < 10'000; ++k) outcome.unconfirmed_hosts.push_back(k);
   outcome.unconfirmed_hosts.erase(outcome.unconfirmed_hosts.begin());
   CHECK(describe_outcome(outcome, hosts, {}) ==

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/store/cache_choice.h"
+
 #include <chrono>
 #include <set>
+
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;

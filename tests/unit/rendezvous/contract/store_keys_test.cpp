@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/contract/store_keys.h"
+
 #include "tests/support/catch.h"
 
 using namespace hora::rendezvous;

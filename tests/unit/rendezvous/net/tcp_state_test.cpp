@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/net/tcp_state.h"
+
 #include "tests/support/catch.h"
 
 using hora::net::is_lossy;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/os/fd.h"
+
 #include "tests/support/catch.h"
 
 using namespace hora;
