@@ -85,6 +85,10 @@ struct Supervisor::FleetEvents {
   }
 
   void operator()(const RuntimeMissing& missing) const {
+    // The others of an elastic job have what they need.
+    if (job.job_.spec.elastic) {
+      return (*this)(Failure{std::string(failure::kShip), missing.error.message, ""});
+    }
     job.launch_failed(failure::kShip, missing.error);
   }
 

@@ -543,15 +543,17 @@ train(elastic.SimpleState(step=0))
 
 
 def test_an_upgrade_under_a_running_job(horarun, build, hosts, shared, tmp_path):
-    """A host that comes later and has agent and runtime of the job joins it. One that lacks them would get those of
+    """A host that comes later and has agent and runtime of the job joins it. One that lacks either would get that of
     another version: it is left out, and the message says why."""
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     installed = Installed(build, tmp_path / "prefix")
     horarun.path = installed.horarun
-    three = hosts(3)
-    for k in range(1, 4):
-        three.execute(k, "sh", "-c", "rm -rf /root/.cache/hora /tmp/hora-0 /dev/shm/hora-0")
-    horarun.run("-H", "node2:1,node3:1", "true").expect(0)  # so the job reads nothing before the upgrade
+    four = hosts(4)
+    for k in range(1, 5):
+        four.execute(k, "sh", "-c", "rm -rf /root/.cache/hora /tmp/hora-0 /dev/shm/hora-0")
+    # So the job reads nothing before the upgrade.
+    horarun.run("-H", "node2:1,node3:1,node4:1", "true").expect(0)
+    four.execute(4, "sh", "-c", "cd /root/.cache/hora; mv agent-* ..; rm -r *; mv ../agent-* .")
     program, listed, stop = (f"{shared}/{name}" for name in ("grows.py", "listed", "stop"))
     for path, text in ((program, GROWS), (listed, "node3:1\n")):
         with open(path, "w") as file:
@@ -563,11 +565,12 @@ def test_an_upgrade_under_a_running_job(horarun, build, hosts, shared, tmp_path)
     seen = job.read_until("trained with 1\n")
     installed.upgrade()
     with open(listed + ".new", "w") as file:
-        file.write("".join(f"{name}:1\n" for name in three.names))
+        file.write("".join(f"{name}:1\n" for name in four.names))
     os.rename(listed + ".new", listed)
-    seen += job.read_until("it takes no further part") + job.read_until("trained with 2\n", 3)
+    seen += job.read_until("it takes no further part", 2) + job.read_until("trained with 2\n", 3)
     open(stop, "w").close()
     job.finish().expect(0)
     replaced = f"{installed.share}/agent/hora-agent is not what it was when this job began"
     assert re.search(f"host node1: the agent cannot be sent: {replaced}", seen), seen
+    assert re.search(r"host node4: .*__init__.py is not as it was built, or when this job began", seen), seen
     assert "trained with 3" not in seen, seen
