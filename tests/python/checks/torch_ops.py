@@ -593,6 +593,51 @@ def check_unsupported_tensors():
     raises(TypeError, hvd.allreduce, [1.0, 2.0])
     raises(TypeError, hvd.allreduce, np.ones(2))
 
+    class Pair(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            return NotImplemented
+
+    made_of_others = torch.Tensor._make_wrapper_subclass(Pair, (2,))
+    for operation in (hvd.allreduce, hvd.allgather, hvd.alltoall, hvd.reducescatter):
+        assert "a Pair without memory" in str(raises(ValueError, operation, made_of_others))
+        assert "to_dense() first, or" in str(raises(ValueError, operation, torch.eye(2).to_sparse()))
+        if torch.backends.mkldnn.is_available():
+            assert "layout torch._mkldnn" in str(raises(ValueError, operation, torch.ones(2, 2).to_mkldnn()))
+        if hasattr(torch, "nested"):
+            nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+            assert "a nested one" in str(raises(ValueError, operation, nested))
+
+
+def check_zeros_without_memory():
+    """Tensors that automatic differentiation makes of zeros."""
+    if not hasattr(torch, "_efficientzerotensor"):
+        return
+    zeros = torch._efficientzerotensor(2, dtype=torch.float32)
+    same(hvd.allreduce(zeros, op=hvd.Sum), torch.zeros(2))
+    same(hvd.allgather(zeros), torch.zeros(2 * hvd.size()))
+    same(hvd.broadcast(zeros if hvd.rank() else torch.ones(2), 0), torch.ones(2))
+    same(hvd.broadcast_object(zeros, hvd.size() - 1), torch.zeros(2))
+
+
+def check_derivatives_forward():
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones(2), torch.ones(2))
+        raises(RuntimeError, hvd.allreduce, dual)
+        raises(RuntimeError, hvd.grouped_allgather, [torch.ones(2), dual])
+        same(hvd.allreduce(torch.ones(2)), torch.ones(2))
+
+
+def check_objects_with_views_of_complex_numbers():
+    own = torch.tensor([1 + 2j, 3 - 1j]) * (hvd.rank() + 1)
+    first = torch.tensor([1 + 2j, 3 - 1j])
+    sent = hvd.broadcast_object([own.conj(), own.conj().imag, own.clone().requires_grad_()], 0)
+    same(sent[0].resolve_conj(), first.conj().resolve_conj())
+    same(sent[1].resolve_neg(), torch.tensor([-2.0, 1.0]))
+    assert sent[2].requires_grad and not sent[0].requires_grad
+
 
 def check_objects():
     mine = {"rank": hvd.rank(), "data": list(range(hvd.rank() * 3000)), "f": lambda x: x + 1}

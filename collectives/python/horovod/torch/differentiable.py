@@ -9,6 +9,7 @@ and arguments, because programs call their apply().
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from hora.basics import Average, Sum, rank
 from hora.names import derived
@@ -38,12 +39,19 @@ def _compiled(*arguments):
     return compiled.call(*arguments)
 
 
+def _forward_mode():
+    # The functions below have no jvp(), which PyTorch says where a tensor has a tangent; it would be lost otherwise.
+    return forward_ad._current_level >= 0
+
+
 def _differentiates(tensor):
-    return getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
+    return (getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()) or _forward_mode()
 
 
 def _any_differentiates(tensors):
-    return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+    return (torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)) or (
+        _forward_mode()
+    )
 
 
 # --- allreduce --------------------------------------------------------------------------------------

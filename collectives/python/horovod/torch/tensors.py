@@ -21,19 +21,36 @@ _STRIDED = torch.strided
 _CPU_DEVICE = torch.device("cpu")
 
 
-_PICKLED = set(_CODE_OF.values()) - {dtypes.UINT16}
+# PyTorch 1.10 brought tensors whose memory holds the negative or the conjugate of their values.
+_HAS_NEG_VIEWS = hasattr(torch.Tensor, "is_neg")
+# Automatic differentiation makes tensors of zeros without memory, from PyTorch 1.11 on.
+_HAS_ZERO_TENSORS = hasattr(torch.Tensor, "_is_zerotensor")
 
 
-def _from_bytes(data, dtype, shape):
-    return data.view(dtype).reshape(shape)
+def _with_own_values(tensor):
+    """The tensor, or one whose memory holds its values."""
+    if _HAS_NEG_VIEWS and (tensor.is_neg() or tensor.is_conj()):
+        return tensor.resolve_conj().resolve_neg()
+    return tensor.clone() if _HAS_ZERO_TENSORS and tensor._is_zerotensor() else tensor
+
+
+_PICKLED = {dtype for dtype, code in _CODE_OF.items() if code != dtypes.UINT16} | {torch.complex64, torch.complex128}
+
+
+def _from_bytes(data, dtype, shape, requires_grad):
+    return data.view(dtype).reshape(shape).requires_grad_(requires_grad)
 
 
 def _reduce_tensor(tensor):
     """For pickle: releases up to 2.15 and maybe later write tensors of new types (unsigned, float8) and cannot read
-    them."""
-    if _CODE_OF.get(tensor.dtype) in _PICKLED or tensor.is_quantized or tensor.layout is not _STRIDED:
+    them, none writes tensors of zeros without memory, and 1.13 loses signs."""
+    if tensor.is_quantized or tensor.layout is not _STRIDED or getattr(tensor, "is_nested", False):
         return tensor.__reduce_ex__(2)
-    return _from_bytes, (tensor.detach().reshape(-1).view(torch.uint8), tensor.dtype, tuple(tensor.shape))
+    tensor = _with_own_values(tensor)
+    if tensor.dtype in _PICKLED:
+        return tensor.__reduce_ex__(2)
+    data = tensor.detach().reshape(-1).view(torch.uint8)
+    return _from_bytes, (data, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
 
 
 serialization.reducers[torch.Tensor] = _reduce_tensor
@@ -52,29 +69,28 @@ class _CudaMemory:
         }
 
 
-# PyTorch 1.10 brought tensors whose memory holds the negative or the conjugate of their values.
-_HAS_NEG_VIEWS = hasattr(torch.Tensor, "is_neg")
-
-
 class TorchFramework(Framework):
     """Access to the memory of PyTorch tensors."""
 
     name = "torch"
 
     def dense(self, tensor: torch.Tensor) -> Any:
-        """See Framework.dense(). TypeError for what is not a tensor, ValueError if it is sparse."""
+        """See Framework.dense(). TypeError for what is not a tensor, ValueError if it is sparse or nested."""
         try:
-            dense = tensor.layout is _STRIDED
+            layout = tensor.layout
         except AttributeError:
             raise TypeError(f"expected a torch.Tensor, not {type(tensor).__name__}") from None
-        if not dense:
+        if getattr(tensor, "is_nested", False):
+            raise ValueError("this operation needs a dense tensor, not a nested one; pass its values()")
+        if layout is not _STRIDED:
             raise ValueError(
                 "this operation needs a dense tensor, not a sparse one; call "
                 "to_dense() first, or use sparse_allreduce_async"
+                if str(layout).startswith("torch.sparse")
+                else f"this operation needs a dense tensor, not one of layout {layout}; call to_dense() first"
             )
-        if _HAS_NEG_VIEWS and (tensor.is_neg() or tensor.is_conj()):
-            return tensor.detach().resolve_conj().resolve_neg().contiguous()
-        return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+        own = _with_own_values(tensor)
+        return own if own is tensor and own.is_contiguous() else own.detach().contiguous()
 
     dense_in_place = dense  # torch itself refuses to write where it must not
 
@@ -88,12 +104,14 @@ class TorchFramework(Framework):
                 or (_HAS_NEG_VIEWS and tensor.is_neg())
             ):
                 return None
-            return tensor.data_ptr(), tensor.shape, _CODE_OF[tensor.dtype]
-        except (AttributeError, KeyError):
+            address = tensor.data_ptr()
+            return (address, tensor.shape, _CODE_OF[tensor.dtype]) if address else None
+        except (AttributeError, KeyError, RuntimeError):  # RuntimeError: nested, or traced by torch.func
             return None
 
     def view(self, tensor: torch.Tensor, op: int = dtypes.COPY) -> Any:
-        """See Framework.view(). ValueError for quantized tensors, and for devices other than CPU and CUDA."""
+        """See Framework.view(). ValueError for quantized tensors, for tensors without memory of their own, and for
+        devices other than CPU and CUDA."""
         shape: Sequence[int] = tensor.shape
         code = _CODE_OF.get(tensor.dtype)
         if code is None:
@@ -103,7 +121,13 @@ class TorchFramework(Framework):
             code, shape = dtypes.substitute(name, tensor.element_size(), shape, op)
         device = tensor.device
         if device == _CPU_DEVICE:
-            return tensor.data_ptr(), shape, code, _CPU, 0
+            address = tensor.data_ptr()
+            if not address and tensor.numel():
+                raise ValueError(
+                    f"a {type(tensor).__name__} without memory of its own cannot be communicated: pass the tensors "
+                    "that it is made of (of a DTensor to_local())"
+                )
+            return address, shape, code, _CPU, 0
         if device.type != "cuda":
             raise ValueError(
                 f"tensors on device {device} cannot be communicated: copy them to the CPU or to a CUDA device first"
