@@ -55,10 +55,10 @@ _ADDING = (0, 1)  # Average and Sum
 def substitute(name: str, size: int, shape: Sequence[int], op: int) -> tuple[int, tuple[int, ...]]:
     """(code, shape) as which elements of a type that libhora does not know travel: bytes where they are copied,
     pairs of floats where complex numbers are added. ValueError where neither will do. More dimensions of one
-    element, as many as the type's name says, let the ranks notice that their types differ."""
-    mark = (1,) * (zlib.crc32(name.encode()) % 16)
+    element before and after these, as many as the type's name says, let the ranks notice that their types differ."""
+    before, after = divmod(zlib.crc32(name.encode()) % 256, 16)
     if op == COPY:
-        return UINT8, (*shape, size, *mark)
+        return UINT8, (*shape, *(1,) * before, size, *(1,) * after)
     if name not in _PARTS_OF_COMPLEX:
         raise ValueError(
             f"tensors of dtype {name} cannot be reduced, only copied (broadcast, allgather, alltoall); convert them to "
@@ -66,7 +66,7 @@ def substitute(name: str, size: int, shape: Sequence[int], op: int) -> tuple[int
         )
     if op not in _ADDING:
         raise ValueError(f"tensors of dtype {name} can be reduced with Average and Sum only")
-    return _PARTS_OF_COMPLEX[name], (*shape, 2, *mark)
+    return _PARTS_OF_COMPLEX[name], (*shape, *(1,) * before, 2, *(1,) * after)
 
 
 def code_of(name: str) -> int:

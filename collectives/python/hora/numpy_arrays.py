@@ -32,7 +32,8 @@ def code_and_shape(dtype: Any, shape: Sequence[int], op: int) -> tuple[int, Sequ
         raise TypeError(f"arrays of dtype {dtype} cannot be reduced: their byte order is not native")
     if op != dtypes.COPY and dtype.kind not in "uifcV":
         raise TypeError(f"arrays of dtype {dtype} are not numbers and cannot be reduced")
-    return dtypes.substitute(dtype.name if dtype.isnative else dtype.str, dtype.itemsize, shape, op)
+    name = dtype.name if dtype.isnative and dtype.fields is None else str(dtype)  # the name has no fields
+    return dtypes.substitute(name, dtype.itemsize, shape, op)
 
 
 def copy_of_memory(address: int, shape: Sequence[int], dtype: Any, like: Any) -> Any:

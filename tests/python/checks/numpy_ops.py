@@ -4,6 +4,7 @@
 import numpy as np
 
 import hora.numpy as hvd
+from hora.exceptions import TensorMismatchError
 from support.expect import close, raises
 
 DTYPES = ["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
@@ -50,6 +51,21 @@ def check_dtypes_that_are_only_copied():
     assert np.allclose(hvd.allreduce(complex_numbers, op=hvd.Average), complex_numbers)
     raises(ValueError, hvd.allreduce, np.ones(2, np.uint32))
     assert "broadcast_object" in str(raises(TypeError, hvd.broadcast, np.array([None]), 0))
+
+
+def check_ranks_with_different_types_of_one_size():
+    for mine, theirs in (
+        ("datetime64[s]", "datetime64[ms]"),
+        ("uint64", "complex64"),
+        ([("a", "i4"), ("b", "i4")], [("a", "i4"), ("b", "f4")]),
+        ([("a", ">i4")], [("a", ">f4")]),
+    ):
+        own = np.zeros(2, mine if hvd.rank() else theirs)
+        if hvd.size() == 1:
+            assert hvd.allgather(own).dtype == own.dtype
+        else:
+            raises(TensorMismatchError, hvd.allgather, own, name="gathered")
+            raises(TensorMismatchError, hvd.broadcast, own, 0, name="sent")
 
 
 def check_averages_and_extremes_of_awkward_numbers():
