@@ -66,6 +66,8 @@ def test_kinds_of_stores(tmp_path):
     assert Store.create("dbfs:/folder").prefix_path == "/dbfs/folder"
     with pytest.raises(ValueError, match="prefix_path is missing"):
         Store()
+    with pytest.raises(ValueError, match=r"s3://a/b\?region=c: .*storage_options"):
+        Store.create("s3://a/b?region=c")
     with pytest.raises(ValueError, match=r"xyz://a/b: no filesystem .* 'xyz'"):
         Store.create("xyz://a/b")
 
@@ -200,6 +202,37 @@ def test_torch_weights_and_vectors(torch, frame, store):
     )
     few = frame.filter(functions.col("held")).limit(3)
     assert len(losses(torch_estimator(torch, store, num_proc=4, epochs=1).fit(few))) == 1
+
+
+def test_torch_two_inputs_and_two_labels(torch, frame, tmp_path):
+    """The losses are weighted. The store is one of fsspec."""
+    pytest.importorskip("fsspec")
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, x, w):
+            return x * self.scale, w.reshape(-1, 1) * self.scale
+
+    model = Two()
+    trained = torch_estimator(
+        torch,
+        Store.create(f"local://{tmp_path}/store"),
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.0),
+        feature_cols=["x", "w"],
+        label_cols=["x", "y"],
+        loss=[torch.nn.MSELoss(), torch.nn.L1Loss()],
+        loss_weights=[2.0, 3.0],
+        epochs=1,
+    ).fit(frame)
+    w = 1.0 + np.arange(len(X)) % 2
+    assert losses(trained) == pytest.approx([2 * np.mean((X / 2) ** 2) + 3 * np.mean(abs(w / 2 - Y))], rel=1e-5)
+    assert outputs(trained, frame, "x__output") == pytest.approx(X / 2)
+    assert outputs(trained, frame) == pytest.approx(w / 2)
+    assert (tmp_path / "store" / "runs" / trained.getRunId() / "checkpoint").is_file()
 
 
 def test_torch_resumes_a_run(torch, frame, store):
@@ -355,6 +388,39 @@ def test_keras_validation_and_weights(keras, frame, store):
     assert model.getModel().get_weights()[0][:, 0] == pytest.approx(theta[:3], rel=1e-4)
     error = X[held] @ theta[:3] + theta[3] - Y[held]
     assert model.getHistory()["val_loss"] == pytest.approx([np.mean(error**2)], rel=1e-4)
+
+
+def test_keras_classes_and_own_objects(keras, frame, store):
+    """A label that is the number of a class, an activation and a callback of one's own, and a schedule of the rate."""
+    from pyspark.sql import functions
+
+    def half(x):
+        return x / 2
+
+    class Rates(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            print("rate", float(self.model.optimizer.learning_rate), flush=True)
+
+    layer = keras.layers.Dense(2, activation=half, kernel_initializer="zeros", bias_initializer="zeros")
+    out = io.StringIO()
+    model = keras_estimator(
+        keras,
+        store,
+        num_proc=None,
+        backend=SparkBackend(2, stdout=out),
+        model=keras.Sequential([keras.Input((3,)), layer]),
+        custom_objects={"half": half},
+        callbacks=[Rates()],
+        optimizer=keras.optimizers.Adam(keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.25, 0.125])),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        label_cols=["c"],
+    ).fit(frame.withColumn("c", (functions.col("y") > 0).cast("int")))
+    rates = sorted(line.partition("rate ")[2] for line in out.getvalue().splitlines() if "rate" in line)
+    assert rates == ["0.25", "0.25", "0.5", "0.5"]
+    first, second = model.getHistory()["loss"]
+    assert first == pytest.approx(np.log(2)) and second < first
+    found = outputs(model, frame, "c__output")
+    assert found.shape == (48, 2) and np.mean((found[:, 1] > found[:, 0]) == (Y > 0)) > 0.8
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,8 @@ class Store:
 def _check_scheme(path):
     """ValueError for a URL of a kind that neither PyArrow nor fsspec knows. Connects to nothing."""
     scheme, is_url, _ = path.partition("://")
+    if is_url and "?" in path:
+        raise ValueError(f"{path}: a folder within has no place after '?': use storage_options, or the environment")
     if not is_url or scheme in _OF_ARROW:
         return
     try:
