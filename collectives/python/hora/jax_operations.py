@@ -198,6 +198,11 @@ class Step(NamedTuple):
     splits: Any = None
 
     @property
+    def reduces(self) -> bool:
+        """Whether it computes, and does not copy alone."""
+        return self.kind in ("allreduce", "reducescatter")
+
+    @property
     def set_id(self) -> int:
         """The number of the process set."""
         return operations.set_id_of(self.process_set)

@@ -63,8 +63,18 @@ def is_usable() -> bool:
 
 def call(steps: Sequence[Any], values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
     """The results of jax_operations.Steps on traced values, with these shapes and dtypes."""
-    outs = tuple(core.ShapedArray(each.shape, each.dtype) for each in specs)
-    return _collectives.bind(*values, steps=tuple(steps), outs=outs)
+    copied = [not step.reduces for step in steps for _ in range(step.number)]
+    wider = [_WIDER.get(value.dtype.name) if copies else None for copies, value in zip(copied, values)]
+    outs = tuple(core.ShapedArray(each.shape, wide or each.dtype) for each, wide in zip(specs, wider))
+    values = [value.astype(wide) if wide else value for value, wide in zip(values, wider)]
+    results = _collectives.bind(*values, steps=tuple(steps), outs=outs)
+    return [result.astype(each.dtype) if wide else result for result, each, wide in zip(results, specs, wider)]
+
+
+# Of these, XLA keeps several elements in a byte. The values of the others include theirs.
+_WIDER = {f"{sign}int{bits}": np.dtype(f"{sign}int8") for sign in ("", "u") for bits in (1, 2, 4)}
+if hasattr(jnp, "float4_e2m1fn"):
+    _WIDER["float4_e2m1fn"] = jnp.dtype(jnp.float8_e4m3fn)
 
 
 _collectives = core.Primitive("hora_collectives")
@@ -109,11 +119,10 @@ def _encoded(steps, inputs, outs):
         kind = f"grouped_{step.kind}" if step.grouped else step.kind
         # Calls come in one order, so that those without a name can share one.
         base = names.operation_name(kind, "noname.compiled" if step.name is None else step.name, step.set_id)
-        reduces = step.kind in ("allreduce", "reducescatter")
         for position in range(step.number):
             aval, out = inputs[index], outs[index]
-            code, shape = _as_native(aval, step.op if reduces else dtypes.COPY)
-            _, out_shape = _as_native(out, step.op if reduces else dtypes.COPY)
+            code, shape = _as_native(aval, step.op if step.reduces else dtypes.COPY)
+            _, out_shape = _as_native(out, step.op if step.reduces else dtypes.COPY)
             name = f"{base}_{position + 1}of{step.number}" if step.grouped else base
             numbers += [0 if position else step.number, _native.OPERATIONS[step.kind], code]
             numbers += [step.op, step.root, step.set_id]

@@ -79,6 +79,16 @@ def check_dtypes_and_shapes():
         for call in modes(lambda x: hvd.broadcast(x, 0)):
             assert call(mine).dtype == mine.dtype
         assert hvd.allgather(mine).dtype == mine.dtype
+    for dtype in ("int2", "uint4", "float4_e2m1fn"):  # several elements share a byte
+        if not hasattr(jnp, dtype):
+            continue
+        of = [jnp.array([rank % 2, 1, 0, 1, 1]).astype(dtype) for rank in range(hvd.size())]
+        for call in modes(lambda x: (hvd.allgather(x), hvd.broadcast(x, hvd.size() - 1), hvd.grouped_allgather([x]))):
+            gathered, sent, (grouped,) = call(own(of))
+            assert gathered.dtype == sent.dtype == of[0].dtype
+            assert gathered.tolist() == grouped.tolist() == [value for each in of for value in each.tolist()]
+            assert sent.tolist() == of[-1].tolist()
+        raises(ValueError, jax.jit(hvd.allreduce), of[0])
     strided = jnp.arange(12.0).reshape(3, 4).T
     close(hvd.allreduce(strided, op=hvd.Sum), strided * hvd.size())
 
