@@ -85,8 +85,8 @@ struct Supervisor::FleetEvents {
   }
 
   void operator()(const RuntimeMissing& missing) const {
-    // The others of an elastic job have what they need.
-    if (job.job_.spec.elastic) {
+    // The ranks of an elastic job that run have what they need.
+    if (job.job_.spec.elastic && job.running_since_) {
       return (*this)(Failure{std::string(failure::kShip), missing.error.message, ""});
     }
     job.launch_failed(failure::kShip, missing.error);
