@@ -72,7 +72,7 @@ class ElasticSampler:
         self.rank = basics.rank() if initialized else 0
         order = list(range(len(self.dataset)))
         if self.shuffle:
-            random.Random(self.seed + self.epoch).shuffle(order)
+            random.Random(int(self.seed) + int(self.epoch)).shuffle(order)  # random takes Python's integers only
         self.remaining_indices = order[self.processed_num :]
         self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas

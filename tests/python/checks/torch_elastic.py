@@ -3,6 +3,7 @@
 
 import os
 
+import numpy as np
 import torch
 
 import horovod.torch as hvd
@@ -246,6 +247,12 @@ def check_sampler():
     assert list(sampler) != first or hvd.size() > 8
     sampler.set_epoch(0)
     assert list(sampler) == first
+    sampler.set_epoch(256)
+    of_numpy = hvd.elastic.ElasticSampler(data, seed=np.uint8(4))
+    for epoch in (256, np.int64(256)):
+        of_numpy.set_epoch(epoch)
+        assert list(of_numpy) == list(sampler)
+    sampler.set_epoch(0)
     sampler.record_batch(0, 2)
     sampler.reset()
     done = {index for part in everything for index in part[:2]}
