@@ -216,6 +216,10 @@ def check_sync_batch_norm():
     no_affine = hvd.SyncBatchNorm(2, affine=False, track_running_stats=False)
     no_affine(torch.randn(4, 2, requires_grad=True)).sum().backward()
     raises(ValueError, hvd.SyncBatchNorm(2), torch.randn(4))
+    if hvd.size() > 1:  # alone it is PyTorch's layer, which differentiates twice
+        batch = torch.randn(4, 2, requires_grad=True)
+        (gradient,) = torch.autograd.grad((hvd.SyncBatchNorm(2)(batch) ** 3).sum(), batch, create_graph=True)
+        raises(RuntimeError, gradient.sum().backward)
     if hvd.rank() == 0:  # evaluates alone
         plain = torch.nn.BatchNorm1d(2, affine=False, track_running_stats=False)
         batch = torch.randn(4, 2)

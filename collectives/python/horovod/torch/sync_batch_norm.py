@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from horovod.torch.mpi_ops import Sum, allgather_async, allreduce_async, size, synchronize
@@ -86,6 +87,7 @@ class _Normalize(torch.autograd.Function):
         return output.to(input.dtype), mean, variance, count
 
     @staticmethod
+    @once_differentiable  # the sums over the ranks below are not recorded
     def backward(ctx, gradient, *_):
         normal, inverse, weight, count = ctx.saved_tensors
         axes = [axis for axis in range(normal.dim()) if axis != 1]
