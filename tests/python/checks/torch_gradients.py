@@ -213,6 +213,10 @@ def check_sync_batch_norm():
         assert half.dtype == torch.float16
         half.backward(torch.full_like(half, 1e4))
         close(layer.bias.grad, torch.full((2,), 12 * 1e4))  # more than a float16 can be
+        layer = hvd.SyncBatchNorm(2)
+        assert layer(torch.zeros(0, 2)).shape == (0, 2)  # on all ranks
+        close(layer.running_mean, torch.zeros(2))
+        close(layer.running_var, torch.ones(2))
     no_affine = hvd.SyncBatchNorm(2, affine=False, track_running_stats=False)
     no_affine(torch.randn(4, 2, requires_grad=True)).sum().backward()
     raises(ValueError, hvd.SyncBatchNorm(2), torch.randn(4))

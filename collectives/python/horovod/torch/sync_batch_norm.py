@@ -38,8 +38,9 @@ class SyncBatchNorm(_BatchNorm):
                 if momentum is None:  # cumulative average
                     momentum = 1.0 / float(self.num_batches_tracked)
                 unbiased = variance * (count / (count - 1).clamp(min=1))
-                self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
-                self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
+                for running, value in ((self.running_mean, mean), (self.running_var, unbiased)):
+                    # Where all batches are empty, the statistics stay.
+                    running.lerp_(torch.where(count > 0, value.to(running.dtype), running), momentum)
         return output
 
 
