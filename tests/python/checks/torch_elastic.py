@@ -52,6 +52,28 @@ def check_torch_state_sync_save_restore():
     assert empty.model is None and empty.optimizer is None
 
 
+class _Counting(torch.nn.Linear):
+    count = 0
+
+    def get_extra_state(self):
+        return {"count": self.count}
+
+    def set_extra_state(self, state):
+        self.count = state["count"]
+
+
+def check_extra_state_of_modules():
+    model = torch.nn.Sequential(_Counting(3, 2), _Counting(2, 1))
+    model[0].count, model[1].count = hvd.rank() + 1, hvd.rank() + 5
+    state = hvd.elastic.TorchState(model=model)
+    state.sync()
+    assert (model[0].count, model[1].count) == (1, 5)
+    agree(hvd.allgather_object, [parameter.tolist() for parameter in model.parameters()])
+    model[0].count = 9
+    state.restore()
+    assert model[0].count == 1
+
+
 def check_run_restores_after_a_lost_peer():
     calls = []
 

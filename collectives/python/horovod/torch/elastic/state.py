@@ -46,7 +46,13 @@ class ModelStateHandler(_StateDictHandler):
 
     def sync(self) -> None:
         """Writes rank 0's parameters and buffers into those of every rank. Collective."""
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        state = self.value.state_dict()
+        # What get_extra_state() of modules returns is any object, and takes effect by set_extra_state() only.
+        extra = {name: state.pop(name) for name in list(state) if name.rpartition(".")[2] == "_extra_state"}
+        broadcast_parameters(state, root_rank=0)
+        if extra:
+            state.update(broadcast_object(extra, 0, "extra_state"))
+            self.value.load_state_dict(state)
         self.save()
 
 
