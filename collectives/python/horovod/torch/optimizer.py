@@ -103,11 +103,11 @@ class _Distributed(_Wrapped):
     @contextlib.contextmanager
     def skip_synchronize(self):
         """Within it, step() does not call synchronize()."""
-        self._reduction.synchronize_in_step = False
+        before, self._reduction.synchronize_in_step = self._reduction.synchronize_in_step, False
         try:
             yield
         finally:
-            self._reduction.synchronize_in_step = True
+            self._reduction.synchronize_in_step = before
 
     def step(self, closure=None):
         """Waits for the reduced gradients, as synchronize() does, and takes the step of the wrapped optimizer.
