@@ -345,6 +345,10 @@ def check_errors():
         raises(invalid, tf.function(call))
     lost = errors.in_tensorflow(hvd.HorovodInternalError("rank 1 is lost"))
     assert isinstance(lost, hvd.HorovodInternalError) and isinstance(lost, tf.errors.UnknownError) and lost.recoverable
+    ragged, sparse = tf.ragged.constant([[1.0], [2.0, 3.0]]), tf.sparse.from_dense([1.0, 0.0])
+    for call in (hvd.allreduce, hvd.allgather, hvd.alltoall, hvd.reducescatter, tf.function(hvd.allreduce)):
+        assert "tf.RaggedTensor; pass tensor.to_tensor()" in str(raises(ValueError, call, ragged))
+        assert "tf.SparseTensor; pass tf.sparse.to_dense" in str(raises(ValueError, call, sparse))
     raises(TypeError, hvd.allreduce, tf.ones(1), op="sum")
     raises(TypeError, hvd.allreduce, tf.ones(1), process_set=0)
     raises(TypeError, hvd.DistributedGradientTape, None)

@@ -56,7 +56,11 @@ def is_on_gpu(tensor: Any) -> bool:
 
 
 def to_tensor(value: Any) -> Any:
-    """tf.convert_to_tensor(), which in a graph would take the bytes of a big-endian array as they are."""
+    """tf.convert_to_tensor(), which in a graph would take the bytes of a big-endian array as they are. ValueError for
+    ragged and sparse tensors."""
+    for kind, dense in ((tf.RaggedTensor, "tensor.to_tensor()"), (tf.SparseTensor, "tf.sparse.to_dense(tensor)")):
+        if isinstance(value, kind):
+            raise ValueError(f"this operation needs a dense tensor, not a tf.{kind.__name__}; pass {dense}")
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.isnative:
         value = value.astype(value.dtype.newbyteorder("="))
     return tf.convert_to_tensor(value)
