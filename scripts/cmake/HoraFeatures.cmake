@@ -81,6 +81,8 @@ function(hora_add_gloo source)
   add_subdirectory(${source} ${CMAKE_BINARY_DIR}/gloo EXCLUDE_FROM_ALL)
   target_link_libraries(gloo PRIVATE hora_for_old_glibc)
   target_compile_options(gloo PRIVATE -w -fvisibility=hidden)
+  # Its errors begin with the path of a file: without the folder of the build, which would make each build differ.
+  target_compile_options(gloo PUBLIC -fmacro-prefix-map=${source}/=)
   target_include_directories(gloo SYSTEM INTERFACE ${source} ${CMAKE_BINARY_DIR}/gloo)
 endfunction()
 if(HORA_PORTABLE AND EXISTS ${HORA_SYSROOT}/gloo/CMakeLists.txt AND NOT HORA_WITH_GLOO STREQUAL "OFF")
