@@ -138,11 +138,11 @@ TEST_CASE("What should be a list and is none is empty") {
 
 TEST_CASE("What a program has left as its last words steers no terminal, and has an end") {
   const PodState pod =
-      the_pod(R"({"phase":"Failed","reason":"Error","message":"\u001b[31mred\nline)" +
+      the_pod(R"({"phase":"Failed","reason":"Error","message":"\u001b[31mr\u001b[2Ked\nline)" +
               std::string(1000, 'x') + "\"}");
-  CHECK(pod.words.starts_with("Error: ?[31mred line"));
+  CHECK(pod.words.starts_with("Error: r?[2Ked line"));
   CHECK(pod.words.size() <= 400);
-  CHECK(pods_text({pod}, 1, "of \x1b[1m").ends_with("; of ?[1m"));
+  CHECK(pods_text({pod}, 1, "of \x1b[1A").ends_with("; of ?[1A"));
 }
 
 TEST_CASE("The name of a Job, its pods and their GPUs are read") {
