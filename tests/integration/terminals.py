@@ -13,10 +13,11 @@ import time
 class Terminal:
     """An interactive shell with job control on a terminal of its own."""
 
-    def __init__(self, environment, cwd):
+    def __init__(self, environment, cwd, wrapper=()):
+        """`wrapper` are words before those that start the shell."""
         self.master, slave = pty.openpty()
         self.shell = subprocess.Popen(
-            ["/bin/bash", "--norc", "--noediting", "-i"],
+            [*wrapper, "/bin/bash", "--norc", "--noediting", "-i"],
             stdin=slave,
             stdout=slave,
             stderr=slave,
